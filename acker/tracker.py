@@ -30,7 +30,7 @@ stage 1; both are processed, then the front ends.
     True
 
 Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `processed`,
-`delivered`, and `to_ask`. Invariant: no frontier ever decreases.
+`delivered`, and `take_idle_fronts`. Invariant: no frontier ever decreases.
 
 Precondition: each acknowledgement is applied exactly once, as XOR is not idempotent
 (`engine.wire.role` ensures it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
@@ -44,7 +44,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY
 
 
-def token(node: int, start: int) -> tuple[int, int, int]:
+def blocking_cell(node: int, start: int) -> tuple[int, int, int]:
     """Return the cell that blocks all frontiers until a node has reported the frames it resends."""
     return 0, start, 1 << node
 
@@ -169,7 +169,7 @@ class Tracker:
         processed = self.processed
         return [node for node, time in enumerate(self._delivered) if time < processed]
 
-    def to_ask(self) -> list[tuple[int, int]]:
+    def take_idle_fronts(self) -> list[tuple[int, int]]:
         """Return (front, time) of each idle front to ask for a promise up to a time.
 
         Only their missing promises hold the frontier back behind the other fronts. Each front is
@@ -225,11 +225,11 @@ class ReportedProgress:
         self.reached = start
         """The largest time that a front promised before its end."""
         self._delivered = [0] * nodes
-        self._left: list[int | None] = [None] * nodes
+        self._last_sent: list[int | None] = [None] * nodes
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
-        self._waits = [False] * nodes
+        self._waits_for_logs = [False] * nodes
 
-    def tell(
+    def record_report(
         self,
         node: int,
         processed: int,
@@ -244,9 +244,9 @@ class ReportedProgress:
         self.reached = max(self.reached, reached)
         self._delivered[node] = max(self._delivered[node], delivered)
         self._oldest[node] = (oldest[0], oldest[1]) if len(oldest) == 2 else None
-        self._waits[node] = waits
-        before = self._left[node]
-        self._left[node] = left if before is None else max(before, left)
+        self._waits_for_logs[node] = waits
+        before = self._last_sent[node]
+        self._last_sent[node] = left if before is None else max(before, left)
 
     @property
     def delivered(self) -> int:
@@ -254,15 +254,15 @@ class ReportedProgress:
         return min(self.processed, *self._delivered)
 
     @property
-    def left(self) -> int | None:
+    def last_sent(self) -> int | None:
         """The time after which no output has left a node; None until all nodes have reported."""
-        known = [left for left in self._left if left is not None]
-        return max(known) if len(known) == len(self._left) else None
+        known = [left for left in self._last_sent if left is not None]
+        return max(known) if len(known) == len(self._last_sent) else None
 
     @property
     def waits_for_logs(self) -> bool:
         """Whether processed elements wait for a front's input log, as far as a node knows."""
-        return any(self._waits)
+        return any(self._waits_for_logs)
 
     def undelivered(self) -> list[int]:
         """Return the nodes with processed outputs that the consumer lacks."""
@@ -272,6 +272,6 @@ class ReportedProgress:
         """Return (time, stage) of the oldest reported work under way, or None."""
         return min((oldest for oldest in self._oldest if oldest is not None), default=None)
 
-    def to_ask(self) -> list[tuple[int, int]]:
+    def take_idle_fronts(self) -> list[tuple[int, int]]:
         """Return no front: nodes ask idle fronts themselves, as they know sooner."""
         return []

@@ -20,7 +20,7 @@ from driftline.deploy.roles.master import Master
 from driftline.deploy.roles.window import WINDOW
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, RetainedSource, Source
@@ -77,7 +77,7 @@ class Cluster:
         network = Network(self._timeline, self.chance, faults, self._timeline.counted)
         self._world = World(self._timeline, network, self._after_turn, lambda host: None)
         self._flow = flow
-        self._plan = plan(flow)
+        self._plan = make_plan(flow)
         self._node_count = nodes
         self._sources = list(sources)
         self._open_consumer = consumer
@@ -109,7 +109,7 @@ class Cluster:
                 self._timeline.step()
             finally:
                 self._acting = False
-            self.failed = self.failed or self._world.ended
+            self.failed = self.failed or self._world.fatal_error
         if self.failed is not None:
             raise self.failed
 
@@ -137,23 +137,23 @@ class Cluster:
         hosts = self._world.hosts
         if name not in hosts:
             raise FlowError(f"there is no process {name!r} to kill; there are {', '.join(hosts)}")
-        if hosts[name].parties:
+        if hosts[name].roles:
             self._world.crash(hosts[name], "killed")
 
     def wake_fronts(self) -> None:
         """Let the fronts read their sources again, which may have new records."""
         for front in self._fronts:
-            if front.parties:
+            if front.roles:
                 self._world.turn_soon(front)
 
     def close(self) -> None:
         """Close the consumers, and release all roles and their sources."""
-        for party in self._world.hosts["consumer"].parties.values():
+        for party in self._world.hosts["consumer"].roles.values():
             if isinstance(party, ConsumerServer):
                 party.close()
         self._timeline.clear()
         for host in self._world.hosts.values():
-            host.parties.clear()
+            host.roles.clear()
 
     # State.
 
@@ -165,7 +165,7 @@ class Cluster:
     @property
     def nodes(self) -> list[Node]:
         """The nodes that run or have ended normally; a killed one is missing."""
-        parties = [host.party or host.ended for host in self._nodes]
+        parties = [host.role or host.ended_role for host in self._nodes]
         return [party for party in parties if isinstance(party, Node)]
 
     @property
@@ -185,7 +185,7 @@ class Cluster:
         """Return whether all elements up to a time are processed, and their outputs delivered."""
         if self.over:
             return True
-        master, nodes = self._world.hosts["master"].party, self.nodes
+        master, nodes = self._world.hosts["master"].role, self.nodes
         if not isinstance(master, Master) or master.tracker is None:
             return False
         if len(nodes) < self._node_count:
@@ -194,7 +194,7 @@ class Cluster:
             return False
         if self.policy.ordered:
             return self.delivered > time
-        return master.tracker.processed > time and all(node.barrier.empty for node in nodes)
+        return master.tracker.processed > time and all(node.barrier.is_empty for node in nodes)
 
     @property
     def progress(self) -> object:
@@ -204,13 +204,13 @@ class Cluster:
     @property
     def taken(self) -> int:
         """The number of records that the fronts have read."""
-        fronts = [host.party or host.ended for host in self._fronts]
-        return sum(front.taken for front in fronts if isinstance(front, Front))
+        fronts = [host.role or host.ended_role for host in self._fronts]
+        return sum(front.sent_records for front in fronts if isinstance(front, Front))
 
     @property
     def waits_for(self) -> str:
         """A description of what the run waits for."""
-        master = self._world.hosts["master"].party
+        master = self._world.hosts["master"].role
         return master.waits_for if isinstance(master, Master) else "the master is down"
 
     # The roles.

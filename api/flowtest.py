@@ -11,12 +11,12 @@ from driftline.api.inputs import check_record
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.flow.loading import check_not_loading, resolve_flow
 from driftline.engine.keygroups import exact_key
 from driftline.engine.operators.context import Failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.policy import policy as policy_named
+from driftline.engine.policy import get_policy as policy_named
 from driftline.engine.sources import QueueSource
 from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.engine.state.table import StateTable
@@ -82,7 +82,7 @@ class FlowTest:
         check_not_loading("FlowTest(...)")
         if nodes < 1:
             raise FlowError(f"nodes={nodes}: a flow needs at least one")
-        self._flow = flow_of(flow).validate()
+        self._flow = resolve_flow(flow).validate()
         self._time = 0
         """The time of the last record sent."""
         self._sources = {
@@ -219,7 +219,7 @@ class FlowTest:
     @property
     def failures(self) -> list[Failure]:
         """The elements whose function raised, in label order; needs `dead_letters=True`."""
-        return [Failure.of_payload(item.value) for item in self._items(FAILURES)]
+        return [Failure.from_payload(item.value) for item in self._items(FAILURES)]
 
     def state(self, operator: str, key: object) -> dict[str, object]:
         """Return the states of a key.
@@ -244,11 +244,11 @@ class FlowTest:
                 states = table.states(key)
                 break
         else:
-            states = tuple(state.fresh(key, []) for state in vertex.states)
+            states = tuple(state.for_key(key, []) for state in vertex.states)
         return {state.name: _plain(state) for state in states}
 
     def _tables(self, vertex: Vertex) -> list[StateTable]:
-        return [node.assembly.tables[vertex.name] for node in self._cluster.nodes]
+        return [node.pipeline.tables[vertex.name] for node in self._cluster.nodes]
 
     def _items(self, sink: int, since: int = 0) -> list[Item]:
         self._let_settle()
@@ -327,7 +327,7 @@ class ScriptedSource(QueueSource):
         """Add a record. Precondition: its time is larger than all earlier ones."""
         self._records.append((time, record))
 
-    def move_to(self, time: int) -> int:
+    def advance_to(self, time: int) -> int:
         return self._now() + 1
 
     def trim(self, time: int) -> None:

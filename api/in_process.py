@@ -16,13 +16,13 @@ from driftline.connectors.sinks.directory import identity_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
-from driftline.deploy.local.report import tell_if_all_set_aside
+from driftline.deploy.local.report import warn_if_all_set_aside
 from driftline.deploy.roles.consumer import DeadLetters
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import outline
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.outline import make_outline
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import Policy
@@ -84,8 +84,8 @@ class InProcessRun:
     def write_to(self, output: str | Path | Consumer) -> RunSummary:
         """Run, and write the outputs to a directory, an address, or a consumer."""
         identity = Identity(
-            outline(self._flow),
-            plan(self._flow).identity(),
+            make_outline(self._flow),
+            make_plan(self._flow).identity(),
             self._policy.name,
             self._nodes,
             tuple(source.identity() for source in self._sources),
@@ -111,7 +111,7 @@ class InProcessRun:
         try:
             for _ in self._progress(cluster):
                 for lines in told:
-                    lines.tell(monotonic())
+                    lines.log_if_due(monotonic())
         finally:
             self._close(cluster)
             for lines in told:
@@ -176,14 +176,14 @@ class InProcessRun:
 
     def _summary(self, cluster: Cluster, outputs: int, failed: int, aside: str) -> RunSummary:
         """Summarise the run. `aside`: the place of dead letters and bad records."""
-        tell_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
+        warn_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
         seconds = monotonic() - self._began
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
 
 
 def _check_outputs(path: Path, identity: Identity) -> None:
     """Raise StateMismatch if the outputs are of another in-process run; names the differences."""
-    with reported("output", path):
+    with translate_os_errors("output", path):
         before = Identity.from_json(identity_in(path))
     if before is not None and (differences := identity.differences(before)):
         lines = "".join(f"\n  {text}" for text in differences)

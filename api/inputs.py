@@ -29,7 +29,7 @@ from driftline.engine.events import Trouble
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
-from driftline.engine.sources.record import DEFAULT_SHAPE, as_taken, taken
+from driftline.engine.sources.record import DEFAULT_SHAPE, validate_payload, validate_record
 from driftline.engine.wire.codec import pack
 
 AHEAD_MAX = 24
@@ -66,7 +66,7 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
     names = [source.name for source in flow.sources]
     of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
-        return flow.in_order(inputs)
+        return flow.order_inputs(inputs)
     one_input = str, bytes, Path, Source, LiveSource
     if isinstance(inputs, one_input) or not isinstance(inputs, Iterable):
         raise FlowError(
@@ -101,7 +101,7 @@ class LiveRecords:
             try:
                 batch = self._source.poll(POLL_S)
             except Unavailable as error:
-                trouble.failed(monotonic(), f"{name}: {error}; polling again", name=name)
+                trouble.record_failure(monotonic(), f"{name}: {error}; polling again", name=name)
                 sleep(AGAIN_S)
                 continue
             if batch is None:
@@ -185,7 +185,7 @@ class LimitedSource:
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         for record in self._source.read(start):
-            yield record if isinstance(record, BadRecord) else taken(*record, self.name)
+            yield record if isinstance(record, BadRecord) else validate_record(*record, self.name)
 
     def progress(self) -> tuple[int, int] | None:
         return self._source.progress()
@@ -204,7 +204,7 @@ class ListedRecords:
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield the records from a time on; record n has time n."""
         for at in range(max(0, start - 1), len(self._records)):
-            yield taken(at + 1, self._records[at], shown_source(self.name))
+            yield validate_record(at + 1, self._records[at], shown_source(self.name))
 
     def progress(self) -> tuple[int, int] | None:
         """Return None, as a list has no bytes to count."""
@@ -246,7 +246,7 @@ class IteratorSource(QueueSource):
         if isinstance(self._records_left, Generator):
             self._records_left.close()
 
-    def move_to(self, time: int) -> int:
+    def advance_to(self, time: int) -> int:
         return self._next  # times are record numbers, whatever the times of other sources
 
     def identity(self) -> str:
@@ -269,7 +269,7 @@ class IteratorSource(QueueSource):
             raise InputError(shown_source(self.name), self._next, str(error)) from error
         if monotonic() - began > QUICK_S:
             self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
-        found = taken(self._next, record, shown_source(self.name))
+        found = validate_record(self._next, record, shown_source(self.name))
         self.put(found if isinstance(found, BadRecord) else found[1])
 
 
@@ -288,7 +288,7 @@ def check_record(source: str, number: int, record: object) -> object:
     Raises PayloadError for an unacceptable record.
     """
     try:
-        return as_taken(record)
+        return validate_payload(record)
     except PayloadError as error:
         raise PayloadError(f"{shown_source(source)}, record {number}: {error}") from None
 

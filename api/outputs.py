@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic
 
-from driftline.connectors.outputs import RecordingConsumer, open_consumer, place_of
+from driftline.connectors.outputs import RecordingConsumer, open_consumer, resolve_output
 from driftline.connectors.sinks import Consumer, MemoryConsumer
 from driftline.connectors.sinks.consumer import SinkContext
 from driftline.connectors.sinks.recorded import RecordedSink
@@ -75,8 +75,8 @@ class OpenConsumers:
         """The place of dead letters, for messages."""
         self._sink, self._address = output, self.where
         if isinstance(output, str | Path):
-            place = place_of(str(output), Path())
-            self._address, self.where = place.address, place.letters
+            place = resolve_output(str(output), Path())
+            self._address, self.where = place.address, place.dead_letter_location
             if place.is_directory:
                 self.directory = place.directory.absolute()
         self.letters = DeadLetters(self.where)
@@ -111,4 +111,4 @@ class OpenConsumers:
         return sum(consumer.failures for consumer in self._open) - self._failures_before
 
     def _failed(self, failures: Sequence[Item]) -> None:
-        self.letters.failed(monotonic(), failures)
+        self.letters.add_failures(monotonic(), failures)

@@ -16,7 +16,7 @@ from rich.console import Console
 from driftline.api.in_process import InProcessRun
 from driftline.api.inputs import Inputs, sources_of
 from driftline.api.outputs import RunSummary
-from driftline.connectors.outputs import checked_place_of, delivered_to, place_of
+from driftline.connectors.outputs import checked_place_of, delivered_to, resolve_output
 from driftline.connectors.sinks import Consumer
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
@@ -25,14 +25,14 @@ from driftline.engine.errors import FlowError
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import (
-    OF_A_FILE,
+    FILE_MODULE_PREFIX,
     LoadedAgain,
     check_not_loading,
-    flow_of,
     load_flow,
+    resolve_flow,
 )
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy as policy_named
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy as policy_named
 from driftline.engine.wire.bundles import Item
 
 
@@ -133,7 +133,7 @@ def run(
         Exception: An iterator raised it.
     """
     check_not_loading("run(...)")
-    loaded = flow_of(flow)
+    loaded = resolve_flow(flow)
     sources = sources_of(loaded, inputs)
     chosen = policy_named(policy, ordering)
     if state == "":
@@ -150,7 +150,7 @@ def run(
         checked_place_of(str(output), Path())
         spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
         if spec:
-            place = place_of(str(output), None if state is None else Path(state))
+            place = resolve_output(str(output), None if state is None else Path(state))
             place = replace(place, directory=place.directory.absolute())
             folder = place.directory / ".driftline" / "state" if state is None else Path(state)
             config = RunConfig(
@@ -221,7 +221,7 @@ def _modules(flow: Flow) -> list[ModuleType]:
 
 def _file_or_name(module: ModuleType) -> str:
     """Return the name or file by which other processes import a module; empty if they cannot."""
-    if module.__name__ != "__main__" and not module.__name__.startswith(OF_A_FILE):
+    if module.__name__ != "__main__" and not module.__name__.startswith(FILE_MODULE_PREFIX):
         return module.__name__
     spec = module.__spec__
     if module.__name__ == "__main__" and spec is not None:  # python -m package.module
@@ -235,4 +235,4 @@ def _looks(flow: Flow) -> object:
 
     A script may build the same graph with other values under ``if __name__ == "__main__":``.
     """
-    return plan(flow).identity(), code_of(flow)
+    return make_plan(flow).identity(), code_of(flow)

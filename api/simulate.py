@@ -9,11 +9,11 @@ from driftline.api.inputs import Inputs, sources_of
 from driftline.connectors.live import LiveSource
 from driftline.engine.errors import FlowError, SimulationFailed
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.flow.loading import check_not_loading, resolve_flow
 from driftline.engine.sources import RetainedSource, Source, strict
 from driftline.simulation.scenarios.flows import Simulated
 from driftline.simulation.scenarios.inputs import GivenRecords
-from driftline.simulation.scenarios.scenario import Scenario, scenario
+from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import SeedReport, check_flow, run_one
 
 RECORDS_MAX = 10_000
@@ -71,23 +71,23 @@ def simulate(
         FlowError: The flow, its inputs or the numbers cannot be simulated.
     """
     check_not_loading("simulate(...)")
-    loaded = flow_of(flow).validate()
+    loaded = resolve_flow(flow).validate()
     if not isinstance(seeds, (int, range)):
         raise FlowError(f"seeds={seeds!r}: give a number of seeds, or a range of seeds")
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     if not numbers or (nodes is not None and nodes < 1):
         raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
     records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
-    simulated = Simulated(loaded.name, any_order=False, given=loaded)
+    simulated = Simulated(loaded.name, order_independent=False, given=loaded)
     report = SeedReport()
     for seed in numbers:
-        drawn = scenario(seed, simulated, policy, records)
+        drawn = draw_scenario(seed, simulated, policy, records)
         if nodes is not None:
             drawn = replace(drawn, nodes=nodes)
         if seed == numbers[0]:
             check_flow(drawn, "give it others")
         outcome = run_one(drawn)
-        report.note(outcome)
+        report.add_outcome(outcome)
         if outcome.problem:
             raise SimulationFailed(_failure(drawn, outcome.problem, nodes), seed)
     return SimulationReport(report.seeds, report.faults)

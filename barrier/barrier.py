@@ -1,14 +1,15 @@
 """Base of all barriers: the queue of bundles to the consumer, and t_last.
 
-Inputs: outputs (`hold`), the consumer's answers (`last`, `stored`), and frontiers (`advance` or
-`progress`) or commits, depending on the policy. Outputs: bundles (`take_bundle`). Invariant: at
-most one bundle is unacknowledged, t_last grows from bundle to bundle, and no output up to the
-consumer's t_last is sent again: items and t_last at the consumer always belong together (Delivery,
-consistency, and determinism, section V-A2).
+Inputs: outputs (`add_outputs`), the consumer's answers (`handle_last_bundle`, `mark_stored`), and
+frontiers (`advance` or `record_processed`) or commits, depending on the policy. Outputs: bundles
+(`take_bundle`). Invariant: at most one bundle is unacknowledged, t_last grows from bundle to
+bundle, and no output up to the consumer's t_last is sent again: items and t_last at the consumer
+always belong together (Delivery, consistency, and determinism, section V-A2).
 
 A consumer that merges the outputs of several barriers needs the progress of each, even where there
-are no outputs. With `tells`, a barrier with nothing to send therefore reports progress in an empty
-bundle (`take_passed`). It needs no acknowledgement, as later bundles repeat it.
+are no outputs. With `reports_progress`, a barrier with nothing to send therefore reports progress
+in an empty bundle (`take_progress_report`). It needs no acknowledgement, as later bundles repeat
+it.
 
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
 of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes:
@@ -21,12 +22,12 @@ from collections import deque
 
 from driftline.engine.errors import FunctionFailed, StateMismatch
 from driftline.engine.labels import Label
-from driftline.engine.operators.context import describe
+from driftline.engine.operators.context import describe_failure
 from driftline.engine.operators.steps import FAILURES, Signs, Values
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle
 
-NOTHING = -1
+NO_BUNDLE = -1
 """The t_last of a consumer without a bundle."""
 
 BUNDLE_BYTES = 1 << 22
@@ -54,30 +55,30 @@ class Barrier:
         self.groups = groups
         self.bundle_bytes = BUNDLE_BYTES
         """Size of the blobs at which a bundle takes no further unit."""
-        self.tells = False
+        self.reports_progress = False
         """Whether to report progress without outputs to the consumer."""
-        self._told_to = NOTHING
+        self._reported_up_to = NO_BUNDLE
         self.ready: deque[tuple[int, bytes, int]] = deque()
         """(time, epoch or production; blob; checksum including it) of outputs that may leave and
         are in no bundle yet."""
         self.waiting_bytes = 0
         """Bytes of the blobs in `ready` and `outstanding`, which only the consumer delays."""
-        self.released_to = NOTHING
+        self.released_up_to = NO_BUNDLE
         """All outputs up to this unit are in `ready`, in `outstanding`, or at the consumer."""
         self.checksum = 0
         """Running checksum over all released blobs."""
         self.outstanding: Bundle | None = None
         """The bundle that is sent and not acknowledged."""
-        self.t_last = NOTHING
+        self.t_last = NO_BUNDLE
         """The consumer has all outputs up to this unit."""
-        self.expected_t_last = NOTHING
+        self.expected_t_last = NO_BUNDLE
         """The consumer's t_last when the snapshot that this incarnation restored was taken."""
         self.connected = False
         """Whether the consumer has answered in this incarnation."""
-        self.stored_last = 0
+        self.stored_blob_count = 0
         """The number of blobs in the newest bundle that the consumer stored."""
 
-    def hold(
+    def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         """Take outputs of a sink; tombstones (sign -1) retract earlier ones.
@@ -94,13 +95,13 @@ class Barrier:
         no dead letter.
         """
 
-    def progress(self, processed: int) -> None:
+    def record_processed(self, processed: int) -> None:
         """Record that all nodes have processed all elements below a time, by the master's tracker.
 
         In label order, do nothing.
         """
 
-    def settle(self, frontier: int) -> None:
+    def trim_history(self, frontier: int) -> None:
         """Record that no later snapshot will have a smaller time than this. Without label order, do
         nothing."""
 
@@ -109,7 +110,7 @@ class Barrier:
         return False
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the consumer has all outputs that the barrier took."""
         return not self.ready and self.outstanding is None
 
@@ -119,34 +120,34 @@ class Barrier:
         raise NotImplementedError
 
     @property
-    def left(self) -> int:
+    def last_sent(self) -> int:
         """The largest unit that may have left, in any incarnation. Precondition: `connected`."""
-        return max(self.t_last, self.released_to)
+        return max(self.t_last, self.released_up_to)
 
     @property
-    def stored_units(self) -> int:
+    def stored_up_to(self) -> int:
         """The unit up to which the consumer has all outputs, even if the last units have none."""
         waits = self.ready or self.outstanding is not None
-        return self.t_last if waits else max(self.t_last, self.released_to)
+        return self.t_last if waits else max(self.t_last, self.released_up_to)
 
     @property
-    def delivering(self) -> int:
+    def target_t_last(self) -> int:
         """The least t_last of the consumer after it has stored all outputs released so far."""
         if self.ready:
-            return self.released_to
+            return self.released_up_to
         return self.t_last if self.outstanding is None else self.outstanding.t_last
 
     @property
-    def stored_to(self) -> str:
+    def stored_summary(self) -> str:
         """Human-readable summary of the outputs that the consumer has."""
-        if self.t_last == NOTHING:
+        if self.t_last == NO_BUNDLE:
             return "no outputs yet"
         return f"outputs up to {self._in_words(self.t_last)}"
 
     def _in_words(self, t_last: int) -> str:
         return f"{self.unit} {t_last}"
 
-    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+    def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """Process the consumer's last bundle, on recovery and when a consumer reconnects.
 
         `t_last`, `checksum`, `blobs`: those of the bundle; NOTHING, 0 and () if there is none.
@@ -164,7 +165,8 @@ class Barrier:
                 f"(t_last {t_last} instead of {self.t_last}): restore the outputs"
             )
         self.t_last = max(self.t_last, t_last)
-        self._told_to = t_last  # an unacknowledged report may be lost with the consumer's process
+        # An unacknowledged report may be lost with the consumer's process.
+        self._reported_up_to = t_last
         self.connected = True
         bundle, self.outstanding = self.outstanding, None
         if bundle is not None and bundle.t_last > self.t_last:
@@ -172,10 +174,10 @@ class Barrier:
         self.ready = deque(entry for entry in self.ready if entry[0] > self.t_last)
         self.waiting_bytes = self._counted()
 
-    def stored(self, t_last: int) -> None:
+    def mark_stored(self, t_last: int) -> None:
         """Mark the bundle with this t_last as stored. Ignored unless it is outstanding."""
         if self.outstanding is not None and self.outstanding.t_last == t_last:
-            self.stored_last = len(self.outstanding.blobs)
+            self.stored_blob_count = len(self.outstanding.blobs)
             self.waiting_bytes -= sum(map(len, self.outstanding.blobs))
             self.outstanding = None
             self.t_last = t_last
@@ -187,30 +189,30 @@ class Barrier:
         if not ready or self.outstanding is not None or not self.connected:
             return None
         blobs: list[bytes] = []
-        size, t_last, checksum = 0, NOTHING, 0
+        size, t_last, checksum = 0, NO_BUNDLE, 0
         while ready and (size < self.bundle_bytes or ready[0][0] == t_last):
             t_last, blob, checksum = ready.popleft()
             blobs.append(blob)
             size += len(blob)
         if not ready:
-            t_last, checksum = self.released_to, self.checksum
+            t_last, checksum = self.released_up_to, self.checksum
         self.outstanding = Bundle(
             self.name, incarnation, self.groups, tuple(blobs), t_last, checksum
         )
         return self.outstanding
 
-    def take_passed(self, incarnation: int) -> Bundle | None:
+    def take_progress_report(self, incarnation: int) -> Bundle | None:
         """Return an empty bundle, which reports that no outputs up to its t_last are missing.
 
         None if the consumer knows that, lacks outputs, or needs no reports. No answer is needed.
         """
-        if not self.tells or not self.connected or not self.empty:
+        if not self.reports_progress or not self.connected or not self.is_empty:
             return None
-        if self.released_to <= max(self.t_last, self._told_to):
+        if self.released_up_to <= max(self.t_last, self._reported_up_to):
             return None
-        self._told_to = self.released_to
+        self._reported_up_to = self.released_up_to
         told = self.name, incarnation, self.groups
-        return Bundle(*told, (), self.released_to, self.checksum)
+        return Bundle(*told, (), self.released_up_to, self.checksum)
 
     def _queue(self, unit: int, blob: bytes) -> None:
         """Queue a released blob of this time, epoch, production or bundle."""
@@ -226,7 +228,7 @@ class Barrier:
         """Raise FunctionFailed if a final output is a failure that is not a dead letter."""
         if sink == FAILURES and not self.dead_letters:
             assert isinstance(value, tuple)
-            raise FunctionFailed(describe(label, value))
+            raise FunctionFailed(describe_failure(label, value))
 
     def validate(self) -> None:
         """Assert the invariant."""

@@ -65,28 +65,28 @@ class ArrivalBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self._unacked = UnackedFrontiers()
 
-    def hold(
+    def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        self._take(to_blob(labels, sink, values, packed), labels)
+        self._add_blob(to_blob(labels, sink, values, packed), labels)
 
-    def _take(self, blob: bytes, labels: Labels) -> None:
+    def _add_blob(self, blob: bytes, labels: Labels) -> None:
         """Take the blob of the outputs with these labels."""
         raise NotImplementedError
 
-    def progress(self, processed: int) -> None:
+    def record_processed(self, processed: int) -> None:
         self._unacked.add(processed, self._newest_unit)
 
     @property
     def _newest_unit(self) -> int:
         """The last unit with an output that this barrier has taken."""
-        return self.released_to
+        return self.released_up_to
 
     @property
     def delivered(self) -> int:
-        return self._unacked.delivered(self.stored_units) if self.connected else 0
+        return self._unacked.delivered(self.stored_up_to) if self.connected else 0
 
 
 class ImmediateBarrier(ArrivalBarrier):
@@ -102,16 +102,16 @@ class ImmediateBarrier(ArrivalBarrier):
         self._last_bytes = 0
         """Bytes of the bundle with the largest number, which is still queued as a whole."""
 
-    def _take(self, blob: bytes, labels: Labels) -> None:
+    def _add_blob(self, blob: bytes, labels: Labels) -> None:
         if not self.ready or self._last_bytes >= self.bundle_bytes:
-            self.released_to += 1
+            self.released_up_to += 1
             self._last_bytes = 0
         self._last_bytes += len(blob)
-        self._queue(self.released_to, blob)
+        self._queue(self.released_up_to, blob)
 
-    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        super().last(t_last, checksum, blobs)
-        self.released_to = max(self.released_to, self.t_last)
+    def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        super().handle_last_bundle(t_last, checksum, blobs)
+        self.released_up_to = max(self.released_up_to, self.t_last)
 
 
 class EpochBarrier(ArrivalBarrier):
@@ -134,31 +134,31 @@ class EpochBarrier(ArrivalBarrier):
         super().__init__(name, groups, dead_letters)
         self.chain = 0
         """The port of the chain that produces the next outputs. Chains end an epoch one by one."""
-        self.open: dict[int, list[bytes]] = {}
+        self.open_blobs: dict[int, list[bytes]] = {}
         """Chain -> the blobs of its open epoch."""
         self.sealing: dict[int, list[bytes]] = {}
         """Epoch -> the blobs of the chains that have ended it, while others have not."""
         self.unsealed_bytes = 0
-        """Bytes of the blobs in `open` and `sealing`."""
+        """Bytes of the blobs in `open_blobs` and `sealing`."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
         self._ended = 0
         """The newest epoch that a chain has ended."""
 
-    def _take(self, blob: bytes, labels: Labels) -> None:
+    def _add_blob(self, blob: bytes, labels: Labels) -> None:
         self.unsealed_bytes += len(blob)
-        self.open.setdefault(self.chain, []).append(blob)
+        self.open_blobs.setdefault(self.chain, []).append(blob)
 
     @property
     def _newest_unit(self) -> int:
-        if self.open:
+        if self.open_blobs:
             return self._ended + 1  # a chain may have begun it while others are in the previous one
-        return max(self.sealing or self.sealed, default=self.released_to)
+        return max(self.sealing or self.sealed, default=self.released_up_to)
 
     def seal(self, chain: int, epoch: int) -> None:
         """End the open epoch of a chain."""
         self._ended = max(self._ended, epoch)
-        self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
+        self.sealing.setdefault(epoch, []).extend(self.open_blobs.pop(chain, ()))
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
         """Return (epoch, blobs) of all outputs to make durable before the epoch is prepared.
@@ -176,23 +176,23 @@ class EpochBarrier(ArrivalBarrier):
 
         `pre_committed`: the result of its `pre_commit`; some of the outputs may not have left.
         """
-        self.released_to = self._ended = epoch
+        self.released_up_to = self._ended = epoch
         if isinstance(pre_committed, tuple):
             self.sealed = dict(pre_committed)
             self.commit(epoch)
 
-    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        if t_last > self.released_to:
+    def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if t_last > self.released_up_to:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs of epoch {t_last}, but only "
-                f"{self.released_to} epochs are committed: the state directory is an old copy, or "
-                f"another run's. {ADVICE}"
+                f"{self.released_up_to} epochs are committed: the state directory is an old copy, "
+                f"or another run's. {ADVICE}"
             )
-        super().last(t_last, checksum, blobs)
+        super().handle_last_bundle(t_last, checksum, blobs)
 
     def commit(self, epoch: int) -> None:
         """Release the outputs of an epoch that the coordinator committed. May be repeated."""
-        self.released_to = max(self.released_to, epoch)
+        self.released_up_to = max(self.released_up_to, epoch)
         for number in [number for number in sorted(self.sealed) if number <= epoch]:
             for blob in self.sealed.pop(number):
                 self.checksum = running_checksum(self.checksum, blob)
@@ -200,8 +200,8 @@ class EpochBarrier(ArrivalBarrier):
                     self._queue(number, blob)
 
     @property
-    def empty(self) -> bool:
-        return super().empty and not (self.open or self.sealing or self.sealed)
+    def is_empty(self) -> bool:
+        return super().is_empty and not (self.open_blobs or self.sealing or self.sealed)
 
 
 class ProductionBarrier(ArrivalBarrier):
@@ -228,11 +228,11 @@ class ProductionBarrier(ArrivalBarrier):
         self.processed = 0
         """The time below which all nodes have processed all elements."""
 
-    def _take(self, blob: bytes, labels: Labels) -> None:
+    def _add_blob(self, blob: bytes, labels: Labels) -> None:
         self.first = min(self.first, min(labels)[0])
         self.unsealed.append(blob)
 
-    def progress(self, processed: int) -> None:
+    def record_processed(self, processed: int) -> None:
         self.processed = max(self.processed, processed)
 
     def seal(self, production: int) -> Outputs | None:
@@ -246,27 +246,27 @@ class ProductionBarrier(ArrivalBarrier):
     def commit(self, production: int) -> None:
         """Release the outputs of all productions up to this one, which are durable."""
         for number, (_, blobs) in self.undelivered.items():
-            if self.released_to < number <= production:
+            if self.released_up_to < number <= production:
                 for blob in blobs:
                     self.checksum = running_checksum(self.checksum, blob)
                     self._queue(number, blob)
-        self.released_to = production
+        self.released_up_to = production
 
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
         """Start after a durable production. `undelivered`: as in the attribute, in order."""
         self.undelivered = dict(undelivered)
         self.commit(production)
 
-    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        if t_last > self.released_to:
+    def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if t_last > self.released_up_to:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs of production {t_last}, but the node has "
-                f"none after {self.released_to}: the state directory is an old copy, or another "
+                f"none after {self.released_up_to}: the state directory is an old copy, or another "
                 f"run's. {ADVICE}"
             )
-        super().last(t_last, checksum, blobs)
+        super().handle_last_bundle(t_last, checksum, blobs)
 
-    def forget(self) -> list[int]:
+    def drop_delivered(self) -> list[int]:
         """Drop the outputs that the consumer has. Return the numbers of their productions."""
         delivered = [number for number in self.undelivered if number <= self.t_last]
         for number in delivered:
@@ -274,9 +274,9 @@ class ProductionBarrier(ArrivalBarrier):
         return delivered
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         all_delivered = all(number <= self.t_last for number in self.undelivered)
-        return super().empty and not self.unsealed and all_delivered
+        return super().is_empty and not self.unsealed and all_delivered
 
     @property
     def delivered(self) -> int:

@@ -9,26 +9,26 @@ checksum, and snapshots taken before t_last is passed record UNKNOWN as their ch
 
 Example: `b` of time 2 comes before `a` of time 1, and `C` of time 3 replaces `c`:
 
-    >>> from driftline.barrier.barrier import NOTHING
+    >>> from driftline.barrier.barrier import NO_BUNDLE
     >>> def show(bundle):
     ...     if bundle is not None:
     ...         items = [item for blob in bundle.blobs for item in from_blob(blob)]
     ...         print([item.value for item in items], "t_last", bundle.t_last)
     >>> barrier = OrderedBarrier("barrier-0", groups=(0, 63))
-    >>> barrier.last(NOTHING, 0, ())  # the consumer has no bundle yet
-    >>> barrier.hold(0, [(2, 0)], ["b"], None)
-    >>> barrier.hold(0, [(1, 0)], ["a"], None)
-    >>> barrier.hold(0, [(3, 0)], ["c"], None)
+    >>> barrier.handle_last_bundle(NO_BUNDLE, 0, ())  # the consumer has no bundle yet
+    >>> barrier.add_outputs(0, [(2, 0)], ["b"], None)
+    >>> barrier.add_outputs(0, [(1, 0)], ["a"], None)
+    >>> barrier.add_outputs(0, [(3, 0)], ["c"], None)
     >>> barrier.advance(3)  # all outputs below time 3 are final
     >>> first = barrier.take_bundle(incarnation=1)
     >>> show(first)
     ['a', 'b'] t_last 2
-    >>> barrier.hold(0, [(3, 0), (3, 0)], ["c", "C"], [-1, 1])
+    >>> barrier.add_outputs(0, [(3, 0), (3, 0)], ["c", "C"], [-1, 1])
     >>> barrier.advance(4)
     >>> show(barrier.take_bundle(1))  # not before the consumer has stored the first bundle
     >>> barrier.delivered
     0
-    >>> barrier.stored(2)
+    >>> barrier.mark_stored(2)
     >>> show(barrier.take_bundle(1))
     ['C'] t_last 3
 
@@ -36,14 +36,14 @@ Then the node crashes, and the second bundle is lost. The node replays from time
 reports the first bundle:
 
     >>> replay = OrderedBarrier("barrier-0", groups=(0, 63), start=1, checksum=0)
-    >>> replay.last(first.t_last, first.checksum, first.blobs)
-    >>> replay.hold(0, [(1, 0), (2, 0), (3, 0)], ["a", "b", "C"], None)
+    >>> replay.handle_last_bundle(first.t_last, first.checksum, first.blobs)
+    >>> replay.add_outputs(0, [(1, 0), (2, 0), (3, 0)], ["a", "b", "C"], None)
     >>> replay.advance(4)
     >>> show(replay.take_bundle(2))
     ['C'] t_last 3
     >>> other = OrderedBarrier("barrier-0", groups=(0, 63), start=1, checksum=0)
-    >>> other.last(first.t_last, first.checksum, first.blobs)
-    >>> other.hold(0, [(1, 0), (2, 0)], ["a", "B"], None)
+    >>> other.handle_last_bundle(first.t_last, first.checksum, first.blobs)
+    >>> other.add_outputs(0, [(1, 0), (2, 0)], ["a", "B"], None)
     >>> other.advance(3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
@@ -65,12 +65,12 @@ from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.operators.steps import FAILURES, Signs, Values, by_time
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
-from driftline.engine.wire.codec import exact, pack_rows, unpack_rows
-from driftline.engine.wire.label_columns import Labels, in_order
+from driftline.engine.wire.codec import canonical_bytes, pack_rows, unpack_rows
+from driftline.engine.wire.label_columns import Labels, is_sorted
 
-UNKNOWN = -1
+UNKNOWN_CHECKSUM = -1
 """Replaces a checksum (never negative) if other code produced the consumer's outputs."""
 
 ENCODE_AHEAD_UP_TO = 4
@@ -89,7 +89,7 @@ class Pending:
     objects.
     """
 
-    __slots__ = ("batches", "blob", "has_failures", "taken_back")
+    __slots__ = ("batches", "blob", "has_failures", "retracted")
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
@@ -98,7 +98,7 @@ class Pending:
         """Whether one of the outputs was a failure, even a retracted one."""
         self.batches: list[tuple[Labels, int, Values | bytes]] = []
         """(labels, sink, payloads: in the wire format if they came packed), in order of arrival."""
-        self.taken_back: list[Output] = []
+        self.retracted: list[Output] = []
         """The outputs that tombstones name."""
 
     def add(
@@ -116,11 +116,11 @@ class Pending:
                 waiting = pack_rows([value]) if sink == FAILURES else [value]
                 self.batches.append(([label], sink, waiting))
             else:
-                self.taken_back.append((label, sink, value))
+                self.retracted.append((label, sink, value))
 
     def _is_in_order(self) -> bool:
         """Return whether there is just one batch, in label order, and no tombstone."""
-        return len(self.batches) == 1 and not self.taken_back and in_order(self.batches[0][0])
+        return len(self.batches) == 1 and not self.retracted and is_sorted(self.batches[0][0])
 
     def packed_blob(self) -> bytes | None:
         """Return the blob of the outputs if they are one packed batch in label order, without
@@ -140,8 +140,8 @@ class Pending:
         outputs: list[Output] = []
         for labels, sink, values in self.batches:
             outputs += zip(labels, repeat(sink), _unpacked(values))
-        if self.taken_back:
-            outputs = _without(outputs, self.taken_back)
+        if self.retracted:
+            outputs = _remove_retracted(outputs, self.retracted)
         outputs.sort(key=itemgetter(0))
         return (
             [output[0] for output in outputs],
@@ -154,16 +154,16 @@ def _unpacked(values: Values | bytes) -> Values:
     return unpack_rows(values) if isinstance(values, bytes) else values
 
 
-def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
+def _remove_retracted(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
     """Remove retracted outputs. Compares bytes: 1, 1.0 and True are equal objects."""
     tombstones: dict[tuple[Label, int], list[bytes]] = {}
     for label, sink, value in taken_back:
-        tombstones.setdefault((label, sink), []).append(exact(value))
+        tombstones.setdefault((label, sink), []).append(canonical_bytes(value))
     in_force: list[Output] = []
     for output in outputs:
         candidates = tombstones.get(output[:2])
         if candidates:
-            packed = exact(output[2])
+            packed = canonical_bytes(output[2])
             if packed in candidates:
                 candidates.remove(packed)
                 continue
@@ -189,11 +189,11 @@ class OrderedBarrier(Barrier):
         same_code: bool = True,
     ) -> None:
         super().__init__(name, groups, dead_letters)
-        self.released_to = start - 1
+        self.released_up_to = start - 1
         self.complete = False
         """Whether all outputs of the run have been released."""
         self.checksum = checksum
-        self.comparable = same_code and checksum != UNKNOWN
+        self.comparable = same_code and checksum != UNKNOWN_CHECKSUM
         """Whether a replay has to reproduce the outputs that the consumer has."""
         self.pending: dict[int, Pending] = {}
         """Time -> its outputs that are not final."""
@@ -203,12 +203,13 @@ class OrderedBarrier(Barrier):
         """(time, checksum over all blobs up to it), from the least time of the next snapshot on."""
         self._replay: _Replay | None = None
 
-    def hold(
+    def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         for time, batch in by_time((labels, values, signs)):
-            assert time > self.released_to, (
-                f"{self.name}: an output of time {time}; outputs up to {self.released_to} have left"
+            assert time > self.released_up_to, (
+                f"{self.name}: an output of time {time}; outputs up to {self.released_up_to} "
+                "have left"
             )
             has_all = len(batch[0]) == len(labels)
             self._pending_of(time).add(sink, *batch, packed if has_all else b"")
@@ -228,12 +229,14 @@ class OrderedBarrier(Barrier):
             if blob:
                 self._release(time, blob)
         self.complete = self.complete or frontier >= INFINITY
-        released_to = self.history[-1][0] if self.complete else frontier - 1
-        self.released_to = max(self.released_to, released_to)
-        if self._replay is not None and (self.complete or self.released_to >= self._replay.t_last):
+        released_up_to = self.history[-1][0] if self.complete else frontier - 1
+        self.released_up_to = max(self.released_up_to, released_up_to)
+        if self._replay is not None and (
+            self.complete or self.released_up_to >= self._replay.t_last
+        ):
             self._end_replay()
 
-    def settle(self, frontier: int) -> None:
+    def trim_history(self, frontier: int) -> None:
         history = self.history
         while len(history) > 1 and history[1][0] < frontier:
             history.popleft()
@@ -263,39 +266,39 @@ class OrderedBarrier(Barrier):
         return to_blob(labels, sinks, values) if labels else b""
 
     def _in_words(self, t_last: int) -> str:
-        return time_in_words(t_last)
+        return format_time(t_last)
 
     @property
     def delivered(self) -> int:
         if self.ready or self.outstanding is not None or not self.connected:
             return self.t_last + 1
-        return INFINITY if self.complete else self.released_to + 1
+        return INFINITY if self.complete else self.released_up_to + 1
 
-    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        if not self.connected and self.released_to < t_last:
-            self._replay = _Replay(self.name, self.released_to + 1, t_last, checksum, blobs)
+    def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if not self.connected and self.released_up_to < t_last:
+            self._replay = _Replay(self.name, self.released_up_to + 1, t_last, checksum, blobs)
             if not self.comparable:
-                self.history.append((self.released_to + 1, UNKNOWN))
+                self.history.append((self.released_up_to + 1, UNKNOWN_CHECKSUM))
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
                 f"{self.name}: the consumer (of a service: its journal) has other outputs than the "
-                f"snapshot, up to {time_in_words(self.released_to)}: outputs have been changed or "
+                f"snapshot, up to {format_time(self.released_up_to)}: outputs have been changed or "
                 f"removed, or the state directory is another run's. {ADVICE}"
             )
-        super().last(t_last, checksum, blobs)
+        super().handle_last_bundle(t_last, checksum, blobs)
 
     def checksum_before(self, time: int) -> int:
         """Return the checksum over all blobs below a time; UNKNOWN if it is not comparable.
 
         Precondition: times do not decrease.
         """
-        self.settle(time)
+        self.trim_history(time)
         return self.history[0][1]
 
     def validate(self) -> None:
         super().validate()
         assert sorted(self.times) == sorted(self.pending)
-        assert not self.times or self.times[0] > self.released_to, f"{self.name}: a late output"
+        assert not self.times or self.times[0] > self.released_up_to, f"{self.name}: a late output"
 
     def _release(self, time: int, blob: bytes) -> None:
         if self._replay is not None:
@@ -363,12 +366,12 @@ class _Replay:
 
     def _until(self) -> str:
         ends = self.t_last >= INFINITY - 1
-        return "to the end" if ends else f"up to {time_in_words(self.t_last)}"
+        return "to the end" if ends else f"up to {format_time(self.t_last)}"
 
     def _where(self) -> str:
         stored, replayed = (
             {
-                item.label: exact((item.sink, item.value))
+                item.label: canonical_bytes((item.sink, item.value))
                 for blob in blobs
                 for item in from_blob(blob)
             }

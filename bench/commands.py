@@ -19,12 +19,12 @@ from driftline.bench.options import Corpus, corpus_options
 from driftline.deploy.runtime.signals import Signals
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import POLICIES
-from driftline.engine.texts import complain
+from driftline.engine.texts import print_error
 from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import FiniteRange, json_option, plot_option, refuse_options
 from driftline.engine.ui.results import write_json
 
-KILLED = ("node", "all")
+VICTIMS = ("node", "all")
 """The possible victims, in the order of the rows."""
 
 
@@ -49,13 +49,13 @@ def _show(json_file: Path | None, figures: Mapping[str, object], tables: Sequenc
     wide_console().print(*tables, sep="\n")
 
 
-def _end(problems: Iterable[str], picture: Path | None = None) -> None:
+def _report_problems(problems: Iterable[str], picture: Path | None = None) -> None:
     """Print the path of the picture, and the problems; exit with status 1 if there are any."""
     if picture is not None:
         click.echo(f"picture: {picture}")
     all_problems = list(problems)
     for problem in all_problems:
-        complain(problem)
+        print_error(problem)
     if all_problems:
         click.get_current_context().exit(1)
 
@@ -107,12 +107,12 @@ def latency(
     from driftline.bench.experiments.comparison import latencies_of, measure_latency, write_raw
     from driftline.bench.experiments.pictures import draw_latency
     from driftline.bench.experiments.rounds import Setup
-    from driftline.bench.measuring.loops import sync_ms
+    from driftline.bench.measuring.loops import measure_sync_ms
     from driftline.bench.systems.cases import cases
 
     rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
     setup = Setup(corpus.load(documents), nodes)
-    disk_ms = sync_ms()
+    disk_ms = measure_sync_ms()
     rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
     found = latencies_of(setup, rows, rate, rounds, disk_ms)
     _show(json_file, found.as_json(), found.tables())
@@ -120,7 +120,7 @@ def latency(
     if raw is not None:
         write_raw(raw, rounds.runs)
         click.echo(f"raw records: {raw}")
-    _end(found.problems(), plot)
+    _report_problems(found.problems(), plot)
 
 
 @bench.command()
@@ -161,7 +161,7 @@ def throughput(
     found = throughputs_of(setup, rows, rounds)
     _show(json_file, found.as_json(), found.tables())
     draw_throughput(found, plot)
-    _end(found.problems(), plot)
+    _report_problems(found.problems(), plot)
 
 
 @bench.command()
@@ -207,12 +207,12 @@ def ordering(
     )
     _show(json_file, found.as_json(), found.tables())
     draw_ordering(found.rows, plot)
-    _end(found.problems(), plot)
+    _report_problems(found.problems(), plot)
 
 
 @bench.command()
-@click.option("--killed", default=",".join(KILLED), show_default=True, metavar="A,B",
-              callback=options.names_of(KILLED, "victim"),
+@click.option("--killed", default=",".join(VICTIMS), show_default=True, metavar="A,B",
+              callback=options.names_of(VICTIMS, "victim"),
               help="What is killed: a node; or all: the master and the nodes at once.",
               )  # fmt: skip
 @click.option("--trials", default=9, show_default=True, type=click.IntRange(1, 1000),
@@ -260,7 +260,7 @@ def recovery(
     )
     _show(json_file, found.as_json(), found.tables())
     draw_recovery(found, plot)
-    _end(found.problems(), plot)
+    _report_problems(found.problems(), plot)
 
 
 @bench.command()
@@ -308,15 +308,15 @@ def service(
         refuse_options(["--compare", "--plot", "--rate", "--searches", "--seed"], "with --locust")
         if find_spec("locust") is None:
             raise Unavailable("--locust needs locust: pip install 'driftline[bench]'")
-        from driftline.bench.experiments.users import serve_and_use, use
+        from driftline.bench.experiments.users import run_users, serve_and_run_users
 
         if url is not None:
             refuse_options(["--documents", "--nodes", "--searchers"], "with --url: it runs already")
-            usage = use(url, users, seconds)
+            usage = run_users(url, users, seconds)
         else:
-            usage = serve_and_use(corpus.load(documents), nodes, searchers, users, seconds)
+            usage = serve_and_run_users(corpus.load(documents), nodes, searchers, users, seconds)
         _show(json_file, usage.as_json(), usage.tables())
-        _end(usage.problems())
+        _report_problems(usage.problems())
         return
     if url is not None:
         raise click.UsageError("--url is for --locust")
@@ -325,8 +325,8 @@ def service(
     from driftline.bench.measuring.load import Wanted
 
     wanted = Wanted(documents, rate, searches, seconds, seed)
-    load = wanted.load(corpus.load(wanted.needed))
+    load = wanted.load(corpus.load(wanted.documents_needed))
     found = measure_services(wanted, load, nodes, searchers, compare, Console(stderr=True))
     _show(json_file, found.as_json(), found.tables())
     draw_services(found, plot)
-    _end(found.problems(), plot)
+    _report_problems(found.problems(), plot)

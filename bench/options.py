@@ -15,7 +15,7 @@ from driftline.connectors.files.generated import words_of_text
 from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
-from driftline.engine.ui.options import reading_options, writable
+from driftline.engine.ui.options import check_writable, reading_options
 from driftline.pipeline.session import check_spark
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> lis
 
 def _empty(ctx: click.Context, param: click.Parameter, directory: Path | None) -> Path | None:
     if directory is not None:
-        writable(ctx, param, directory / "records")
+        check_writable(ctx, param, directory / "records")
         if any(directory.iterdir()):
             raise click.BadParameter(f"{directory} holds files already: give another, or remove it")
     return directory

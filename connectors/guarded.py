@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from driftline.connectors.live import LiveSource, Record
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.texts import let_through, raised
+from driftline.engine.texts import describe_exception, reraise_interrupt
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ def guarded(what: str, call: Callable[[], T]) -> T:
     except DriftlineError:
         raise
     except BaseException as error:  # also SystemExit: user code must not end the process
-        let_through(error)
+        reraise_interrupt(error)
         raise FlowError(
-            f"{what} raised {raised(error)}. Fix it, and run the same command again; for errors "
-            "that pass, raise Unavailable"
+            f"{what} raised {describe_exception(error)}. Fix it, and run the same command again; "
+            "for errors that pass, raise Unavailable"
         ) from error
 
 

@@ -18,7 +18,7 @@ from driftline.connectors.files.files import (
     GENERATED,
     FileSource,
     SeveralFiles,
-    is_known,
+    has_known_format,
     open_source,
 )
 from driftline.connectors.live import LiveSource
@@ -26,7 +26,7 @@ from driftline.connectors.logs.inputlog import is_log
 from driftline.connectors.registry import open_source as open_address
 from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import FlowError, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.record import DEFAULT_SHAPE, UTF_8, Shape
 from driftline.engine.sources.source import Source
@@ -223,7 +223,7 @@ def _expanded(text: str) -> list[str]:
         if left_out:
             more = f" and {len(left_out) - NAMES_SHOWN} more" * (len(left_out) > NAMES_SHOWN)
             names = f"{', '.join(left_out[:NAMES_SHOWN])}{more}"
-            told = about("left-out", directory=str(path), names=names, count=len(left_out))
+            told = event_fields("left-out", directory=str(path), names=names, count=len(left_out))
             log.warning("directory %s: the input is without %s", path, names, extra=told)
         if not files:
             raise Unavailable(f"directory {path} has no files of a known format")
@@ -239,7 +239,7 @@ def _expanded(text: str) -> list[str]:
 def _why_left_out(entry: Path) -> str:
     """Return why an entry of a directory is not part of the input, in words; empty if it is."""
     if entry.is_file():
-        return "" if is_known(entry) else "no known format"
+        return "" if has_known_format(entry) else "no known format"
     if entry.is_dir():
         return "a directory"
     return "no regular file" if entry.exists() else "a link to a file that is missing"

@@ -1,8 +1,8 @@
 """The destination of a run's outputs: a directory, or the address of a sink.
 
-    >>> place_of("out", None)
+    >>> resolve_output("out", None)
     OutputPlace(address='jsonl:out', directory=PosixPath('out'))
-    >>> place_of("python:shop.py:orders", Path("state"))
+    >>> resolve_output("python:shop.py:orders", Path("state"))
     OutputPlace(address='python:shop.py:orders', directory=PosixPath('state/outputs'))
 
 JSON lines and LMDB are directories and also hold the run's own records about its outputs. For other
@@ -50,14 +50,14 @@ class OutputPlace:
         return scheme_of(self.address) in (JSON_LINES, LMDB)
 
     @property
-    def letters(self) -> str:
+    def dead_letter_location(self) -> str:
         """The place of dead letters, in words."""
         if scheme_of(self.address) == JSON_LINES:
             return f"{self.directory}/{DEAD_LETTERS}"
         return f"{self.address}, as items of sink -1"
 
 
-def place_of(output: str, state: Path | None) -> OutputPlace:
+def resolve_output(output: str, state: Path | None) -> OutputPlace:
     """Return the place that a user names: a directory path for JSON lines, or an address.
 
     `state`: the state directory, if the user has named one. Raises FlowError if the outputs need
@@ -79,8 +79,9 @@ def place_of(output: str, state: Path | None) -> OutputPlace:
 
 
 def checked_place_of(output: str, state: Path | None) -> OutputPlace:
-    """Return `place_of`. Raise FlowError also for a text that is neither a path nor an address."""
-    place = place_of(output, state)
+    """Return `resolve_output`. Raise FlowError also for a text that is neither a path nor an
+    address."""
+    place = resolve_output(output, state)
     if not place.is_directory:
         check_sink(output)
     elif not scheme_of(output):

@@ -50,7 +50,7 @@ def open_source(address: str) -> Source | LiveSource:
 
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
-    connector = _with(address, "open_source")
+    connector = _load_connector(address, "open_source")
     found = guarded(f"the connector of {address}", lambda: connector.open_source(address))
     if not isinstance(found, Source | LiveSource):
         raise FlowError(f"{address}: the connector opened a {type(found).__name__}, not a source")
@@ -62,7 +62,7 @@ def open_sink(address: str, context: SinkContext) -> Consumer:
 
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
-    connector = _with(address, "open_sink")
+    connector = _load_connector(address, "open_sink")
     found = guarded(f"the connector of {address}", lambda: connector.open_sink(address, context))
     if not isinstance(found, Consumer):
         raise FlowError(f"{address}: the connector opened a {type(found).__name__}, not a sink")
@@ -71,7 +71,7 @@ def open_sink(address: str, context: SinkContext) -> Consumer:
 
 def check_sink(address: str) -> None:
     """Raise FlowError if no connector can open a sink at an address. Opens none."""
-    _with(address, "open_sink")
+    _load_connector(address, "open_sink")
     if scheme_of(address) == "python":
         check_name(address)
 
@@ -113,7 +113,7 @@ def _known() -> str:
     return ", ".join(sorted({*BUILT_IN, *_installed()}))
 
 
-def _with(address: str, function: str) -> Connector:
+def _load_connector(address: str, function: str) -> Connector:
     """Load the connector of an address. Raise FlowError if it lacks a function."""
     connector = _connector_for(address)
     if not hasattr(connector, function):

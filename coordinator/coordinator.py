@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from driftline.coordinator.draining import IN_GOOD_ORDER, Draining, ShutdownBarrier
+from driftline.coordinator.draining import ENDED_ON_REQUEST, Draining, ShutdownBarrier
 from driftline.coordinator.leadership import Takeover
 from driftline.coordinator.members import Backoff, Members
 from driftline.coordinator.registry import (
@@ -34,14 +34,14 @@ from driftline.coordinator.registry import (
     WriteState,
 )
 from driftline.coordinator.resizing import Resizing
-from driftline.coordinator.snapshots import ADVICE, Snapshots, named
+from driftline.coordinator.snapshots import ADVICE, Snapshots, snapshot_name
 from driftline.engine.errors import SnapshotDamaged
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import GROUPS, names_of
 from driftline.engine.labels import INFINITY
 from driftline.engine.meters import Histogram
 from driftline.engine.policy import Policy
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.messages import (
     Alive,
     Drain,
@@ -117,7 +117,7 @@ class Coordinator:
     ) -> None:
         """`nodes`: how many, if the registry has no layout yet; `interval`: seconds between
         snapshots; `run`: id of this call of the command; `session`: its number, see
-        `ClusterState.opened`; `process`: of the master; `groups`: the number of key groups."""
+        `ClusterState.last_session`; `process`: of the master; `groups`: number of key groups."""
         layout = state.layout or tuple(range(nodes))
         self.nodes = names_of(layout)
         """The nodes of the layout in the registry."""
@@ -130,12 +130,12 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.outcome: RunOutcome | None = None
         """The outcome of this run; None until it is decided."""
-        self._follows = bool(session) and state.opened == session and state.outcome is None
+        self._follows = bool(session) and state.last_session == session and state.outcome is None
         """Whether the same call had an earlier master, and the run has no outcome yet."""
         if state.outcome is not None and state.outcome.run == run:
             self.phase, self.outcome = Phase.STOPPED, state.outcome
         self.state = replace(
-            state, opened=session or state.opened, layout=layout, outcome=self.outcome
+            state, last_session=session or state.last_session, layout=layout, outcome=self.outcome
         )
         self.recoveries = 0
         self.recovery_durations = Histogram()
@@ -178,7 +178,7 @@ class Coordinator:
         return f"{self.outcome.error}: {self.outcome.text}"
 
     @property
-    def start(self) -> SnapshotRecord:
+    def start_snapshot(self) -> SnapshotRecord:
         """The snapshot from which a recovery begins; number 0 is the empty snapshot."""
         if self.state.snapshots:
             return self.state.snapshots[0]
@@ -187,24 +187,24 @@ class Coordinator:
     @property
     def leads(self) -> bool:
         """Whether the registry has the epoch of this master."""
-        return self._writer.begun
+        return self._writer.is_epoch_written
 
     @property
     def is_draining(self) -> bool:
         """Whether the run drains: it continues only until it can end."""
-        return self.phase is Phase.RUNNING and bool(self._draining.why)
+        return self.phase is Phase.RUNNING and bool(self._draining.reason_suffix)
 
-    def has(self, name: str) -> bool:
+    def is_member(self, name: str) -> bool:
         """Return whether this is the name of a member."""
         return name in self.nodes or name in self.fronts
 
     @property
-    def missed(self) -> dict[str, float]:
+    def unreachable_s(self) -> dict[str, float]:
         """Unreachable member -> for how many seconds it has been silent, or has sent heartbeats
         without an answer."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
             return {}
-        missed = self.members.deaf
+        missed = self.members.unresponsive_s
         if self.phase is Phase.GATHERING:
             missed |= dict.fromkeys(self._absent, self.now - self._gathers_since)
         return missed
@@ -219,7 +219,7 @@ class Coordinator:
             return f"{self.phase.value}; not ready: {', '.join(missing)}"
         if self.phase is Phase.ASKING and self._takeover is not None:
             return f"{self.phase.value}; no answer of {', '.join(self._takeover.missing)}"
-        doing = f"{self.phase.value}{self._draining.why if self.is_draining else ''}"
+        doing = f"{self.phase.value}{self._draining.reason_suffix if self.is_draining else ''}"
         return doing + self.snapshots.waits_for
 
     @property
@@ -230,7 +230,7 @@ class Coordinator:
 
     def hello(self, name: str, message: Hello) -> None:
         """Process a member's hello: it is present, perhaps as a new process, with its progress."""
-        if not self.has(name):
+        if not self.is_member(name):
             self._hello_of_another(name, message)
             return
         restarted = self.members.hello(name, message.process, message.address, self.now)
@@ -246,7 +246,7 @@ class Coordinator:
         elif self.phase is Phase.GATHERING:
             self._gathered()
         elif self._takeover is not None:
-            self._go_on_taking_over(self._takeover, name)
+            self._continue_takeover(self._takeover, name)
         elif message.incarnation < self.state.incarnation:
             self._begin_incarnation_at(name)
         elif self.phase is Phase.LOADING and message.ready and name in self.nodes:
@@ -258,7 +258,7 @@ class Coordinator:
         """Process the hello of a node of the next layout, or of an earlier one, which may end."""
         if self.phase is Phase.STOPPED:
             self._tell_outcome([name])
-        elif name in self.resizing.names:
+        elif name in self.resizing.next_nodes:
             self.members.hello(name, message.process, message.address, self.now)
             self.resizing.hello(name, message.process, self.state)
             self._pass_on_resizing()
@@ -267,42 +267,42 @@ class Coordinator:
 
     def alive(self, name: str, message: Alive) -> None:
         """Note a heartbeat of a process, which may be too busy for `Hello`."""
-        if self.has(name) or name in self.resizing.names:
+        if self.is_member(name) or name in self.resizing.next_nodes:
             self.members.alive(name, message.process, self.now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
         """Stop making decisions: the registry or a member knows a later master."""
         if self.phase is not Phase.BROKEN:
             text = "the registry is not as it was left: %s; a new master begins"
-            log.error(text, reason, extra=about("registry-failed", reason=str(reason)))
+            log.error(text, reason, extra=event_fields("registry-failed", reason=str(reason)))
             self.phase = Phase.BROKEN
 
-    def ask_who_hears(self) -> None:
+    def probe_members(self) -> None:
         """Ask all members whether they receive this master's messages, if they obey it."""
         if self.phase is Phase.STOPPED or (self.leads and self.phase not in DECIDED):
             self._ask_to_follow(self.nodes + self.fronts)
 
     def step_down(self) -> None:
         """Stop making decisions, so that the next master in the queue leads."""
-        absent = ", ".join(name for name in self.missed if name not in self.members)
-        deaf = ", ".join(name for name in self.missed if name in self.members)
+        absent = ", ".join(name for name in self.unreachable_s if name not in self.members)
+        deaf = ", ".join(name for name in self.unreachable_s if name in self.members)
         missed = [f"hears nothing of {absent}"] * bool(absent)
         missed += [f"has no answer of {deaf}, which it hears"] * bool(deaf)
-        seconds = max(self.missed.values())
+        seconds = max(self.unreachable_s.values())
         log.warning(
             "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
             "network can fail in one direction, or between two hosts. A process that is dead, and "
             "that is not restarted looks the same",
             *(seconds, ", and ".join(missed)),
-            extra=about("makes-way", absent=absent, deaf=deaf, seconds=seconds),
+            extra=event_fields("makes-way", absent=absent, deaf=deaf, seconds=seconds),
         )
         self.phase = Phase.BROKEN
 
-    def moved(self, processed: int, delivered: int) -> None:
+    def note_progress(self, processed: int, delivered: int) -> None:
         """Note the progress of the run: the processed and the delivered frontier."""
-        self._backoff.moved(processed, delivered, self.snapshots.committed)
+        self._backoff.note_progress(processed, delivered, self.snapshots.committed)
 
-    def lost(self, message: MessageLost) -> None:
+    def on_message_lost(self, message: MessageLost) -> None:
         """Recover: a member lacks a message, or work makes no progress."""
         if message.incarnation == self.state.incarnation and self.phase in UNDER_WAY:
             self._recover(message.reason)
@@ -315,23 +315,23 @@ class Coordinator:
 
     # Time.
 
-    def at(self, now: float) -> None:
+    def set_time(self, now: float) -> None:
         """Set the time (seconds, monotonic). A long step means that this process was suspended."""
         away_s, self.now = now - self.now, now
         if away_s > self._missing_after / 2:
-            self.members.all_alive(now, away_s)
+            self.members.renew_after_suspension(now, away_s)
             self._gathers_since += away_s
 
     def tick(self, now: float) -> None:
         """Set the time; detect silent members, and the end of a pause."""
-        self.at(now)
+        self.set_time(now)
         self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
-        self.members.take_silent(self.resizing.names, now)
-        silent = self.members.take_silent(self.nodes + self.fronts, now)
+        self.members.expire_silent(self.resizing.next_nodes, now)
+        silent = self.members.expire_silent(self.nodes + self.fronts, now)
         if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
-            waited = self.members.allowed_s(silent[0])
+            waited = self.members.timeout_s(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
             self._recover("")
@@ -344,7 +344,7 @@ class Coordinator:
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
         due_at = self.snapshots.due_at
-        if self.phase is not Phase.RUNNING or due_at is None or self.resizing.holds:
+        if self.phase is not Phase.RUNNING or due_at is None or self.resizing.blocks_snapshots:
             return latest
         return min(latest, max(due_at, self.now + 0.001))
 
@@ -362,7 +362,7 @@ class Coordinator:
         else:
             self._recover(RESTARTED, paced=False)
 
-    def _go_on_taking_over(self, takeover: Takeover, name: str) -> None:
+    def _continue_takeover(self, takeover: Takeover, name: str) -> None:
         """Continue the takeover after a member's hello."""
         if not takeover.possible:
             self._recover(RESTARTED, paced=False)
@@ -371,11 +371,11 @@ class Coordinator:
 
     def _ask_to_follow(self, names: list[str]) -> None:
         self._tell(names, Lead())
-        self.members.asked(names)
+        self.members.mark_asked(names)
 
-    def following(self, name: str, message: FollowsMaster) -> None:
+    def on_follows_master(self, name: str, message: FollowsMaster) -> None:
         """Note that a member follows this master; once all do, continue the incarnation."""
-        self.members.answered(name)
+        self.members.mark_answered(name)
         incarnation, epoch = self.state.incarnation, self.state.epoch
         if self._takeover is None or (message.incarnation, message.epoch) != (incarnation, epoch):
             return
@@ -390,10 +390,10 @@ class Coordinator:
         log.info(
             "incarnation %d: a new master has taken over; the run continued meanwhile",
             self.state.incarnation,
-            extra=about("taken-over", incarnation=self.state.incarnation),
+            extra=event_fields("taken-over", incarnation=self.state.incarnation),
         )
-        self.snapshots.begin_from(self.start, self.now)
-        self.snapshots.give_up(takeover.asked, takeover.at_work)
+        self.snapshots.begin_from(self.start_snapshot, self.now)
+        self.snapshots.give_up(takeover.requested_snapshot, takeover.unanswered_nodes)
         self.resizing.take_over()
         self._pass_on_resizing()
         if self.state.snapshots:
@@ -403,7 +403,7 @@ class Coordinator:
 
     def _recover(self, reason: str, paced: bool = True) -> None:
         self.snapshots.pending = None
-        self.resizing.interrupted()
+        self.resizing.on_incarnation_end()
         self._takeover, self._follows = None, False
         if reason:
             self._count_recovery(reason, self._backoff.pause_s() if paced else 0.0)
@@ -426,14 +426,14 @@ class Coordinator:
         if self._down_since is None:  # otherwise the previous recovery failed
             self._down_since = self.now
         self._resume_at = max(self._resume_at, self.now + pause)
-        nowhere = self._backoff.nowhere
+        nowhere = self._backoff.fruitless_recoveries
         wait = f"; no progress since {nowhere} recoveries, the next in {pause:g} s" if pause else ""
-        fields = about("recovery", reason=reason, number=self.recoveries, pause=pause)
+        fields = event_fields("recovery", reason=reason, number=self.recoveries, pause=pause)
         log.warning("recovering: %s%s", reason, wait, extra=fields)
 
     def done(self, job: DurableJob, result: object) -> None:
         """Process a finished write of the registry; `result` is an exception if it failed."""
-        if not self._writer.over(job, result, self.now) or self.phase is Phase.BROKEN:
+        if not self._writer.process_result(job, result, self.now) or self.phase is Phase.BROKEN:
             return
         if isinstance(result, Exception):  # the registry does not hold this master's state
             self.superseded(result)
@@ -461,22 +461,24 @@ class Coordinator:
         self._draining = Draining(self.fronts, self.policy)
         if self._down_since is None:
             self._down_since = self.now
-        incarnation, start = self.state.incarnation, self.start
-        what = named(start.number, start.time) if start.number else "no snapshot"
-        fields = about("load", incarnation=incarnation, snapshot=start.number, time=start.time)
+        incarnation, start = self.state.incarnation, self.start_snapshot
+        what = snapshot_name(start.number, start.time) if start.number else "no snapshot"
+        fields = event_fields(
+            "load", incarnation=incarnation, snapshot=start.number, time=start.time
+        )
         log.info("incarnation %d: nodes load %s", incarnation, what, extra=fields)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
     def _run(self) -> None:
         self.phase = Phase.RUNNING
-        self.snapshots.begin_from(self.start, self.now)
+        self.snapshots.begin_from(self.start_snapshot, self.now)
         took = self.now - (self.now if self._down_since is None else self._down_since)
         if self._recovers:
             self.recovery_durations.add(took)
         self._down_since, self._recovers = None, False
         incarnation = self.state.incarnation
-        fields = about("running", incarnation=incarnation, seconds=took)
+        fields = event_fields("running", incarnation=incarnation, seconds=took)
         text = "incarnation %d: all nodes are ready after %.1f s"
         log.info(text, incarnation, took, extra=fields)
         for front in self.fronts:
@@ -484,14 +486,14 @@ class Coordinator:
 
     def _begin_incarnation_at(self, name: str) -> None:
         """Send `Recover` to a node, or `Start` to a front; repeated if it was lost."""
-        state, start = self.state, self.start
+        state, start = self.state, self.start_snapshot
         addresses = self.members.addresses(self.nodes + self.fronts)
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
             number = start.number
-            if self.policy.goes_on:  # the node's newest part has at least this number
+            if self.policy.recovers_locally:  # the node's newest part has at least this number
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
             same_code = int(state.same_code(start))
-            begins = state.incarnation, number, start.taken, start.time
+            begins = state.incarnation, number, start.incarnation, start.time
             self._tell([name], Recover(*begins, addresses, same_code, state.layout))
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
@@ -507,7 +509,7 @@ class Coordinator:
         if self.policy.outputs_wait_for_snapshots or is_last:
             self.stop("SnapshotDamaged", f"{reason}. {ADVICE}")
             return
-        fields = about("snapshot-damaged", reason=reason, snapshot=message.number)
+        fields = event_fields("snapshot-damaged", reason=reason, snapshot=message.number)
         log.warning("%s; the previous snapshot is used", reason, extra=fields)
         self._damage = reason
         self.phase = Phase.DECIDING
@@ -518,20 +520,23 @@ class Coordinator:
     def resize(self, nodes: int, first: int = 0) -> None:
         """Request a number of nodes for the run; `first`: see `Resize`. May be repeated."""
         if self.phase not in DECIDED and not self.is_draining:
-            self.resizing.ask(nodes, self.state.layout, first)
+            self.resizing.request(nodes, self.state.layout, first)
             self._pass_on_resizing()
 
     def consider_resizing(self, delivered: int, left: int | None) -> None:
-        """Advance the resizing; `left`: see `ReportedProgress.left`."""
+        """Advance the resizing; `left`: see `ReportedProgress.last_sent`."""
         if self.phase is not Phase.RUNNING:
             return
         if self.is_draining:
             self.resizing.give_up("the run is about to end")
-        cut = self.resizing.look(self.state, delivered, left, self.now)
+        cut = self.resizing.advance(self.state, delivered, left, self.now)
         self._pass_on_resizing()
         if cut is not None:
             self.phase = Phase.DECIDING
-            begins = {"incarnation": self.state.incarnation + 1, "layout": self.resizing.layout}
+            begins = {
+                "incarnation": self.state.incarnation + 1,
+                "layout": self.resizing.next_layout,
+            }
             self._write(self.state.next(**begins, snapshots=(cut,), base=cut.number))
 
     def _resized(self) -> None:
@@ -541,10 +546,10 @@ class Coordinator:
         self.members.renew(self.nodes, self.now)
         self.resizing.forget()
         self._shutdown = ShutdownBarrier(self.nodes + self.fronts, self._missing_after)
-        names, time = ", ".join(self.nodes), self.start.time
-        fields = about("resized", nodes=len(self.nodes), time=time)
+        names, time = ", ".join(self.nodes), self.start_snapshot.time
+        fields = event_fields("resized", nodes=len(self.nodes), time=time)
         text = "resized: %s take over from %s on"
-        log.info(text, names, time_in_words(time), extra=fields)
+        log.info(text, names, format_time(time), extra=fields)
 
     def _pass_on_resizing(self) -> None:
         self.out += self.resizing.out
@@ -554,7 +559,7 @@ class Coordinator:
 
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot if it is due and new: as of the delivered frontier, or by epoch."""
-        if self.phase is Phase.RUNNING and not self.resizing.holds:
+        if self.phase is Phase.RUNNING and not self.resizing.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
@@ -586,16 +591,16 @@ class Coordinator:
     def consider_end(self, processed: int, delivered: int, reached: int) -> None:
         """End a run once all is delivered and in the last snapshot; `reached`: see the tracker."""
         if processed >= INFINITY:
-            self._draining.ended(reached)
+            self._draining.on_inputs_ended(reached)
         if self._draining.is_due(processed, delivered, self.snapshots.number):
             self.snapshots.make_due(self.now)
-        if self._draining.is_over(delivered, self.start.number, self.start.time):
-            self.stop(text="" if self._draining.has_ended else IN_GOOD_ORDER)
+        if self._draining.is_over(delivered, self.start_snapshot.number, self.start_snapshot.time):
+            self.stop(text="" if self._draining.has_ended else ENDED_ON_REQUEST)
 
     def stop(self, error: str = "", text: str = "") -> None:
         """Decide to end the run. Members receive the outcome after the registry has it."""
         self.phase = Phase.STOPPING
-        self.resizing.interrupted()
+        self.resizing.on_incarnation_end()
         self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
         if not self._writer.under_way:  # otherwise `_stopping` writes it after that write
@@ -616,7 +621,7 @@ class Coordinator:
             self._end_if_over()
 
     def _end_if_over(self) -> None:
-        if self._shutdown.over(self.now):
+        if self._shutdown.is_over(self.now):
             self.phase = Phase.ENDED
 
     # Writes and messages.

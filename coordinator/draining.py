@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 
-IN_GOOD_ORDER = "it was asked to end"
+ENDED_ON_REQUEST = "it was asked to end"
 """Text of the outcome of a run that ended before its input, without an error."""
 
 
@@ -50,7 +50,7 @@ class Draining:
             if time < INFINITY:
                 (self._live if live else self._files).append(time)
 
-    def ended(self, time: int) -> None:
+    def on_inputs_ended(self, time: int) -> None:
         """Record that all inputs have ended, with records below a time. May be repeated."""
         self._end = time
 
@@ -60,7 +60,7 @@ class Draining:
         return self._end is not None
 
     @property
-    def why(self) -> str:
+    def reason_suffix(self) -> str:
         """Why the run is about to end, as a suffix for messages; empty if it is not."""
         if self.has_ended:
             return ", at the end of its input"
@@ -128,7 +128,7 @@ class ShutdownBarrier:
         if self._waiting.get(name) in ("", process):
             del self._waiting[name]
 
-    def over(self, now: float) -> bool:
+    def is_over(self, now: float) -> bool:
         """Return whether the master may end."""
         # A suspended master received nothing: a long step counts as a usual one.
         self._silent_s += min(now - self._now, self._silence_s / 4)

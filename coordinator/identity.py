@@ -33,7 +33,7 @@ class Identity:
         start = f"|from {self.start}" if self.start else ""
         return f"{self.digest}|{self.policy}|{self.nodes}|{'|'.join(self.inputs)}{start}"
 
-    def beginning_as(self, before: Identity | None) -> Identity:
+    def with_initial_nodes(self, before: Identity | None) -> Identity:
         """Return the identity with the initial number of nodes of the run `before`."""
         return self if before is None else replace(self, nodes=before.nodes)
 

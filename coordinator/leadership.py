@@ -3,9 +3,9 @@
 Masters queue up, each with its own session of the registry. The first one leads, and each of the
 others watches its predecessor. When a session ends, its place disappears, and the next master moves
 up (ZooKeeper's documented recipe: no herd, no polling). Inputs: results of `Enlist` and
-`LookAtQueue`, the time, and watch notifications. Outputs: these jobs, and whether this master is
-the first. Safety does not depend on the queue, which a master may see late: each master begins with
-an epoch of its own (`RegistryWriter`), and members reject earlier ones.
+`FindPredecessor`, the time, and watch notifications. Outputs: these jobs, and whether this master
+is the first. Safety does not depend on the queue, which a master may see late: each master begins
+with an epoch of its own (`RegistryWriter`), and members reject earlier ones.
 
 `StepDown`: a network partition, perhaps in one direction only, may separate the leader's host from
 one member. A leader with another master behind it steps down after a timeout: its process ends, is
@@ -31,11 +31,11 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import FollowsMaster, Hello
 from driftline.engine.wire.role import DurableJob
 
-PATIENCE_S = 20.0
+LEADER_TIMEOUT_MIN_S = 20.0
 """Least timeout of a leader before it steps down. A process that hangs is silent for 5 s, killed
 10 s later, and back after a few more: do not step down for such a restart."""
 
-OF_SILENCES = 4
+MEMBER_TIMEOUT_FACTOR = 4
 """The leader also waits for this multiple of the timeout of members."""
 
 LONGEST_S = 320.0
@@ -61,7 +61,7 @@ class Enlist(DurableJob):
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtQueue(DurableJob):
+class FindPredecessor(DurableJob):
     """Job: find and watch the predecessor of `process`. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -73,7 +73,7 @@ class LookAtQueue(DurableJob):
 
 
 @dataclass(frozen=True, slots=True)
-class LookBehind(DurableJob):
+class FindSuccessor(DurableJob):
     """Job: find the successor of `process` in the queue. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -89,9 +89,9 @@ class Leadership:
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self.before: str | None = None
+        self.predecessor: str | None = None
         """The predecessor's process; "" if this one is the first; None if unknown."""
-        self.lost = False
+        self.is_session_lost = False
         """Whether the session has ended, so that this process cannot lead any more."""
         self._job: DurableJob | None = None
         self._again_at = -inf
@@ -99,11 +99,11 @@ class Leadership:
     @property
     def first(self) -> bool:
         """Whether this master leads."""
-        return self.before == "" and not self.lost
+        return self.predecessor == "" and not self.is_session_lost
 
     def due(self, now: float) -> list[DurableJob]:
         """Return the job to do now, if there is one."""
-        if self.first or self.lost or now < self._again_at:
+        if self.first or self.is_session_lost or now < self._again_at:
             return []
         self._again_at = inf
         self._job = self._job or Enlist(self._process)
@@ -112,16 +112,16 @@ class Leadership:
     @property
     def again_at(self) -> float:
         """When to call `due` (seconds, monotonic); infinity if no job is left."""
-        return inf if self.first or self.lost else self._again_at
+        return inf if self.first or self.is_session_lost else self._again_at
 
-    def noticed(self) -> None:
+    def on_queue_changed(self) -> None:
         """Look at the queue again: a watch has fired, or the connection is back."""
-        if isinstance(self._job, LookAtQueue):
+        if isinstance(self._job, FindPredecessor):
             self._again_at = -inf
 
-    def expired(self) -> None:
+    def on_session_expired(self) -> None:
         """Note that the session has ended."""
-        self.lost = True
+        self.is_session_lost = True
 
     def done(self, job: DurableJob, result: object, now: float) -> None:
         """Process the result of a job; `result` is an exception if it failed."""
@@ -130,35 +130,36 @@ class Leadership:
         if isinstance(result, Unavailable):
             self._again_at = min(self._again_at, now + AGAIN_S)
         elif isinstance(result, Exception):
-            self.lost = True
+            self.is_session_lost = True
         elif isinstance(job, Enlist):
-            self._job = LookAtQueue(self._process)
+            self._job = FindPredecessor(self._process)
             self._again_at = -inf
         elif isinstance(result, str):
-            self.before = result
+            self.predecessor = result
 
 
-def patience_s(missing_after_s: float, in_vain: int = 0) -> float:
+def leader_timeout_s(missing_after_s: float, in_vain: int = 0) -> float:
     """Return a leader's timeout after this many step-downs of its process without progress."""
-    least = max(PATIENCE_S, OF_SILENCES * missing_after_s)
+    least = max(LEADER_TIMEOUT_MIN_S, MEMBER_TIMEOUT_FACTOR * missing_after_s)
     return max(least, min(float(least * 2**in_vain), LONGEST_S))
 
 
 class StepDown:
     """Step-down timeout of one leader, whose place in the queue is named `process`.
 
-    Inputs: the time, for how long the leader has missed members, results of `LookBehind`. Outputs:
-    when to ask members whether they receive its messages, the job, and whether to step down.
+    Inputs: the time, for how long the leader has missed members, results of `FindSuccessor`.
+    Outputs: when to ask members whether they receive its messages, the job, and whether to step
+    down.
     """
 
-    def __init__(self, process: str, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, process: str, patience_s: float = LEADER_TIMEOUT_MIN_S) -> None:
         self._process = process
         self._patience_s = patience_s
         self._ask_at = -inf
         self._look_at = -inf
-        self._job: LookBehind | None = None
+        self._job: FindSuccessor | None = None
 
-    def asks(self, now: float) -> bool:
+    def is_probe_due(self, now: float) -> bool:
         """Return whether to ask members now."""
         if now < self._ask_at:
             return False
@@ -166,11 +167,11 @@ class StepDown:
         return True
 
     def due(self, now: float, missed: Mapping[str, float]) -> list[DurableJob]:
-        """Return the job to do now, if there is one; `missed`: see `Coordinator.missed`."""
-        if self._job is not None or now < self._look_at or not self._is_over(missed):
+        """Return the job to do now, if there is one; `missed`: see `Coordinator.unreachable_s`."""
+        if self._job is not None or now < self._look_at or not self._is_timed_out(missed):
             return []
         self._look_at = now + LOOK_EVERY_S
-        self._job = LookBehind(self._process)
+        self._job = FindSuccessor(self._process)
         return [self._job]
 
     def done(self, job: DurableJob, result: object, missed: Mapping[str, float]) -> bool:
@@ -178,9 +179,9 @@ class StepDown:
         if job is not self._job:
             return False
         self._job = None
-        return isinstance(result, str) and bool(result) and self._is_over(missed)
+        return isinstance(result, str) and bool(result) and self._is_timed_out(missed)
 
-    def _is_over(self, missed: Mapping[str, float]) -> bool:
+    def _is_timed_out(self, missed: Mapping[str, float]) -> bool:
         return any(seconds > self._patience_s for seconds in missed.values())
 
 
@@ -218,12 +219,12 @@ class Takeover:
         return [name for name in self._members if name not in self._answers]
 
     @property
-    def asked(self) -> int:
+    def requested_snapshot(self) -> int:
         """The number of the newest snapshot that a node was asked for."""
         return max(self._answers[name].asked for name in self._nodes)
 
     @property
-    def at_work(self) -> set[str]:
+    def unanswered_nodes(self) -> set[str]:
         """The nodes that have not answered the newest snapshot they were asked for."""
         answers = self._answers
         return {name for name in self._nodes if answers[name].answered < answers[name].asked}

@@ -3,7 +3,7 @@
 Inputs: `Hello`, `Alive` and answers of members, sent questions, the progress of the run, and the
 time. Outputs: which members timed out, which send heartbeats but do not answer, and how long to
 wait before the next recovery. Invariant: a member is either present or gone; `hello` makes it
-present, `take_silent` gone.
+present, `expire_silent` gone.
 
 A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
 timeout becomes twice that silence; each minute without an unusual silence halves it again.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 
 LONGEST_S = 600.0
 """Upper bound of a member's timeout."""
@@ -38,11 +38,11 @@ class Lease:
 
     process: str
     address: str
-    seen: float
+    last_heard_at: float
     """Time of the last message."""
-    said_hello: float
+    last_hello_at: float
     """Time of the last `Hello`."""
-    allowed_s: float
+    timeout_s: float
     """Timeout: how long it may be silent."""
     present: bool = True
     calm_since: float = 0.0
@@ -75,10 +75,10 @@ class Members:
             self._leases[name] = Lease(process, address, now, now, self._usual_s)
             return lease is not None and lease.present
         if lease.is_asked:
-            gap_s = now - lease.said_hello
+            gap_s = now - lease.last_hello_at
             lease.unanswered_s = lease.unanswered_s + gap_s if gap_s <= HELLO_GAP_S else 0.0
         self._heard(name, lease, now)
-        lease.address, lease.said_hello, lease.present = address, now, True
+        lease.address, lease.last_hello_at, lease.present = address, now, True
         return False
 
     def alive(self, name: str, process: str, now: float) -> None:
@@ -89,78 +89,78 @@ class Members:
 
     def _heard(self, name: str, lease: Lease, now: float) -> None:
         """Note a message of a process, and adapt its timeout to the silence before."""
-        silent_s, lease.seen = now - lease.seen, now
-        if not lease.present and silent_s > lease.allowed_s:
-            lease.allowed_s = min(2 * silent_s, LONGEST_S)
+        silent_s, lease.last_heard_at = now - lease.last_heard_at, now
+        if not lease.present and silent_s > lease.timeout_s:
+            lease.timeout_s = min(2 * silent_s, LONGEST_S)
             log.warning(
                 "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
-                *(name, silent_s, lease.allowed_s),
-                extra=about("back", name=name, seconds=silent_s),
+                *(name, silent_s, lease.timeout_s),
+                extra=event_fields("back", name=name, seconds=silent_s),
             )
         if silent_s > self._usual_s:
             lease.calm_since = now
-        elif lease.allowed_s > self._usual_s and now - lease.calm_since >= CALM_S:
+        elif lease.timeout_s > self._usual_s and now - lease.calm_since >= CALM_S:
             lease.calm_since = now
-            lease.allowed_s = max(lease.allowed_s / 2, self._usual_s)
+            lease.timeout_s = max(lease.timeout_s / 2, self._usual_s)
 
     # Timeouts.
 
-    def all_alive(self, now: float, away_s: float) -> None:
+    def renew_after_suspension(self, now: float, away_s: float) -> None:
         """Count all present members as heard now; exclude `away_s` from the silence of gone ones.
 
         For a caller that was suspended for that time: the messages sent meanwhile are unread.
         """
         for lease in self._leases.values():
-            lease.seen = now if lease.present else lease.seen + away_s
+            lease.last_heard_at = now if lease.present else lease.last_heard_at + away_s
 
     def all_heard(self, names: Iterable[str], since: float) -> bool:
         """Return whether all present `names` were heard at `since` or later."""
-        return all(self._leases[name].seen >= since for name in names if name in self)
+        return all(self._leases[name].last_heard_at >= since for name in names if name in self)
 
     def heard_at(self, name: str) -> float:
         """Return when a member was heard last. Precondition: it was heard."""
-        return self._leases[name].seen
+        return self._leases[name].last_heard_at
 
     def renew(self, names: Iterable[str], now: float) -> None:
         """Mark these members as present now. Precondition: all of them were heard."""
         for name in names:
-            self._leases[name].seen, self._leases[name].present = now, True
+            self._leases[name].last_heard_at, self._leases[name].present = now, True
 
     def forget(self, names: Iterable[str]) -> None:
         """Remove these members."""
         for name in names:
             self._leases.pop(name, None)
 
-    def allowed_s(self, name: str) -> float:
+    def timeout_s(self, name: str) -> float:
         """Return the timeout of a member, in seconds."""
         lease = self._leases.get(name)
-        return self._usual_s if lease is None else lease.allowed_s
+        return self._usual_s if lease is None else lease.timeout_s
 
-    def take_silent(self, names: Iterable[str], now: float) -> list[str]:
+    def expire_silent(self, names: Iterable[str], now: float) -> list[str]:
         """Mark those `names` that timed out as gone. Return them."""
         silent = []
         for name in names:
             lease = self._leases.get(name)
-            if lease is not None and lease.present and now - lease.seen > lease.allowed_s:
+            if lease is not None and lease.present and now - lease.last_heard_at > lease.timeout_s:
                 lease.present = False
                 silent.append(name)
         return silent
 
     # Answers.
 
-    def asked(self, names: Iterable[str]) -> None:
+    def mark_asked(self, names: Iterable[str]) -> None:
         """Note that these members owe an answer."""
         for name in names:
             if name in self._leases:
                 self._leases[name].is_asked = True
 
-    def answered(self, name: str) -> None:
+    def mark_answered(self, name: str) -> None:
         """Note that a member has answered."""
         if (lease := self._leases.get(name)) is not None:
             lease.is_asked, lease.unanswered_s = False, 0.0
 
     @property
-    def deaf(self) -> dict[str, float]:
+    def unresponsive_s(self) -> dict[str, float]:
         """Member that sends `Hello` but owes an answer -> for how many seconds."""
         return {n: lease.unanswered_s for n, lease in self._leases.items() if lease.unanswered_s}
 
@@ -173,13 +173,13 @@ class Backoff:
     """
 
     def __init__(self) -> None:
-        self.nowhere = 0
+        self.fruitless_recoveries = 0
         """Number of consecutive recoveries without progress before them."""
         self._furthest: tuple[int, ...] = ()
         self._at_last_recovery: tuple[int, ...] | None = None
         """`_furthest` at the time of the last recovery."""
 
-    def moved(self, *progress: int) -> None:
+    def note_progress(self, *progress: int) -> None:
         """Note the progress of the run: numbers that decrease only in a replay."""
         self._furthest = tuple(map(max, self._furthest or progress, progress))
 
@@ -187,7 +187,7 @@ class Backoff:
         """Count a recovery that is needed now. Return the pause before it, in seconds."""
         progressed = self._furthest != self._at_last_recovery
         self._at_last_recovery = self._furthest
-        self.nowhere = 0 if progressed else self.nowhere + 1
-        if not self.nowhere:
+        self.fruitless_recoveries = 0 if progressed else self.fruitless_recoveries + 1
+        if not self.fruitless_recoveries:
             return 0.0
-        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.nowhere - 1)))
+        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.fruitless_recoveries - 1)))

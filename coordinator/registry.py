@@ -28,14 +28,14 @@ from driftline.engine.wire.role import DurableJob
 class SnapshotRecord:
     """A committed snapshot: the state as of `time`; front f resumes at `offsets[f]`.
 
-    `taken`: the incarnation in which it was taken. `parts`: only under strong productions, for each
-    node the number of its newest durable production at that time.
+    `incarnation`: the incarnation in which it was taken. `parts`: only under strong productions,
+    for each node the number of its newest durable production at that time.
     """
 
     number: int
     time: int
     offsets: tuple[int, ...]
-    taken: int = 0
+    incarnation: int = 0
     parts: tuple[int, ...] = ()
 
 
@@ -55,10 +55,10 @@ class RunOutcome:
 class ClusterState:
     """Everything that must survive the master. At most two snapshots, the newest one first.
 
-    `lineage`: the run's token (see `engine.storage.manifest`). `opened`: its newest session that
-    reached an incarnation, and so had every directory open and durable. `base`: the number of the
-    snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`: the
-    identity, to report differences to another command. `code`: of the newest session; all
+    `lineage`: the run's token (see `engine.storage.manifest`). `last_session`: its newest session
+    that reached an incarnation, and so had every directory open and durable. `base`: the number of
+    the snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`:
+    the identity, to report differences to another command. `code`: of the newest session; all
     incarnations from `code_from` on have it. `output`: where the outputs of the newest session are,
     only a hint for messages, since directories may be moved; empty if unknown.
     """
@@ -70,9 +70,9 @@ class ClusterState:
     outcome: RunOutcome | None = None
     """The outcome of the run that wrote this record; None before its end."""
     lineage: str = ""
-    opened: int = 0
+    last_session: int = 0
     base: int = 0
-    about: Identity | None = None
+    identity_details: Identity | None = None
     code: Code = NO_CODE
     code_from: int = 0
     output: str = ""
@@ -91,7 +91,7 @@ class ClusterState:
         Then a replay from it reproduces the outputs that the consumer has. Otherwise other code
         produced some of them.
         """
-        return snapshot.taken >= self.code_from
+        return snapshot.incarnation >= self.code_from
 
     def next(self, **changes: object) -> ClusterState:
         """Return the next version of the record, with these fields changed."""
@@ -132,7 +132,7 @@ class RegistryWriter:
         self.again_at = inf
         """When to retry the failed write (seconds, monotonic)."""
         self._job: WriteState | None = None
-        self.begun = False
+        self.is_epoch_written = False
         """Whether the registry has the epoch of this coordinator's master."""
 
     @property
@@ -143,7 +143,7 @@ class RegistryWriter:
     def begin(self, state: ClusterState) -> WriteState:
         """Return the job that writes a state. Precondition: no write is under way."""
         assert self._job is None, "a write names the version before it: that has to be there first"
-        if not self.begun:
+        if not self.is_epoch_written:
             state = replace(state, epoch=state.epoch + 1, leader=self._leader)
         self._job = WriteState(state)
         return self._job
@@ -156,7 +156,7 @@ class RegistryWriter:
         self._job = replace(self._job, again=True)
         return [self._job]
 
-    def over(self, job: DurableJob, result: object, now: float) -> bool:
+    def process_result(self, job: DurableJob, result: object, now: float) -> bool:
         """Process a job result. Return whether the write is over: done or failed for good."""
         if job is not self._job:
             return False
@@ -164,7 +164,7 @@ class RegistryWriter:
             self.again_at = now + AGAIN_S
             return False
         self._job = None
-        self.begun |= result is None
+        self.is_epoch_written |= result is None
         return True
 
 
@@ -186,10 +186,10 @@ class Registry(Protocol):
         """
 
 
-OTHER = "give another --output (and --state, if you do)"
+OTHER_RUN_ADVICE = "give another --output (and --state, if you do)"
 """How to begin another run."""
 
-ANEW = "start over with --fresh, which removes the state and the outputs"
+FRESH_START_ADVICE = "start over with --fresh, which removes the state and the outputs"
 """How to start over, if that loses only what can be produced again."""
 
 
@@ -198,8 +198,8 @@ def check_identity(
     identity: str,
     where: str,
     about: Identity | None = None,
-    anew: str = ANEW,
-    other: str = OTHER,
+    anew: str = FRESH_START_ADVICE,
+    other: str = OTHER_RUN_ADVICE,
 ) -> ClusterState:
     """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
@@ -208,9 +208,11 @@ def check_identity(
     another identity.
     """
     if state is None:
-        return ClusterState(identity, about=about)
+        return ClusterState(identity, identity_details=about)
     if state.identity != identity:
-        differences = about.differences(state.about) if about and state.about else []
+        differences = (
+            about.differences(state.identity_details) if about and state.identity_details else []
+        )
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
         raise StateMismatch(
             f"{where} holds the state of another run:{lines}\nGo on with the run as it was, or "
@@ -219,7 +221,7 @@ def check_identity(
     return state
 
 
-def follows(state: ClusterState, current: ClusterState | None, *, again: bool) -> bool:
+def may_replace(state: ClusterState, current: ClusterState | None, *, again: bool) -> bool:
     """Return whether `state` may replace `current`; `again`: `current` may be the same state.
 
     Each master signs its first write (`leader`), and each write names the previous version, so no
@@ -256,7 +258,7 @@ class FileRegistry:
             make_directory(self._path.parent)
             lock = Lock(beside, f"registry {self._path}: {at_work}", wait_s=WRITE_S)
             try:
-                if not follows(state, self.read(), again=again):
+                if not may_replace(state, self.read(), again=again):
                     raise StateMismatch(f"registry {self._path}: another master has taken over")
                 replace_file(self._path, encode_state(state))
             finally:
@@ -298,13 +300,13 @@ def _decoded(parts: object) -> ClusterState:
         raise ValueError("another format")
     state = ClusterState(*parts[1])
     ended: Any = state.outcome
-    about: Any = state.about
+    about: Any = state.identity_details
     snapshots: Any = state.snapshots
     code: Any = state.code
     return replace(
         state,
         snapshots=tuple(SnapshotRecord(*record) for record in snapshots),
         outcome=None if ended is None else RunOutcome(*ended),
-        about=None if about is None else Identity.from_tuple(about),
+        identity_details=None if about is None else Identity.from_tuple(about),
         code=Code(*code),
     )

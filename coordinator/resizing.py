@@ -34,7 +34,7 @@ from math import inf
 from driftline.coordinator.members import Members
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.snapshots import Snapshots
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Join, Joined, Message, Pause, Paused, Resume
@@ -48,7 +48,7 @@ SMALL_BYTES = 1 << 20
 ROUNDS_MAX = 8
 """Snapshots for the next nodes to catch up with, before the fronts pause anyway."""
 
-PATIENCE_S = 1.0
+PAUSE_TIMEOUT_S = 1.0
 """Timeout of the fronts' first pause; it doubles with each attempt."""
 
 HEARD_WITHIN_S = 1.0
@@ -69,7 +69,7 @@ class ResizePhase(Enum):
     SWITCHING = "the registry is written"
 
 
-HELD = (ResizePhase.HOLDING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
+PAUSED_PHASES = (ResizePhase.HOLDING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
 """Phases in which fronts are paused, and which can be abandoned."""
 
 
@@ -78,7 +78,7 @@ class Joiner:
     """A process of a node of the next layout that has said hello."""
 
     process: str
-    has: tuple[int, int] | None = None
+    snapshot: tuple[int, int] | None = None
     """The snapshot that it has; None if unknown."""
     bytes: int = 0
     """How much it needed for that beyond the previous one."""
@@ -98,10 +98,10 @@ class Resizing:
         groups: int,
     ) -> None:
         self.out: list[tuple[str, Message]] = []
-        self.step = ResizePhase.NONE
-        self.layout: Layout = ()
+        self.phase = ResizePhase.NONE
+        self.next_layout: Layout = ()
         """The next layout; () if there is none."""
-        self.refused = ""
+        self.refusal_reason = ""
         """Why the last request cannot be met."""
         self._asked_first = 0
         """The number of the first next node in that request; 0: it named none."""
@@ -120,37 +120,39 @@ class Resizing:
         self._cut = 0
         self._number = 0
         """How often fronts were paused: answers with other numbers are ignored."""
-        self._held: dict[str, Paused] = {}
+        self._paused: dict[str, Paused] = {}
         self._held_at = 0.0
-        self._patience_s = PATIENCE_S
+        self._pause_timeout_s = PAUSE_TIMEOUT_S
         self._again_at = 0.0
         self._now = 0.0
 
     # Requests.
 
-    def ask(self, nodes: int, layout: Layout, first: int = 0) -> None:
+    def request(self, nodes: int, layout: Layout, first: int = 0) -> None:
         """Request a number of nodes; `layout`: the current nodes; `first`: see `Resize`.
 
         May be repeated; a request that names an earlier first node than the last one is ignored.
         """
-        if self.step is ResizePhase.SWITCHING or 0 < first < self._asked_first:
+        if self.phase is ResizePhase.SWITCHING or 0 < first < self._asked_first:
             return
-        self.refused = self._why_not(nodes)
+        self.refusal_reason = self._why_not(nodes)
         is_later, self._asked_first = first > self._asked_first, first
-        if self.refused or (nodes == len(self.layout or layout) and not (is_later and self.layout)):
+        if self.refusal_reason or (
+            nodes == len(self.next_layout or layout) and not (is_later and self.next_layout)
+        ):
             return
         self.give_up("another number of nodes is asked for")
         if nodes != len(layout):
             first = max(first, max(layout) + 1)
-            self.layout = tuple(range(first, first + nodes))
-            self.step = ResizePhase.COPYING
-            self._rounds, self._patience_s, self._again_at = 0, PATIENCE_S, 0.0
-            names, now, wanted = ", ".join(self.names), len(layout), len(self.names)
-            fields = about("resizing", nodes=now, wanted=wanted)
+            self.next_layout = tuple(range(first, first + nodes))
+            self.phase = ResizePhase.COPYING
+            self._rounds, self._pause_timeout_s, self._again_at = 0, PAUSE_TIMEOUT_S, 0.0
+            names, now, wanted = ", ".join(self.next_nodes), len(layout), len(self.next_nodes)
+            fields = event_fields("resizing", nodes=now, wanted=wanted)
             log.info("resizing from %d to %d nodes: %s", now, wanted, names, extra=fields)
 
     def _why_not(self, nodes: int) -> str:
-        if not self._policy.resizes:
+        if not self._policy.can_resize:
             return (
                 f"with {self._policy.name} a run keeps its number of nodes: only exactly-once can "
                 "change it, as state and outputs are cut at one place in the order of all records"
@@ -161,25 +163,25 @@ class Resizing:
         return ""
 
     @property
-    def names(self) -> list[str]:
+    def next_nodes(self) -> list[str]:
         """The nodes of the next layout."""
-        return names_of(self.layout)
+        return names_of(self.next_layout)
 
     @property
-    def holds(self) -> bool:
+    def blocks_snapshots(self) -> bool:
         """Whether fronts are paused, or about to resume in the next layout: no other snapshot may
         begin."""
-        return self.step in HELD or self.step is ResizePhase.SWITCHING
+        return self.phase in PAUSED_PHASES or self.phase is ResizePhase.SWITCHING
 
     @property
     def doing(self) -> str:
         """Human-readable state of the resizing; empty without one."""
-        if self.step is ResizePhase.NONE:
+        if self.phase is ResizePhase.NONE:
             return ""
-        missing = [name for name in self.names if name not in self._joiners]
-        step = f"nothing was heard of {', '.join(missing)}" if missing else self.step.value
-        are = "are" if len(self.names) > 1 else "is"
-        return f"{', '.join(self.names)} {are} to take over: {step}"
+        missing = [name for name in self.next_nodes if name not in self._joiners]
+        step = f"nothing was heard of {', '.join(missing)}" if missing else self.phase.value
+        are = "are" if len(self.next_nodes) > 1 else "is"
+        return f"{', '.join(self.next_nodes)} {are} to take over: {step}"
 
     # Members.
 
@@ -188,68 +190,72 @@ class Resizing:
         joiner = self._joiners.get(name)
         if joiner is None or joiner.process != process:
             joiner = self._joiners[name] = Joiner(process)
-        if self.step is not ResizePhase.SWITCHING and joiner.has != self._wanted(state):
+        if self.phase is not ResizePhase.SWITCHING and joiner.snapshot != self._wanted(state):
             self._ask_to_join(name, state)
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
         """Note that a node of the next layout has the state as of a snapshot."""
         joiner = self._joiners.get(name)
-        if joiner is None or (message.layout, message.process) != (self.layout, joiner.process):
+        if joiner is None or (message.layout, message.process) != (
+            self.next_layout,
+            joiner.process,
+        ):
             return
         if message.epoch != state.epoch:
             return  # this master's own request makes the node drop that state
-        has = message.number, message.taken
-        if joiner.has != has:
-            joiner.has, joiner.bytes = has, message.bytes
+        has = message.number, message.snapshot_incarnation
+        if joiner.snapshot != has:
+            joiner.snapshot, joiner.bytes = has, message.bytes
 
-    def held(self, front: str, message: Paused) -> None:
+    def on_paused(self, front: str, message: Paused) -> None:
         """Note that a front sends nothing from a time on."""
         if message.number == self._number:
-            self._held.setdefault(front, message)
+            self._paused.setdefault(front, message)
 
     def _wanted(self, state: ClusterState) -> tuple[int, int]:
         newest = state.snapshots[0] if state.snapshots else None
-        return (0, 0) if newest is None else (newest.number, newest.taken)
+        return (0, 0) if newest is None else (newest.number, newest.incarnation)
 
     def _ask_to_join(self, name: str, state: ClusterState) -> None:
         sources = self._members.addresses(self._nodes)
         if len(sources) == len(self._nodes):
-            self.out.append((name, Join(self.layout, *self._wanted(state), sources)))
+            self.out.append((name, Join(self.next_layout, *self._wanted(state), sources)))
 
     # Phases.
 
-    def look(
+    def advance(
         self, state: ClusterState, delivered: int, left: int | None, now: float
     ) -> SnapshotRecord | None:
-        """Do what is due. `delivered`: the delivered frontier, `left`: see `ReportedProgress.left`.
+        """Advance the resizing. `delivered`: the delivered frontier, `left`: see
+        `ReportedProgress.last_sent`.
 
         Return the snapshot to write to the registry with the next layout, if it is time.
         """
         self._now = now
-        if self.step is ResizePhase.NONE or self.step is ResizePhase.SWITCHING:
+        if self.phase is ResizePhase.NONE or self.phase is ResizePhase.SWITCHING:
             return None
         self._look_for_snapshots(state, now)
-        if self.step is ResizePhase.COPYING:
+        if self.phase is ResizePhase.COPYING:
             if left is not None and now >= self._again_at and self._is_near(state, delivered, now):
-                self._hold(now)
-        elif now > self._held_at + self._patience_s:
-            self._let_go(f"it took longer than {self._patience_s:g} s", now)
-        elif self.step is ResizePhase.HOLDING:
-            if len(self._held) == len(self._fronts) and left is not None:
+                self._pause_fronts(now)
+        elif now > self._held_at + self._pause_timeout_s:
+            self._postpone(f"it took longer than {self._pause_timeout_s:g} s", now)
+        elif self.phase is ResizePhase.HOLDING:
+            if len(self._paused) == len(self._fronts) and left is not None:
                 self._drain(left)
         elif left is None or left >= self._cut:
-            self._let_go("outputs have left that are later than the cut", now)
-        elif self.step is ResizePhase.DRAINING:
+            self._postpone("outputs have left that are later than the cut", now)
+        elif self.phase is ResizePhase.DRAINING:
             if delivered == self._cut:
                 self._take_last(now)
-        elif self.step is ResizePhase.CUTTING:
+        elif self.phase is ResizePhase.CUTTING:
             if self._newest.time == self._cut:
-                self.step = ResizePhase.MOVING
+                self.phase = ResizePhase.MOVING
             elif self._snapshots.pending is None:
-                self._let_go("the last snapshot has failed", now)
-        if self.step is ResizePhase.MOVING and self._have_all(state):
+                self._postpone("the last snapshot has failed", now)
+        if self.phase is ResizePhase.MOVING and self._have_all(state):
             assert self._newest.time == self._cut, "no other snapshot is taken meanwhile"
-            self.step = ResizePhase.SWITCHING
+            self.phase = ResizePhase.SWITCHING
             return self._newest
         return None
 
@@ -263,13 +269,13 @@ class Resizing:
 
     def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
         """Return whether the next nodes lack little; if not, request another snapshot."""
-        for name in self.names:
+        for name in self.next_nodes:
             joiner = self._joiners.get(name)
-            if joiner is None or joiner.has is None:
+            if joiner is None or joiner.snapshot is None:
                 return False
             if now - self._members.heard_at(name) > HEARD_WITHIN_S:
                 return False
-            if joiner.has != self._wanted(state) and joiner.bytes > SMALL_BYTES:
+            if joiner.snapshot != self._wanted(state) and joiner.bytes > SMALL_BYTES:
                 return False
         if self._snapshots.pending is not None:
             return False
@@ -278,57 +284,59 @@ class Resizing:
             return True
         self._rounds += self._hurried != self._newest.number
         self._hurried = self._newest.number
-        self._snapshots.hurry()
+        self._snapshots.request_early()
         return False
 
     def _have_all(self, state: ClusterState) -> bool:
-        joiners = [self._joiners.get(name) for name in self.names]
-        return all(joiner and joiner.has == self._wanted(state) for joiner in joiners)
+        joiners = [self._joiners.get(name) for name in self.next_nodes]
+        return all(joiner and joiner.snapshot == self._wanted(state) for joiner in joiners)
 
-    def _hold(self, now: float) -> None:
-        self.step, self._held_at, self._rounds = ResizePhase.HOLDING, now, 0
-        self._held.clear()
+    def _pause_fronts(self, now: float) -> None:
+        self.phase, self._held_at, self._rounds = ResizePhase.HOLDING, now, 0
+        self._paused.clear()
         self._number += 1
         self._tell_fronts(Pause(self._number, -1))
 
     def _drain(self, left: int) -> None:
-        if all(held.ended for held in self._held.values()):
+        if all(held.ended for held in self._paused.values()):
             self.give_up("the input has ended")
             return
-        self._cut = max(left + 1, *(held.time for held in self._held.values()))
-        self.step = ResizePhase.DRAINING
+        self._cut = max(left + 1, *(held.time for held in self._paused.values()))
+        self.phase = ResizePhase.DRAINING
         self._tell_fronts(Pause(self._number, self._cut))
 
     def _take_last(self, now: float) -> None:
-        self.step = ResizePhase.CUTTING
+        self.phase = ResizePhase.CUTTING
         if self._newest.time != self._cut:
             self.out += self._snapshots.begin(self._cut, now)
 
-    def _let_go(self, why: str, now: float) -> None:
+    def _postpone(self, why: str, now: float) -> None:
         """Resume the current nodes; retry later."""
         text = "resizing: %s; the run continues; retrying"
-        log.warning(text, why, extra=about("resizing-put-off", reason=why))
-        self._go_on()
-        self._again_at = now + self._patience_s
-        self._patience_s *= 2
+        log.warning(text, why, extra=event_fields("resizing-put-off", reason=why))
+        self._resume_fronts()
+        self._again_at = now + self._pause_timeout_s
+        self._pause_timeout_s *= 2
 
-    def _go_on(self) -> None:
-        if self.step in HELD:
+    def _resume_fronts(self) -> None:
+        if self.phase in PAUSED_PHASES:
             self._tell_fronts(Resume())
-        self.step = ResizePhase.COPYING if self.layout else ResizePhase.NONE
+        self.phase = ResizePhase.COPYING if self.next_layout else ResizePhase.NONE
 
     def give_up(self, why: str) -> None:
         """Abandon the resizing."""
-        if self.step in (ResizePhase.NONE, ResizePhase.SWITCHING):
+        if self.phase in (ResizePhase.NONE, ResizePhase.SWITCHING):
             return
-        log.warning("resizing is given up: %s", why, extra=about("resizing-given-up", reason=why))
-        self._go_on()
+        log.warning(
+            "resizing is given up: %s", why, extra=event_fields("resizing-given-up", reason=why)
+        )
+        self._resume_fronts()
         self.forget()
 
-    def interrupted(self) -> None:
+    def on_incarnation_end(self) -> None:
         """Note the end of the incarnation, with which fronts are no longer paused."""
-        if self.step in HELD:
-            self.step = ResizePhase.COPYING
+        if self.phase in PAUSED_PHASES:
+            self.phase = ResizePhase.COPYING
 
     def take_over(self) -> None:
         """Resume fronts that the previous master may have paused."""
@@ -336,18 +344,18 @@ class Resizing:
 
     def forget(self) -> None:
         """Clear the next layout, which was abandoned, or has become the layout."""
-        self._members.forget(name for name in self.names if name not in self._nodes)
-        self.step, self.layout = ResizePhase.NONE, ()
+        self._members.forget(name for name in self.next_nodes if name not in self._nodes)
+        self.phase, self.next_layout = ResizePhase.NONE, ()
         self._joiners.clear()
 
     @property
     def deadline(self) -> float:
-        """When to call `look`, if nothing else happens (seconds, monotonic)."""
-        if self.step in HELD:
-            return self._held_at + self._patience_s + 0.001
+        """When to call `advance`, if nothing else happens (seconds, monotonic)."""
+        if self.phase in PAUSED_PHASES:
+            return self._held_at + self._pause_timeout_s + 0.001
         return (
             self._again_at
-            if self.step is ResizePhase.COPYING and self._again_at > self._now
+            if self.phase is ResizePhase.COPYING and self._again_at > self._now
             else inf
         )
 

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.labels import INFINITY
 from driftline.engine.meters import Histogram
 from driftline.engine.policy import Policy
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.messages import (
     BeginEpoch,
     Committed,
@@ -36,7 +36,7 @@ from driftline.engine.wire.messages import (
 HURRIED_EVERY_S = 0.5
 """Least seconds between snapshots that members request: the disk itself may be slow."""
 
-Told = list[tuple[str, Message]]
+Outgoing = list[tuple[str, Message]]
 
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or start over: remove the state "
@@ -109,7 +109,7 @@ class Snapshots:
         if waiting:
             self.pending = PendingSnapshot(number, 0, waiting, failed=True)
 
-    def hurry(self) -> None:
+    def request_early(self) -> None:
         """Take a snapshot before it is due: a node or front asks for it, as much waits for it."""
         self._next_at = min(self._next_at, self._begun_at + HURRIED_EVERY_S)
 
@@ -135,7 +135,7 @@ class Snapshots:
         members = ", ".join(sorted(self.pending.waiting))
         return f"; snapshot {self.pending.number} waits for {members}"
 
-    def consider(self, delivered: int, now: float) -> Told:
+    def consider(self, delivered: int, now: float) -> Outgoing:
         """Begin a snapshot if it is due and new: as of the delivered frontier, or by epoch."""
         if self.due_at is None or now < self.due_at:
             return []
@@ -152,7 +152,7 @@ class Snapshots:
         self.pending.waiting.update(self._nodes, self._fronts)
         return [(front, BeginEpoch(self.number)) for front in self._fronts]
 
-    def begin(self, time: int, now: float) -> Told:
+    def begin(self, time: int, now: float) -> Outgoing:
         """Begin a snapshot as of a time, which is the delivered frontier."""
         self._begun_at = now
         self.number += 1
@@ -173,7 +173,7 @@ class Snapshots:
             snapshot.failed = True
             self.failures += 1
             number, reason = message.number, message.reason  # the node's process logs the disk
-            fields = about("snapshot-failed", snapshot=number, node=sender, reason=reason)
+            fields = event_fields("snapshot-failed", snapshot=number, node=sender, reason=reason)
             log.debug("snapshot %d has failed at %s: %s", number, sender, reason, extra=fields)
             snapshot.waiting.discard(sender)
 
@@ -186,32 +186,32 @@ class Snapshots:
             self.pending = None
             self._next_at = max(self._next_at, now + HURRIED_EVERY_S)
             return None
-        nodes = self._nodes if self._policy.goes_on else ()
+        nodes = self._nodes if self._policy.recovers_locally else ()
         return snapshot.record(self._fronts, nodes, incarnation)
 
-    def commit(self, state: ClusterState, now: float) -> Told:
+    def commit(self, state: ClusterState, now: float) -> Outgoing:
         """Note that the registry has the snapshot under way, as in `state`."""
         self.pending = None
         self.committed += 1
         self.committed_at = now
         self.durations.add(max(0.0, now - self._begun_at))
         number, time = state.snapshots[0].number, state.snapshots[0].time
-        fields = about("snapshot", snapshot=number, time=time)
-        log.debug("%s is committed", named(number, time), extra=fields)
+        fields = event_fields("snapshot", snapshot=number, time=time)
+        log.debug("%s is committed", snapshot_name(number, time), extra=fields)
         return self.tell(state)
 
-    def tell(self, state: ClusterState) -> Told:
+    def tell(self, state: ClusterState) -> Outgoing:
         """Announce the newest committed snapshot to all members; may be repeated."""
         newest, oldest = state.snapshots[0], state.snapshots[-1]
         self._time = newest.time
         before = oldest.number if oldest.number < newest.number else 0
-        told: Told = [(node, Committed(newest.number, before, 0, 0)) for node in self._nodes]
+        told: Outgoing = [(node, Committed(newest.number, before, 0, 0)) for node in self._nodes]
         offsets = zip(oldest.offsets, newest.offsets, strict=True)
         for front, (trim, offset) in zip(self._fronts, offsets, strict=True):
             told.append((front, Committed(newest.number, before, trim, offset)))
         return told
 
 
-def named(number: int, time: int) -> str:
+def snapshot_name(number: int, time: int) -> str:
     """Name a snapshot, for messages; without a time if it is a cut by epochs."""
-    return f"snapshot {number}" + (f" (the state before {time_in_words(time)})" if time else "")
+    return f"snapshot {number}" + (f" (the state before {format_time(time)})" if time else "")

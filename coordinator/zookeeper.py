@@ -28,10 +28,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
-from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
-from driftline.coordinator.registry import ClusterState, decode_state, encode_state, follows
+from driftline.coordinator.leadership import Enlist, FindPredecessor, FindSuccessor
+from driftline.coordinator.registry import ClusterState, decode_state, encode_state, may_replace
 from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, Unavailable
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.role import DurableJob
 
 ANSWER_S = 10.0
@@ -92,7 +92,7 @@ class ZooKeeperRegistry:
                 f"at most {DATA_BYTES_MAX:,}: use fewer nodes, or a flow with fewer operators"
             )
         there, version = self._find()
-        if not follows(state, self._decoded(there), again=again):
+        if not may_replace(state, self._decoded(there), again=again):
             raise self._taken()
         if there == data:
             return  # written by the earlier attempt
@@ -129,11 +129,11 @@ class ZooKeeperRegistry:
         return StateMismatch(f"registry {self._where}: another master has taken over")
 
     def _answering(self, answers: tuple[type[Exception], ...] = ()) -> AbstractContextManager[None]:
-        return answering(self._client, f"registry {self._where}", self._answer_s, answers)
+        return translated_errors(self._client, f"registry {self._where}", self._answer_s, answers)
 
 
 @contextmanager
-def answering(
+def translated_errors(
     client: KazooClient,
     what: str,
     answer_s: float,
@@ -169,7 +169,7 @@ def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> Kazoo
     Raises Unavailable if no server answers.
     """
     servers, _, chroot = hosts.partition("/")
-    lines = _Lines(log)
+    lines = _KazooLog(log)
     try:
         client = KazooClient(
             servers,
@@ -190,7 +190,7 @@ def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> Kazoo
         )
     if chroot.strip("/"):
         _enter(client, f"/{chroot.strip('/')}", wait_s)
-    client.add_listener(_Told(client))
+    client.add_listener(_ConnectionLog(client))
     return client
 
 
@@ -223,7 +223,7 @@ def _reason(error: Exception) -> str:
     return next((text for kind, text in REASONS if isinstance(error, kind)), type(error).__name__)
 
 
-class _Told:
+class _ConnectionLog:
     """Logs when a client loses its servers or its session, and when it reconnects."""
 
     def __init__(self, client: KazooClient) -> None:
@@ -235,17 +235,17 @@ class _Told:
         """Log a change of the connection; kazoo calls this in its own thread."""
         if state == KazooState.SUSPENDED:
             text = f"the connection to ZooKeeper at {self._servers} is lost; retrying"
-            self._trouble.failed(monotonic(), text, servers=self._servers)
+            self._trouble.record_failure(monotonic(), text, servers=self._servers)
         elif state == KazooState.CONNECTED:
             text = f"ZooKeeper at {self._servers} is connected again"
-            self._trouble.over(monotonic(), text, servers=self._servers)
+            self._trouble.record_success(monotonic(), text, servers=self._servers)
         elif self._client.client_state != KeeperState.CLOSED:  # otherwise `close` ended it
-            told = about("zookeeper-expired", servers=self._servers)
+            told = event_fields("zookeeper-expired", servers=self._servers)
             log.warning("the session with ZooKeeper at %s is over", self._servers, extra=told)
 
 
-class _Lines(logging.LoggerAdapter[logging.Logger]):
-    """Debug log of kazoo's lines; `_Told` logs the important events.
+class _KazooLog(logging.LoggerAdapter[logging.Logger]):
+    """Debug log of kazoo's lines; `_ConnectionLog` logs the important events.
 
     kazoo warns at each attempt to connect. Requests, with their data, are left out.
     """
@@ -260,7 +260,7 @@ class _Lines(logging.LoggerAdapter[logging.Logger]):
         if level == logging.WARNING and ": " in text:
             self.reason = text.partition(": ")[2]
         failed = level >= logging.ERROR
-        told = about("zookeeper-client", text=text)
+        told = event_fields("zookeeper-client", text=text)
         self.logger.log(
             logging.ERROR if failed else logging.DEBUG, "kazoo: %s", text,
             exc_info=failed, extra=told,
@@ -294,18 +294,18 @@ class LeaderQueue:
         self._client.remove_listener(self._connection)
 
     def carry_out(self, job: DurableJob) -> object:
-        """Do `Enlist`, `LookAtQueue` or `LookBehind`. Raises Unavailable, StateMismatch."""
+        """Do `Enlist`, `FindPredecessor` or `FindSuccessor`. Raises Unavailable, StateMismatch."""
         if isinstance(job, Enlist):
             self._enlist(job.process)
             return None
-        if isinstance(job, LookBehind):
-            return self._behind(job.process)
-        assert isinstance(job, LookAtQueue)
-        return self._before(job.process)
+        if isinstance(job, FindSuccessor):
+            return self._find_successor(job.process)
+        assert isinstance(job, FindPredecessor)
+        return self._watch_predecessor(job.process)
 
     def leader(self) -> tuple[str, str]:
         """Return (process, address) of the first; ("", "") if there is none. Raises Unavailable."""
-        with answering(self._client, self._path, self._answer_s):
+        with translated_errors(self._client, self._path, self._answer_s):
             while True:
                 try:
                     children = self._client.get_children_async(self._path, watch=self._fired)
@@ -338,7 +338,7 @@ class LeaderQueue:
                     self._client.delete_async(f"{self._path}/{name}")
 
     def _enlist(self, process: str) -> None:
-        with answering(self._client, self._path, self._answer_s):
+        with translated_errors(self._client, self._path, self._answer_s):
             self._client.ensure_path_async(self._path).get(timeout=self._answer_s)
             if any(_process(name) == process for name in self._queue()):
                 return  # enlisted by an earlier attempt, whose answer was lost
@@ -349,8 +349,8 @@ class LeaderQueue:
                 sequence=True,
             ).get(timeout=self._answer_s)
 
-    def _before(self, process: str) -> str:
-        with answering(self._client, self._path, self._answer_s):
+    def _watch_predecessor(self, process: str) -> str:
+        with translated_errors(self._client, self._path, self._answer_s):
             while True:
                 queue = self._queue()
                 at = _place(process, queue)
@@ -361,8 +361,8 @@ class LeaderQueue:
                 if asked.get(timeout=self._answer_s) is not None:
                     return _process(queue[at - 1])
 
-    def _behind(self, process: str) -> str:
-        with answering(self._client, self._path, self._answer_s):
+    def _find_successor(self, process: str) -> str:
+        with translated_errors(self._client, self._path, self._answer_s):
             queue = self._queue()
         behind = queue[_place(process, queue) + 1 :]
         return _process(behind[0]) if behind else ""

@@ -6,7 +6,7 @@ import click
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.ui.options import flow_argument
 
@@ -26,7 +26,7 @@ def graph(flow: str, dot: bool) -> None:
 
 def as_text(flow: Flow) -> str:
     """Return the flow as text by stage: a line per operator with inputs, states and fields."""
-    cut = plan(flow)
+    cut = make_plan(flow)
     ports = {port.vertex.number: port for port in cut.ports}
     lines = [f"flow {flow.name}: {len(flow.vertices)} operators, {cut.stages} stages"]
     for vertex in flow.vertices:
@@ -47,7 +47,7 @@ def as_dot(flow: Flow) -> str:
         shape = ", shape=invhouse" * operator.is_source + ", shape=house" * operator.is_sink
         lines.append(f'  {vertex.number} [label="{vertex.name}\\n{vertex.kind}{states}"{shape}];')
     for vertex in flow.vertices:
-        style = " [style=dashed, label=key]" if vertex.keyed else ""
+        style = " [style=dashed, label=key]" if vertex.is_keyed else ""
         lines += [f"  {before} -> {vertex.number}{style};" for before in vertex.inputs]
     return "\n".join([*lines, "}"])
 

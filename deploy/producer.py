@@ -49,7 +49,7 @@ from driftline.engine.errors import (
     Unavailable,
 )
 from driftline.engine.wire.addresses import Address
-from driftline.engine.wire.codec import pack, why_refused
+from driftline.engine.wire.codec import pack, why_invalid_record
 
 WINDOW = 1000
 """Default limit of unacknowledged records."""
@@ -122,7 +122,7 @@ class Producer:
         """Records up to this number were sent, and the front did not request them again."""
         self.below = 0
         """All records up to `acknowledged` have label times below this; 0 if not requested."""
-        self._told = -1
+        self._timed_up_to = -1
         """`below` covers the records up to this number."""
         self._hello = IntakeKind.HELLO_TIMES if times else IntakeKind.HELLO
         self.ended = False
@@ -130,7 +130,7 @@ class Producer:
         self._synced = False
         self._ending = False
         self._to_ask = False
-        self._asked = False
+        self._awaits_sync = False
         """A request was sent and its SYNC has not arrived."""
         self._ask_at = 0.0
         self._ask_after_s = ASK_AFTER_S
@@ -149,8 +149,8 @@ class Producer:
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
-        if key is not None and where.public:
-            become_client(self._socket, key, where.public)
+        if key is not None and where.public_key:
+            become_client(self._socket, key, where.public_key)
         name = "" if key is None else key.name
         self._endpoint = where.endpoint
         self._refusals = Refusals(self._socket, where.endpoint, name)
@@ -191,14 +191,14 @@ class Producer:
         """
         number = self.sequence + 1
         data = pack(payload)
-        if reason := why_refused(payload, len(data), of_producer=True):
+        if reason := why_invalid_record(payload, len(data), of_producer=True):
             raise PayloadError(f"record {number} of {self.id!r} cannot be sent: {reason}")
         beginning = pack((MAGIC, IntakeKind.RECORD, self.id, self._session, number, None))[:-1]
         message = beginning + data
         del data
         self._wait(lambda: self._has_room(len(message)) or self.ended, self.timeout_s)
         if self.ended:
-            raise self._refused()
+            raise self._make_ended_error()
         if not self._unacknowledged:
             self._ask_at = monotonic() + ASK_AFTER_S
         self.sequence = number
@@ -213,9 +213,9 @@ class Producer:
         Raises Unavailable if it gives none for `timeout_s`, by default that of the producer.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
-        self._wait(lambda: self._is_told or self.ended, wait_s)
+        self._wait(lambda: self._is_all_acknowledged or self.ended, wait_s)
         if self._unacknowledged:
-            raise self._refused()
+            raise self._make_ended_error()
 
     def end(self, timeout_s: float | None = None) -> None:
         """End this producer for good: the front takes no more records with its id.
@@ -235,12 +235,12 @@ class Producer:
         self._context.destroy(linger=0)
 
     @property
-    def _is_told(self) -> bool:
+    def _is_all_acknowledged(self) -> bool:
         """True if all records are acknowledged, with their times if requested."""
-        timed = self._hello is IntakeKind.HELLO or self._told >= self.acknowledged
+        timed = self._hello is IntakeKind.HELLO or self._timed_up_to >= self.acknowledged
         return not self._unacknowledged and timed
 
-    def _refused(self) -> Unavailable:
+    def _make_ended_error(self) -> Unavailable:
         ended = f"producer {self.id!r} has ended" if self.acknowledged else "the stream was ended"
         return Unavailable(f"{self.address} takes no more records: {ended}")
 
@@ -274,20 +274,20 @@ class Producer:
             self._take()
 
     def _has_to_send(self) -> bool:
-        return self._to_ask or (self._sent < self.sequence and not self._asked)
+        return self._to_ask or (self._sent < self.sequence and not self._awaits_sync)
 
     def _push(self) -> None:
         """Send records, and a due request, as far as the connection takes them."""
         send = self._socket.send
         try:
-            while self._sent < self.sequence and not self._asked:
+            while self._sent < self.sequence and not self._awaits_sync:
                 send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK, copy=False)
                 self._sent += 1
             if self._to_ask:
                 kind = (IntakeKind.END, self.sequence) if self._ending else (self._hello,)
                 send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
                 self._to_ask = False
-                self._asked = True
+                self._awaits_sync = True
         except zmq.Again:
             pass  # not connected, or the front holds back
 
@@ -296,13 +296,13 @@ class Producer:
         self._refusals.check()
         try:
             while True:
-                self._learn(decode_answer(self._socket.recv(zmq.NOBLOCK)))
+                self._handle_answer(decode_answer(self._socket.recv(zmq.NOBLOCK)))
         except zmq.Again:
             pass
         except MalformedMessage as error:
             raise Unavailable(f"{self.address} is not the intake of a front: {error}") from None
 
-    def _learn(self, answer: IntakeReply) -> None:
+    def _handle_answer(self, answer: IntakeReply) -> None:
         kind, session, acknowledged, number, reason = answer
         if kind is IntakeKind.FENCED and session > self._session:
             if self._synced:
@@ -312,15 +312,15 @@ class Producer:
         if session != self._session:
             return
         if kind is IntakeKind.TIME:
-            self.below, self._told = number, acknowledged
+            self.below, self._timed_up_to = number, acknowledged
             return
         now = monotonic()
         if acknowledged > self.acknowledged or kind is not IntakeKind.SYNC or not self._synced:
             self._sign_at = now
         if kind is not IntakeKind.ACK:
-            self._asked = False
+            self._awaits_sync = False
         self._ask_after_s = ASK_AFTER_S
-        self._ask_at = now + (ASK_AFTER_S_MAX if self._asked else ASK_AFTER_S)
+        self._ask_at = now + (ASK_AFTER_S_MAX if self._awaits_sync else ASK_AFTER_S)
         if acknowledged < self.acknowledged:
             raise StateMismatch(
                 f"{self.address} had {self.acknowledged} records of {self.id!r}, and now has "

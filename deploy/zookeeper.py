@@ -31,8 +31,8 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
-from driftline.deploy.runtime.supervision.lifeline import Lifeline, tied
-from driftline.deploy.runtime.supervision.restarts import how
+from driftline.deploy.runtime.supervision.lifeline import Lifeline, wrap_command
+from driftline.deploy.runtime.supervision.restarts import describe_exit
 from driftline.engine.durable import Lock
 from driftline.engine.errors import Unavailable
 from driftline.pipeline.session import FRUGAL, find_java
@@ -53,7 +53,7 @@ SHOWN_LINES = 5
 _QUIET = re.compile(r"\s|\S+ (INFO|DEBUG) ")
 """Log lines unrelated to an error, and lines of a stack trace."""
 
-LOG, SAID = "zookeeper.log", "java.out"
+LOG, JAVA_OUTPUT = "zookeeper.log", "java.out"
 
 SETTINGS = """\
 # written at each start
@@ -140,22 +140,22 @@ class Server:
         return self._process.pid
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """True while its process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
-    def wanted(self) -> bool:
+    def should_run(self) -> bool:
         """True if it was started, and neither killed nor stopped since."""
         return self._lifeline is not None
 
     def start(self) -> None:
         """Start it on its existing data. Raise Unavailable. Precondition: it does not run."""
-        assert not self.runs
-        self._ended()
+        assert not self.is_running
+        self._reap()
         try:
             self._configure()
-            said = (self.directory / SAID).open("wb")
+            said = (self.directory / JAVA_OUTPUT).open("wb")
             log = self.directory / LOG
             self._log_begins = log.stat().st_size if log.exists() else 0
         except OSError as error:
@@ -163,7 +163,7 @@ class Server:
         lifeline = Lifeline()
         with said:
             self._process = subprocess.Popen(
-                tied(lifeline.fd, self._command),
+                wrap_command(lifeline.fd, self._command),
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -171,7 +171,7 @@ class Server:
                 pass_fds=[lifeline.fd],
                 start_new_session=True,  # Ctrl-C is for the parent
             )
-        lifeline.started()
+        lifeline.on_child_started()
         self._lifeline = lifeline
 
     def mode(self) -> str:
@@ -190,7 +190,7 @@ class Server:
         """Kill it, as a crash does."""
         if self._process is not None:
             self._process.kill()
-            self._ended()
+            self._reap()
 
     def stop(self) -> None:
         """Shut it down; kill it if it does not exit in time."""
@@ -200,20 +200,24 @@ class Server:
                 self._process.wait(STOP_S)
             self.kill()
 
-    def why(self) -> str:
+    def describe_failure(self) -> str:
         """Return its exit status, and the warnings and errors logged since its start."""
         assert self._process is not None
         status = self._process.poll()
-        lines = [how(status)] if status is not None else []
+        lines = [describe_exit(status)] if status is not None else []
         with suppress(OSError), (self.directory / LOG).open(errors="replace") as log:
             log.seek(self._log_begins if os.fstat(log.fileno()).st_size >= self._log_begins else 0)
             told = [line for line in log.read().splitlines() if not _QUIET.match(line)]
             lines += told[-SHOWN_LINES:]
         with suppress(OSError):
-            lines += (self.directory / SAID).read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+            lines += (
+                (self.directory / JAVA_OUTPUT)
+                .read_text(errors="replace")
+                .splitlines()[-SHOWN_LINES:]
+            )
         return "\n  ".join([*lines, f"its log is {self.directory / LOG}"])
 
-    def _ended(self) -> None:
+    def _reap(self) -> None:
         if self._process is not None:
             self._process.wait()
         if self._lifeline is not None:
@@ -316,15 +320,15 @@ class Ensemble:
     def wait_until_ready(self) -> None:
         """Wait until all started servers serve. Raise Unavailable if one exits."""
         deadline = monotonic() + READY_S
-        waiting = [server for server in self.servers if server.wanted]
+        waiting = [server for server in self.servers if server.should_run]
         while waiting := [server for server in waiting if not server.mode()]:
             for server in waiting:
-                if not server.runs:
-                    raise ended(server)
+                if not server.is_running:
+                    raise make_exit_error(server)
                 if monotonic() > deadline:
                     raise Unavailable(
                         f"ZooKeeper server {server.number} does not serve after {READY_S:g} s:"
-                        f"\n  {server.why()}"
+                        f"\n  {server.describe_failure()}"
                     )
             sleep(LOOK_EVERY_S)
 
@@ -333,7 +337,7 @@ class Ensemble:
         deadline = monotonic() + READY_S
         while monotonic() < deadline:
             for server in self.servers:
-                if server.runs and server.mode() in ("leader", "standalone"):
+                if server.is_running and server.mode() in ("leader", "standalone"):
                     return server
             sleep(LOOK_EVERY_S)
         raise Unavailable(f"no ZooKeeper server of {self.addresses} leads")
@@ -343,9 +347,9 @@ class Ensemble:
 
         Precondition: this process has no other children.
         """
-        while all(server.runs for server in self.servers):
+        while all(server.is_running for server in self.servers):
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        raise ended(next(server for server in self.servers if not server.runs))
+        raise make_exit_error(next(server for server in self.servers if not server.is_running))
 
     def stop(self) -> None:
         """Stop all servers."""
@@ -381,9 +385,11 @@ class Ensemble:
         return members
 
 
-def ended(server: Server) -> Unavailable:
+def make_exit_error(server: Server) -> Unavailable:
     """Return the error for a server that exited by itself."""
-    return Unavailable(f"ZooKeeper server {server.number} has ended:\n  {server.why()}")
+    return Unavailable(
+        f"ZooKeeper server {server.number} has ended:\n  {server.describe_failure()}"
+    )
 
 
 def _listener(host: str, port: int) -> socket.socket:

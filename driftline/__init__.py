@@ -154,17 +154,17 @@ def _status() -> object:
     """Run the command line. Return the exit status, if it is a number."""
     from driftline.engine.errors import DriftlineError
     from driftline.engine.ui.results import sentence_of
-    from driftline.engine.texts import complain
+    from driftline.engine.texts import print_error
 
     try:
         return _group().main(standalone_mode=False)
     except DriftlineError as error:
-        complain(str(error))
+        print_error(str(error))
         return 1
     except BrokenPipeError:
         return 141
     except OSError as error:
-        complain(sentence_of(error))
+        print_error(sentence_of(error))
         return 1
     except Exception as error:
         import click
@@ -204,7 +204,7 @@ def _hide_working_directory() -> None:
 def _group() -> click.Group:
     import click
 
-    from driftline.deploy.commands.config_file import config_option, set_up
+    from driftline.deploy.commands.config_file import config_option, apply_settings
 
     class Lazy(click.Group):
         """A group that imports a command when it is called, not when it is listed."""
@@ -237,7 +237,7 @@ def _group() -> click.Group:
                     f"driftline {cmd_name} needs {package}: pip install 'driftline[{extra}]'"
                 ) from None
             command: click.Command = getattr(loaded, name)
-            set_up(ctx, command, cmd_name)
+            apply_settings(ctx, command, cmd_name)
             return command
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

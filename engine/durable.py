@@ -1,6 +1,6 @@
 """Files and directories that survive a power cut, and file locks.
 
-All functions raise OSError, which `reported` turns into an error for the user.
+All functions raise OSError, which `translate_os_errors` turns into an error for the user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from driftline.engine.errors import InUse, Unavailable
 
 
 @contextmanager
-def reported(what: str, path: Path, remedy: str = "") -> Iterator[None]:
+def translate_os_errors(what: str, path: Path, remedy: str = "") -> Iterator[None]:
     """Raise Unavailable for an error of the operating system.
 
     `what`: the name of the path's object, such as "state directory"; `remedy`: follows the reason.
@@ -67,7 +67,7 @@ def sync_directory(path: Path) -> None:
         os.close(file)
 
 
-ASK_AGAIN_S = 0.05
+LOCK_POLL_S = 0.05
 """Seconds between attempts to acquire a held lock."""
 
 _held: set[Lock] = set()
@@ -82,22 +82,22 @@ class Lock:
     itself stays, and is empty: only the lock counts.
     """
 
-    def __init__(self, path: Path, taken: str, *, wait_s: float = 0.0) -> None:
+    def __init__(self, path: Path, in_use_text: str, *, wait_s: float = 0.0) -> None:
         """Lock the file at `path`; wait for another holder `wait_s` seconds at most.
 
-        Raises InUse with the text `taken` if the other holder keeps it for longer; OSError.
+        Raises InUse with the text `in_use_text` if the other holder keeps it for longer; OSError.
         """
         self._lock = FileLock(
             path,
             mode=0o644,
             thread_local=False,  # another thread may release it
             fallback_to_soft=False,  # a soft lock would outlive a kill -9
-            poll_interval=ASK_AGAIN_S,
+            poll_interval=LOCK_POLL_S,
         )
         try:
             self._lock.acquire(timeout=wait_s)
         except Timeout:
-            raise InUse(taken) from None
+            raise InUse(in_use_text) from None
         _held.add(self)
 
     def release(self) -> None:

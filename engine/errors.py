@@ -16,12 +16,12 @@ DriftlineError
 
 import re
 
-IF_CODE = "; if that was the code of an operator, with --accept-changed-code"
+CODE_CHANGE_HINT = "; if that was the code of an operator, with --accept-changed-code"
 """Suffix for "once the cause is fixed": changed code is refused without this option."""
 
-ONCE_MENDED = f"The same command resumes, once the cause is fixed{IF_CODE}"
+RESUME_HINT = f"The same command resumes, once the cause is fixed{CODE_CHANGE_HINT}"
 
-OF_RECORDS = (
+BAD_RECORD_HINT = (
     "Fix it (blank lines are not counted as records) and run the same command again, or set such "
     "records aside: --on-error dead-letter (in Python dead_letters=True)."
 )
@@ -30,11 +30,11 @@ OF_RECORDS = (
 BREAKS_OFF = "The input breaks off here"
 """Part of the text of an InputError for a file that cannot be read further."""
 
-OF_FILES = "Repair or replace the file and run the same command again"
+BAD_FILE_HINT = "Repair or replace the file and run the same command again"
 """What to do about such a file."""
 
 
-def advice_for(text: str, of_records: str = OF_RECORDS) -> str:
+def advice_for(text: str, of_records: str = BAD_RECORD_HINT) -> str:
     """Return a line on what to do about a bad record; empty if its InputError's text has it."""
     return "" if BREAKS_OFF in text else f"\n  {of_records}"
 

@@ -3,7 +3,7 @@
 Every line goes to the logger ``driftline``. Its fields are the attribute `FIELDS` of the record, a
 dict whose ``event`` names the event:
 
-    >>> about("recovery", incarnation=3, reason="node-1 has been restarted")
+    >>> event_fields("recovery", incarnation=3, reason="node-1 has been restarted")
     {'fields': {'event': 'recovery', 'incarnation': 3, 'reason': 'node-1 has been restarted'}}
 
 `Trouble` is for repeated failures, `RateLimitedLog` for events that others can cause at will. Both
@@ -23,7 +23,7 @@ FIELDS = "fields"
 PAUSE_S = 10.0
 """Default minimum of seconds between two lines of a `RateLimitedLog`."""
 
-TOLD_EVERY_S = 30.0
+REPEAT_LOG_S = 30.0
 """How often a lasting failure is logged again, in seconds."""
 
 Field = str | int | float | bool | None
@@ -32,7 +32,7 @@ Fields = list[dict[str, Field | dict[str, Field]]]
 """A field that is a list: of inputs, for example."""
 
 
-def about(event: str, **fields: Field | Fields) -> dict[str, dict[str, Field | Fields]]:
+def event_fields(event: str, **fields: Field | Fields) -> dict[str, dict[str, Field | Fields]]:
     """Return the argument `extra` of a log call."""
     exact = {k: round(v, 6) if isinstance(v, float) else v for k, v in fields.items()}
     return {FIELDS: {"event": event, **exact}}
@@ -46,28 +46,28 @@ class Trouble:
         """Failures since the last success."""
         self._event = event
         self._since = 0.0
-        self._tell_at = 0.0
+        self._next_log_at = 0.0
 
-    def failed(self, now: float, text: str, **fields: Field) -> None:
+    def record_failure(self, now: float, text: str, **fields: Field) -> None:
         """Record a failure; `now`: seconds, monotonic; `text`: a sentence with the reason."""
         self.count += 1
         if self.count == 1:
             self._since = now
-        elif now < self._tell_at:
+        elif now < self._next_log_at:
             return
-        self._tell_at = now + TOLD_EVERY_S
+        self._next_log_at = now + REPEAT_LOG_S
         lasts = now - self._since
         again = "" if self.count == 1 else f" (for {lasts:.0f} s now, {self.count} times)"
-        told = about(self._event, reason=text, count=self.count, seconds=lasts, **fields)
+        told = event_fields(self._event, reason=text, count=self.count, seconds=lasts, **fields)
         log.warning("%s%s", text, again, extra=told)
 
-    def over(self, now: float, text: str, **fields: Field) -> None:
+    def record_success(self, now: float, text: str, **fields: Field) -> None:
         """Record a success. Log it if it follows failures."""
         if not self.count:
             return
         lasted, count = now - self._since, self.count
         self.count = 0
-        told = about(f"{self._event}-over", count=count, seconds=lasted, **fields)
+        told = event_fields(f"{self._event}-over", count=count, seconds=lasted, **fields)
         times = "once" if count == 1 else f"{count} times"
         log.warning("%s; it had failed %s in %.1f s", text, times, lasted, extra=told)
 
@@ -75,8 +75,9 @@ class Trouble:
 class RateLimitedLog:
     """Log lines about one kind of event: the first at once, then a count every `pause_s` at most.
 
-    Its owner calls `tell` periodically, with or without events, and `close` at the end. Invariant:
-    a line counts every event; there is at most one line per `pause_s`, and one at the end.
+    Its owner calls `log_if_due` periodically, with or without events, and `close` at the end.
+    Invariant: a line counts every event; there is at most one line per `pause_s`, and one at the
+    end.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class RateLimitedLog:
         self._next_at = -inf
 
     @property
-    def waits(self) -> bool:
+    def has_unlogged(self) -> bool:
         """Whether there are events that no line counts yet."""
         return self._count > 0
 
@@ -102,9 +103,9 @@ class RateLimitedLog:
         """Record events. `now`: the time in seconds."""
         self._count += count
         self._last = reason
-        self.tell(now)
+        self.log_if_due(now)
 
-    def tell(self, now: float) -> None:
+    def log_if_due(self, now: float) -> None:
         """Log the events since the last line, if a line is due."""
         if self._count and now >= self._next_at:
             self._next_at = now + self._pause_s
@@ -118,5 +119,5 @@ class RateLimitedLog:
 
     def _log(self, count: int, last: str) -> None:
         times = f" {count} times since the last such line, the last time" * (count > 1)
-        told = about(self._event, count=count, reason=last)
+        told = event_fields(self._event, count=count, reason=last)
         log.log(self._level, "%s%s: %s", self._what, times, last, extra=told)

@@ -35,12 +35,12 @@ import msgpack
 from driftline.engine.errors import PayloadError
 from driftline.engine.wire.codec import (
     ATOMS,
-    all_of,
+    all_have_types,
     is_a,
     levels_of,
-    pack_within,
+    pack_reentrant,
     unpack,
-    why_not,
+    why_unencodable,
 )
 
 GROUPS = 128
@@ -93,7 +93,7 @@ def exact_key(key: object) -> object:
 
 def exact_keys(keys: list[object]) -> list[object]:
     """Apply `exact_key` to each key; return the same list if that changes none."""
-    return keys if all_of(_EXACT_AT_ALL_LEVELS, keys) else list(map(exact_key, keys))
+    return keys if all_have_types(_EXACT_AT_ALL_LEVELS, keys) else list(map(exact_key, keys))
 
 
 def plain_key(key: object) -> object:
@@ -105,7 +105,7 @@ def _is_exact(key: object) -> bool:
     if type(key) is tuple:
         if ATOMS.issuperset(map(type, key)):  # nearly every tuple
             return EXACT.issuperset(map(type, key))
-        return all_of(_EXACT_AT_ALL_LEVELS, key)
+        return all_have_types(_EXACT_AT_ALL_LEVELS, key)
     return type(key) in EXACT or type(key) is ExactKey
 
 
@@ -124,7 +124,7 @@ def pack_key(key: object) -> bytes:
     if _has_only_atoms(key):
         if not _equals_itself(key):
             raise PayloadError(_NAN)
-        return pack_within(key)
+        return pack_reentrant(key)
     for level in levels_of((key,), LEVELS_MAX):
         for value in level:
             kind = type(value)
@@ -133,9 +133,9 @@ def pack_key(key: object) -> bytes:
             if is_a(value, float) and isnan(value):
                 raise PayloadError(_NAN)
     try:
-        return pack_within([[[[[key]]]]])[5:]  # leaves room for the other levels of a row
+        return pack_reentrant([[[[[key]]]]])[5:]  # leaves room for the other levels of a row
     except PayloadError as error:
-        raise PayloadError(why_not(key) or str(error)) from None
+        raise PayloadError(why_unencodable(key) or str(error)) from None
 
 
 def _equals_itself(key: object) -> bool:
@@ -183,11 +183,11 @@ def names_of(layout: Iterable[int]) -> list[str]:
 
 
 def owner(group: int, nodes: int, groups: int = GROUPS) -> int:
-    """Return the place of the node that owns a group; inverse of `owned_by`."""
+    """Return the place of the node that owns a group; inverse of `owned_groups`."""
     return group * nodes // groups
 
 
-def owned_by(node: int, nodes: int, groups: int = GROUPS) -> range:
+def owned_groups(node: int, nodes: int, groups: int = GROUPS) -> range:
     """Return the contiguous range of groups that the node at this place owns."""
     first = -(-node * groups // nodes)
     last = -(-(node + 1) * groups // nodes)
@@ -214,7 +214,7 @@ class Owners:
         self.groups = groups
         self._of_group = [owner(group, nodes, groups) for group in range(groups)]
 
-    def of(self, keys: Sequence[object]) -> list[int]:
+    def owners_of(self, keys: Sequence[object]) -> list[int]:
         """Return the place of the node that owns each key.
 
         Raises PayloadError for a value that is not a key.

@@ -43,11 +43,11 @@ class Stopwatch:
     """Total time during which a condition held.
 
     >>> full = Stopwatch()
-    >>> full.look(True, 10.0)
-    >>> full.look(True, 11.0)
+    >>> full.update(True, 10.0)
+    >>> full.update(True, 11.0)
     >>> full.total(12.0)
     2.0
-    >>> full.look(False, 13.0)
+    >>> full.update(False, 13.0)
     >>> full.total(20.0)
     3.0
     """
@@ -59,7 +59,7 @@ class Stopwatch:
         """(total seconds of past periods, start of the current one; None: the condition is false)
         """
 
-    def look(self, on: bool, now: float) -> None:
+    def update(self, on: bool, now: float) -> None:
         """Update the condition; `now`: seconds, monotonic."""
         seconds, since = self._state
         if since is None:

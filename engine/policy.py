@@ -67,7 +67,7 @@ class Policy:
         return self.cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS)
 
     @property
-    def settles_by_delivery(self) -> bool:
+    def retains_until_delivery(self) -> bool:
         """Whether a front must be able to replay a record until its outputs are delivered."""
         return self.output in (Output.FRONTIER, Output.DURABLE)
 
@@ -83,12 +83,12 @@ class Policy:
         return self.output in (Output.COMMIT, Output.DURABLE)
 
     @property
-    def resizes(self) -> bool:
+    def can_resize(self) -> bool:
         """Whether the number of nodes can change: outputs and state are cut at one label."""
         return self.output is Output.FRONTIER and self.cut is SnapshotCut.LABEL
 
     @property
-    def goes_on(self) -> bool:
+    def recovers_locally(self) -> bool:
         """Whether a node recovers to the newest state on its own disk, never to an older one."""
         return self.cut is SnapshotCut.PRODUCTIONS
 
@@ -107,7 +107,7 @@ POLICIES = {
 }
 
 
-def policy(name: str, ordering: str = "speculative") -> Policy:
+def get_policy(name: str, ordering: str = "speculative") -> Policy:
     """Return the policy with this name; `ordering` only affects exactly-once. Raises FlowError."""
     if name not in POLICIES:
         raise FlowError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")

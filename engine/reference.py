@@ -31,15 +31,15 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import pack_key
 from driftline.engine.labels import Label, child
-from driftline.engine.operators.context import Context, Failure, describe
+from driftline.engine.operators.context import Context, Failure, describe_failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES, Fields
-from driftline.engine.sources.record import taken
+from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.plain import Undo, plain_state
-from driftline.engine.state.values import copies, is_plain
+from driftline.engine.state.values import copy_outputs, is_plain
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import travelled, unpack
+from driftline.engine.wire.codec import round_trip, unpack
 
 
 def run_reference(
@@ -66,7 +66,7 @@ def run_reference(
         FunctionFailed: Where a function raises, without `dead_letters`.
         InputError: At a record that cannot travel, or is too large, without `dead_letters`.
     """
-    lists = flow.in_order(inputs) if isinstance(inputs, Mapping) else list(inputs)
+    lists = flow.order_inputs(inputs) if isinstance(inputs, Mapping) else list(inputs)
     for payloads in lists:
         if isinstance(payloads, (str, bytes, Mapping)):
             raise FlowError(
@@ -75,18 +75,18 @@ def run_reference(
             )
     flow.check_inputs(lists)
     inputs_taken = [
-        _taken(source.name, payloads, dead_letters)
+        _valid_records(source.name, payloads, dead_letters)
         for source, payloads in zip(flow.sources, lists, strict=True)
     ]
     return interpret(flow, inputs_taken, dead_letters=dead_letters)
 
 
-def _taken(
+def _valid_records(
     source: str, payloads: Iterable[object], dead_letters: bool
 ) -> Iterator[tuple[int, object]]:
     """Yield the valid records. Raises InputError at an invalid one, unless `dead_letters`."""
     for time, payload in enumerate(payloads, 1):
-        record = taken(time, payload, f"source {source!r}")
+        record = validate_record(time, payload, f"source {source!r}")
         if not isinstance(record, BadRecord):
             yield record
         elif not dead_letters:
@@ -110,10 +110,10 @@ def interpret(
     )
     for label, payload in roots:
         source = flow.sources[label[1]]
-        for item in interpreter.follow(source, label, _Made(travelled(payload), source.name)):
+        for item in interpreter.follow(source, label, _Made(round_trip(payload), source.name)):
             if item.sink == FAILURES and not dead_letters:
                 assert isinstance(item.value, tuple)
-                raise FunctionFailed(describe(item.label, item.value))
+                raise FunctionFailed(describe_failure(item.label, item.value))
             yield item
 
 
@@ -135,18 +135,18 @@ class _Made:
 
     def failure(self, problem: str) -> Failure:
         """Return the failure that replaces this output."""
-        return Failure.of_output(self.maker, self.key, self.value, problem)
+        return Failure.from_output(self.maker, self.key, self.value, problem)
 
-    def travelled(self) -> _Made:
+    def round_trip(self) -> _Made:
         """Return the output after a shuffle. Raises PayloadError if it cannot travel."""
         try:
-            return replace(self, value=travelled(self.value))
+            return replace(self, value=round_trip(self.value))
         except MalformedMessage as error:
             raise PayloadError(str(error)) from None
 
-    def left(self) -> _Made:
+    def leave_chain(self) -> _Made:
         """Return the output after its operator chain. Raises PayloadError if it cannot leave it."""
-        after = self.travelled()
+        after = self.round_trip()
         value, fields = after.value, self.fields
         if fields is None or (isinstance(value, tuple) and len(value) == len(fields)):
             return after
@@ -169,25 +169,25 @@ class _Interpreter:
         if self.seen_by_functions[vertex.number] and not is_plain(made.value):
             # The next function gets its own copy; after a keyed operator, a copy with the types
             # that the value would have after a shuffle.
-            if not vertex.keyed:
-                made = replace(made, value=copies([made.value])[0])
+            if not vertex.is_keyed:
+                made = replace(made, value=copy_outputs([made.value])[0])
             else:
                 try:
-                    made = made.travelled()
+                    made = made.round_trip()
                 except PayloadError as error:
                     yield Item(label, FAILURES, made.failure(str(error)).payload())
                     return
-        edges = self.flow.outputs_of(vertex.number)
+        edges = self.flow.successors(vertex.number)
         # A branch may change its argument, so each branch gets its own copy.
-        others = [replace(made, value=copies([made.value])[0]) for _ in edges[1:]]
+        others = [replace(made, value=copy_outputs([made.value])[0]) for _ in edges[1:]]
         for number, (after, own) in enumerate(zip(edges, [*others, made], strict=True)):
             yield from self.visit(after, label if len(edges) == 1 else child(label, number), own)
 
     def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Yield all items that result from an element that arrives at a vertex."""
-        if vertex.keyed or vertex.operator.is_sink:
+        if vertex.is_keyed or vertex.operator.is_sink:
             try:
-                made = made.left()
+                made = made.leave_chain()
             except PayloadError as error:
                 yield Item(label, FAILURES, made.failure(str(error)).payload())
                 return
@@ -195,7 +195,7 @@ class _Interpreter:
             yield Item(label, self.flow.sinks.index(vertex), made.value)
             return
         try:
-            key = None if vertex.key is None else self.key_of(vertex, travelled(made.value))
+            key = None if vertex.key is None else self.key_of(vertex, round_trip(made.value))
         except _Failed as failed:
             yield Item(label, FAILURES, failed.failure.payload())
             return
@@ -204,13 +204,13 @@ class _Interpreter:
         except BaseException as error:
             for take_back in reversed(self.undo):
                 take_back()
-            failure = Failure.of(vertex.name, key, made.value, error, vertex.line)
+            failure = Failure.from_exception(vertex.name, key, made.value, error, vertex.line)
             yield Item(label, FAILURES, failure.payload())
             return
         finally:
             self.undo.clear()
         for number, output in enumerate(outputs):
-            after = child(label, number) if vertex.operator.many else label
+            after = child(label, number) if vertex.operator.emits_many else label
             if not vertex.operator.passes_on:
                 made = _Made(output, vertex.name, key, vertex.fields)
             yield from self.follow(vertex, after, made)
@@ -222,14 +222,16 @@ class _Interpreter:
             return unpack(pack_key(vertex.key(value)))
         except BaseException as error:
             name = f"key of {vertex.name}"
-            raise _Failed(Failure.of(name, None, value, error, vertex.key_line)) from None
+            raise _Failed(
+                Failure.from_exception(name, None, value, error, vertex.key_line)
+            ) from None
 
     def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
         """Return the outputs of an operator for one element. Raises its function's exceptions."""
         states = self.states.setdefault((vertex.number, pack_key(key)), [])
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]
-        return vertex.operator.plain(vertex, Context(label, key), value, states)
+        return vertex.operator.apply_reference(vertex, Context(label, key), value, states)
 
 
 class _Failed(Exception):

@@ -2,11 +2,11 @@
 
 >>> counted(1, "bad record"), counted(2, "bad record")
 ('1 bad record', '2 bad records')
->>> beginning("to be or not to be", 5)
+>>> truncate("to be or not to be", 5)
 'to be… (18 characters)'
->>> size_in_words(0), size_in_words(4200), size_in_words(33_554_432)
+>>> format_size(0), format_size(4200), format_size(33_554_432)
 ('0 kB', '4 kB', '33.6 MB')
->>> time_in_words(726)
+>>> format_time(726)
 'record 726'
 >>> did_you_mean("wordcount", ["word-count", "sums"])
 " (did you mean 'word-count'?)"
@@ -14,12 +14,12 @@
 Error texts contain values of records, which are untrusted. Printed unchanged, they could forge log
 lines, hide others, or send control sequences to a terminal:
 
->>> visible("tea\\n12:00:00.000 info    run     all is well\\x1b[8m")
+>>> escape_controls("tea\\n12:00:00.000 info    run     all is well\\x1b[8m")
 'tea\\\\n12:00:00.000 info    run     all is well\\\\x1b[8m'
 
 The engine's own text may have several lines. All but the first are indented, so none looks like it:
 
->>> visible_lines("node-0 has failed\\n  at: f.py\\nTraceback\\x07")
+>>> escape_lines("node-0 has failed\\n  at: f.py\\nTraceback\\x07")
 'node-0 has failed\\n  at: f.py\\n  Traceback\\\\x07'
 
 The text of an exception of user code is the same in every process and replay, so it contains no
@@ -42,12 +42,12 @@ def counted(number: float, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def size_in_words(size: int) -> str:
+def format_size(size: int) -> str:
     """Format a number of bytes."""
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
-def beginning(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Return a text, cut to `most` characters with a remark if it is longer."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
@@ -56,7 +56,7 @@ _CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
 """Clock times, from 1973 to 9987: no file has so many records."""
 
 
-def time_in_words(time: int) -> str:
+def format_time(time: int) -> str:
     """Describe a time as a record number, or as a local date and time."""
     if time <= 0:
         return "the beginning"
@@ -69,13 +69,13 @@ def time_in_words(time: int) -> str:
     return "the end"
 
 
-def label_in_words(label: tuple[int, ...]) -> str:
+def format_label(label: tuple[int, ...]) -> str:
     """Format a label; with the date and time if a producer's record has it.
 
-    >>> label_in_words((50, 0, 2))
+    >>> format_label((50, 0, 2))
     'label [50, 0, 2]'
     """
-    taken = f" ({time_in_words(label[0])})" if _CLOCK_FROM <= label[0] < _CLOCK_UNTIL else ""
+    taken = f" ({format_time(label[0])})" if _CLOCK_FROM <= label[0] < _CLOCK_UNTIL else ""
     return f"label {list(label)}{taken}"
 
 
@@ -95,24 +95,24 @@ _ALL = re.compile(f"[{_STEERING}\n]")
 _CONTINUED = re.compile(r"\n(?!  )")
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Format an untrusted text in one line; escape control characters except tabs."""
     return _ALL.sub(_escape, text)
 
 
-def visible_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Format a text with trusted line feeds: indent the lines after the first by at least two."""
     return _CONTINUED.sub("\n  ", _OTHERS.sub(_escape, text))
 
 
-def visible_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """Escape these characters in a JSON text, without a change of meaning."""
     return _OTHERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print the error of a command to standard error."""
-    print(f"driftline: {visible_lines(text)}", file=sys.stderr)
+    print(f"driftline: {escape_lines(text)}", file=sys.stderr)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -133,13 +133,13 @@ def file_name(name: str) -> str:
     return re.sub(unfit, lambda found: f"%{ord(found[0]):02X}", name)
 
 
-def let_through(error: BaseException) -> None:
+def reraise_interrupt(error: BaseException) -> None:
     """Raise a KeyboardInterrupt again. Any other exception of user code counts as its failure."""
     if isinstance(error, KeyboardInterrupt):
         raise error
 
 
-def raised(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Return type and text of an exception."""
     return f"{type(error).__name__}: {text_of(error)}"
 
@@ -149,9 +149,9 @@ def text_of(error: BaseException) -> str:
     if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
         return "maximum recursion depth exceeded"
     try:
-        return beginning(stable(str(error)), ERROR_SHOWN)
+        return truncate(strip_addresses(str(error)), ERROR_SHOWN)
     except BaseException as another:
-        let_through(another)
+        reraise_interrupt(another)
         return f"making its text raises {type(another).__name__}"
 
 
@@ -162,15 +162,15 @@ def reason_of(error: OSError) -> str:
     return f"{error.filename or 'the system'}: {error.strerror}"
 
 
-def shown_by(show: Callable[[object], str], value: object) -> str:
+def safe_repr(show: Callable[[object], str], value: object) -> str:
     """Format a value with a kind of `repr`: the value's own may raise anything."""
     try:
         return show(value)
     except BaseException as error:
-        let_through(error)
+        reraise_interrupt(error)
         return f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
 
 
-def stable(text: str) -> str:
+def strip_addresses(text: str) -> str:
     """Remove memory addresses from a text, and escape characters that UTF-8 lacks."""
     return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()

@@ -14,7 +14,7 @@ from typing import TypedDict
 from driftline import Context, Flow, ReducingState, ValueState
 
 SMALL, LARGE = 200, 50_000
-WITHIN = 60
+WITHIN_S = 60
 
 
 class Payment(TypedDict):
@@ -34,7 +34,7 @@ def suspicious(
         tried_at.set(at)
     elif amount >= LARGE:
         tried = tried_at.get()
-        if tried is not None and 0 <= at - tried <= WITHIN:
+        if tried is not None and 0 <= at - tried <= WITHIN_S:
             yield payment["card"], amount, alerts.add(1)
 
 

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from driftline import Context, Flow, ValueState
 
-GAP = 30 * 60
+GAP_S = 30 * 60
 
 
 class Visit(TypedDict):
@@ -34,7 +34,7 @@ def sessions(
     """Yield the previous session, if the visit starts a new one."""
     at = visit["at"]
     begin, last, visits = session.get((at, at, 0))
-    if at - last > GAP:
+    if at - last > GAP_S:
         yield visit["user"], begin, last, visits
         begin, last, visits = at, at, 0
     session.set((min(begin, at), max(last, at), visits + 1))

@@ -32,8 +32,8 @@ from driftline.engine.wire.bundles import from_blob
 from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import TEXT_SHOWN, TaskSettings
-from driftline.pipeline.output_shares import OutputShare, same_line, shares_of
-from driftline.pipeline.runner import outputs_of, prepared
+from driftline.pipeline.output_shares import OutputShare, is_same_line, shares_of
+from driftline.pipeline.runner import outputs_of, prepare_job
 from driftline.pipeline.tasks import (
     OUTPUT,
     SCHEMA,
@@ -41,10 +41,10 @@ from driftline.pipeline.tasks import (
     Batches,
     Row,
     apply,
-    explained,
     numbers,
     read_numbers,
     read_rows,
+    reraise_task_errors,
     write_rows,
 )
 
@@ -93,14 +93,14 @@ class AuditReport:
     examples: list[Finding] = field(default_factory=list)
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether the consumer has exactly the outputs of the flow."""
         return not any(self.counts.values())
 
     def text(self) -> str:
         """Return the report as lines of text."""
         counts = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items()]
-        verdict = "clean" if self.clean else ", ".join(counts)
+        verdict = "clean" if self.is_clean else ", ".join(counts)
         lines = [f"{self.items:,} outputs compared: {verdict}"]
         for finding in self.examples:
             where = f", {finding.where}" if finding.where else ""
@@ -138,9 +138,9 @@ def audit(
     """
     from pyspark.sql import functions as f
 
-    job = prepared(TaskSettings(flow, partitions, dead_letters, since, until, start, end=end))
+    job = prepare_job(TaskSettings(flow, partitions, dead_letters, since, until, start, end=end))
     shares = shares_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
-    with explained():
+    with reraise_task_errors():
         expected = outputs_of(job, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
         found = apply(numbers(spark, len(shares)), ReadFound(flow, shares, since, until), SCHEMA)
         partition = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
@@ -217,7 +217,7 @@ class CompareTask:
             findings: list[Row] = []
             for row in run:
                 if row[0] == OUTPUT:
-                    for item, line in map(lines.written, from_blob(row[4])):
+                    for item, line in map(lines.encode_item, from_blob(row[4])):
                         expected[item.sink, item.label] = line
                 elif row[0] == FOUND:
                     for number, label, text in _lines(row[4]):
@@ -251,7 +251,7 @@ def _compare(
         if not copies:
             yield _finding("missing", sink, label, text, "", "")
             continue
-        if not any(same_line(text, line) for _, line in copies):
+        if not any(is_same_line(text, line) for _, line in copies):
             yield _finding("different", sink, label, text, copies[0][1], copies[0][0])
         for number, again in copies[1:]:
             yield _finding("extra", sink, label, text, again, number)

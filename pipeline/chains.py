@@ -18,10 +18,10 @@ from driftline.connectors.files.splits import Split
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.keygroups import GroupCache, Owners, owned_by
+from driftline.engine.flow.plan import Plan, make_plan
+from driftline.engine.keygroups import GroupCache, Owners, owned_groups
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.operators.context import describe
+from driftline.engine.operators.context import describe_failure
 from driftline.engine.operators.keyed import Arrival
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
@@ -35,10 +35,10 @@ from driftline.engine.operators.steps import (
 )
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
-from driftline.engine.sources.record import taken
+from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.table import StateTable
-from driftline.engine.state.values import pack_row, thawed
+from driftline.engine.state.values import pack_row, thaw
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import pack, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels
@@ -59,7 +59,7 @@ from driftline.pipeline.tasks import (
     write_rows,
 )
 
-AT_ONCE = 2000
+BATCH_ELEMENTS_MIN = 2000
 """Least number of elements of a batch that is pushed through a chain; roots are not split."""
 
 RECORDS_AT_ONCE = 16
@@ -100,7 +100,7 @@ class TaskSettings:
         self, savepoint: Savepoint, vertex: Vertex, partition: int, table: StateTable
     ) -> None:
         """Fill a table with an operator's state of a partition. Raises SnapshotDamaged."""
-        groups = owned_by(partition, self.partitions, self.flow.groups)
+        groups = owned_groups(partition, self.partitions, self.flow.groups)
         segments = (savepoint.segment(group, vertex.name) for group in groups)
         restore({vertex.name: table}, segments)
 
@@ -110,7 +110,7 @@ class _TaskChains:
 
     def __init__(self, job: TaskSettings) -> None:
         self.job = job
-        self.plan: Plan = plan(job.flow)
+        self.plan: Plan = make_plan(job.flow)
         self.keyed: dict[str, Arrival] = {}
         self.groups = GroupCache(job.flow.groups)
         self.partitions = Owners(job.partitions, job.flow.groups)
@@ -123,13 +123,13 @@ class _TaskChains:
         step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
         return step
 
-    def hold(
+    def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         """Collect outputs, in place of a barrier. Raises FunctionFailed without `dead_letters`."""
         if sink == FAILURES and not self.job.dead_letters:
             assert isinstance(values[0], tuple)
-            raise FunctionFailed(describe(labels[0], values[0]))
+            raise FunctionFailed(describe_failure(labels[0], values[0]))
         for output in zip(labels, repeat(sink), values):
             self._outputs.setdefault(output[0][0], []).append(output)
 
@@ -153,7 +153,7 @@ class _TaskChains:
         # Copies, since the key function may change its argument. It does not raise, as the chain
         # has already called it for each element.
         keys = list(map(vertex.key, unpack_rows(pack_rows(values))))
-        owners = self.partitions.of(keys)
+        owners = self.partitions.owners_of(keys)
         rows = by_root_and_partition(labels, values, owners)
         for (time, front, partition), labels_of_row, values_of_row in rows:
             yield port, partition, time, front, to_payload(labels_of_row, values_of_row)
@@ -199,9 +199,9 @@ class ReadTask:
                 break
             last = time
             if not isinstance(record, BadRecord):
-                record = taken(*record, job.flow.sources[self.front].name)
+                record = validate_record(*record, job.flow.sources[self.front].name)
             if isinstance(record, BadRecord):
-                if record.ends or not job.dead_letters:
+                if record.ends_input or not job.dead_letters:
                     raise record.error()
                 yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
                 continue
@@ -233,7 +233,7 @@ class KeyedTask:
 
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
         chains = _TaskChains(self.job)
-        ports = {port.number for port in chains.plan.of_stage(self.stage)}
+        ports = {port.number for port in chains.plan.ports_of_stage(self.stage)}
         for to, rows_of_port in groupby(rows, key=itemgetter(0)):
             if to in ports:
                 yield from self._port(chains, to, rows_of_port)
@@ -253,7 +253,7 @@ class KeyedTask:
         for labels_of_root, values_of_root in roots(rows if begins else chain([first], rows)):
             labels += labels_of_root
             values += values_of_root
-            if len(labels) >= AT_ONCE:
+            if len(labels) >= BATCH_ELEMENTS_MIN:
                 yield from chains.push(port, labels, values, partition)
                 labels, values = [], []
         if labels:
@@ -286,4 +286,4 @@ def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
 
 
 def _shown(rows: list[tuple[object, ...]]) -> str:
-    return ", ".join(repr(tuple(map(thawed, row))) for row in rows[:SLOTS_SHOWN])[:TEXT_SHOWN]
+    return ", ".join(repr(tuple(map(thaw, row))) for row in rows[:SLOTS_SHOWN])[:TEXT_SHOWN]

@@ -18,8 +18,8 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.record import Shape
-from driftline.engine.texts import complain
-from driftline.engine.ui.consoles import tell, wide_console
+from driftline.engine.texts import print_error
+from driftline.engine.ui.consoles import print_report, wide_console
 from driftline.engine.ui.options import (
     FiniteRange,
     flow_argument,
@@ -55,10 +55,10 @@ class Sessions:
 
         Raises Unavailable if Spark does not start.
         """
-        from driftline.pipeline.session import FRUGAL_JVM, session, shown
+        from driftline.pipeline.session import FRUGAL_JVM, session, show_progress
 
         conf = {**FRUGAL_JVM, **self.conf} if mostly_python else self.conf
-        with session(name, self.master, conf) as spark, shown(spark, self.console, name):
+        with session(name, self.master, conf) as spark, show_progress(spark, self.console, name):
             yield spark
 
 
@@ -164,7 +164,7 @@ def run(
         "records_per_s": round(ran.records / seconds, 1),
     }
     write_json(json_file, report)
-    tell(sessions.console, report)
+    print_report(sessions.console, report)
 
 
 @click.command()
@@ -231,10 +231,10 @@ def audit(
         write_json(json_file, report.as_json())
     except (DriftlineError, OSError) as error:
         write_json(json_file, {"error": str(error)})
-        complain(f"the audit could not be done: {error}")
+        print_error(f"the audit could not be done: {error}")
         raise SystemExit(2) from None
     click.echo(report.text())
-    if not report.clean:
+    if not report.is_clean:
         raise SystemExit(1)
 
 
@@ -274,7 +274,7 @@ def corpus(
             "seconds": round(monotonic() - started, 3),
         }
     write_json(json_file, report)
-    tell(sessions.console, report)
+    print_report(sessions.console, report)
 
 
 @click.command()

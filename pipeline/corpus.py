@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from driftline.connectors.files.splits import Split, splits_of, starts
+from driftline.connectors.files.splits import Split, first_numbers, splits_of
 from driftline.engine.sources import BadRecord, Source
-from driftline.pipeline.outputs import Drafts, claimed, set_aside
-from driftline.pipeline.runner import SPLITS_PER_CORE, counted
+from driftline.pipeline.outputs import Drafts, bad_records_file, claim_directory
+from driftline.pipeline.runner import SPLITS_PER_CORE, count_splits
 from driftline.pipeline.tasks import (
     Batches,
     apply,
     as_batch,
-    explained,
     numbers,
-    portions,
     read_numbers,
+    reraise_task_errors,
+    split_by_size,
 )
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
     """
     from pyspark.sql import functions as f
 
-    with claimed(output), explained():
+    with claim_directory(output), reraise_task_errors():
         splits = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
-        firsts = starts(counted(spark, splits))
+        firsts = first_numbers(count_splits(spark, splits))
         task = WriteSplit(source.name, splits, firsts, output, form)
         made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
@@ -108,7 +108,7 @@ class WriteSplit:
                 document = _document(self.name, record)
                 if isinstance(document, BadRecord):
                     bad_records += 1
-                    drafts.add_line(set_aside(0, number), document.as_line())
+                    drafts.add_line(bad_records_file(0, number), document.as_line())
                 else:
                     yield document
 
@@ -142,7 +142,7 @@ def _write_json(path: Path, documents: Iterator[CorpusDocument]) -> int:
 def _write_parquet(path: Path, documents: Iterator[CorpusDocument]) -> int:
     count = 0
     with pq.ParquetWriter(path, _ARROW, compression="zstd") as writer:
-        for group in portions(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
+        for group in split_by_size(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
             with_text_ids = [document._replace(id=str(document.id)) for document in group]
             writer.write_batch(as_batch(with_text_ids, _ARROW))
             count += len(group)

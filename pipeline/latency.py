@@ -34,8 +34,8 @@ from driftline.engine.ui.pictures import (
     plain_log_scale,
     save,
 )
-from driftline.pipeline.session import literal
-from driftline.pipeline.tasks import explained
+from driftline.pipeline.session import escape_glob
+from driftline.pipeline.tasks import reraise_task_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,10 +61,10 @@ PERCENTILES = {
 KEY = ("policy", "checkpoint_ms", "durable")
 LATE_P99 = "late_p99_ms"
 """The name of the 99th percentile of the producer's lateness."""
-MS = "ms"
+LATENCY_COLUMN = "ms"
 """The column with the latencies after the warm-up, rounded."""
 
-LATE = "late"
+LATENESS_COLUMN = "late"
 """The column with the producer's lateness after the warm-up, rounded."""
 
 LATENCY_MIN_MS = 0.001
@@ -113,7 +113,7 @@ class Series:
     checkpoint_ms: int | None
     durable: bool
     """Whether inputs and outputs were durable."""
-    whole: Summary
+    overall: Summary
     timeline: list[tuple[float, Summary]] = field(default_factory=list)
     """(start of a time bucket in seconds, figures of its documents)"""
     histogram: list[tuple[float, float, int]] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Series:
             "policy": self.policy,
             "checkpoint_ms": self.checkpoint_ms,
             "durable": self.durable,
-            **self.whole.as_json(),
+            **self.overall.as_json(),
             "timeline": [{"from_s": start, **bucket.as_json()} for start, bucket in self.timeline],
             "histogram": [
                 {"from_ms": start, "to_ms": end, "documents": documents}
@@ -167,11 +167,11 @@ class Analysis:
                 series.policy,
                 "durable" if series.durable else "",
                 "" if series.checkpoint_ms is None else str(series.checkpoint_ms),
-                f"{series.whole.documents:,}",
-                *(f"{series.whole.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
-                "" if series.whole.late_p99_ms is None else f"{series.whole.late_p99_ms:.2f}",
-                should_be_zero(series.whole.lost),
-                should_be_zero(series.whole.duplicated),
+                f"{series.overall.documents:,}",
+                *(f"{series.overall.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
+                "" if series.overall.late_p99_ms is None else f"{series.overall.late_p99_ms:.2f}",
+                should_be_zero(series.overall.lost),
+                should_be_zero(series.overall.duplicated),
             )
         return table
 
@@ -184,10 +184,10 @@ def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     from pyspark.sql import DataFrame
 
     files = [file for path in paths for file in _files(path)]
-    lines = [literal(file) for file in files if file.suffix == ".jsonl"]
-    tables = [literal(file) for file in files if file.suffix == ".parquet"]
+    lines = [escape_glob(file) for file in files if file.suffix == ".jsonl"]
+    tables = [escape_glob(file) for file in files if file.suffix == ".parquet"]
     fields = f"{FIELDS}, {DAMAGED} string"
-    with explained():
+    with reraise_task_errors():
         reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
         frames = [reader.json(lines)] if lines else []
         frames += [reader.parquet(*tables)] if tables else []
@@ -219,17 +219,17 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
 
     records.persist()
     try:
-        with explained():
-            count, seconds = _checked(records)
+        with reraise_task_errors():
+            count, seconds = _check_records(records)
             bucket_s = bucket_s or 10.0 ** ceil(log10(max(seconds, 0.001) / TIME_BUCKETS))
             warmup = f.coalesce("warmup", f.lit(False))
             measured = (
                 records.withColumn("durable", f.coalesce("durable", f.lit(False)))
-                .withColumn(MS, f.when(~warmup, f.round("latency_ms", 3)))
-                .withColumn(LATE, f.when(~warmup, f.round("lateness_ms", 3)))
+                .withColumn(LATENCY_COLUMN, f.when(~warmup, f.round("latency_ms", 3)))
+                .withColumn(LATENESS_COLUMN, f.when(~warmup, f.round("lateness_ms", 3)))
             )
             series = {
-                key: Series(*key, summary) for key, _, summary in _summed_up(measured, f.lit(0))
+                key: Series(*key, summary) for key, _, summary in _summarise(measured, f.lit(0))
             }
             _add_timelines(series, measured, bucket_s)
             _add_histograms(series, measured)
@@ -238,7 +238,7 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
     return Analysis(count, bucket_s, list(series.values()))
 
 
-def _checked(records: DataFrame) -> tuple[int, float]:
+def _check_records(records: DataFrame) -> tuple[int, float]:
     """Return the number of records and the longest run in seconds. Raises Unavailable."""
     from pyspark.sql import functions as f
 
@@ -257,15 +257,15 @@ def _checked(records: DataFrame) -> tuple[int, float]:
     return count, seconds
 
 
-def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
+def _summarise(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
     """Yield the figures of each kind of ends, interval, policy and bucket, in this order."""
     from pyspark.sql import functions as f
 
     shares = ", ".join(map(str, PERCENTILES.values()))
     figures_of_groups = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
-        f.count(MS),
-        f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {MS})"),
-        f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {LATE})"),
+        f.count(LATENCY_COLUMN),
+        f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {LATENCY_COLUMN})"),
+        f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {LATENESS_COLUMN})"),
         f.coalesce(f.sum("lost"), f.lit(0)),
         f.coalesce(f.sum("duplicated"), f.lit(0)),
     )
@@ -281,17 +281,17 @@ def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, 
 def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
     from pyspark.sql import functions as f
 
-    shown = measured.where(f"{MS} IS NOT NULL OR lost > 0")
-    for key, number, summary in _summed_up(shown, f.floor(f.col("at_s") / bucket_s)):
+    shown = measured.where(f"{LATENCY_COLUMN} IS NOT NULL OR lost > 0")
+    for key, number, summary in _summarise(shown, f.floor(f.col("at_s") / bucket_s)):
         series[key].timeline.append((round(number * bucket_s, 6), summary))
 
 
 def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
     from pyspark.sql import functions as f
 
-    decades = f.log10(f.greatest(MS, f.lit(LATENCY_MIN_MS)))
+    decades = f.log10(f.greatest(LATENCY_COLUMN, f.lit(LATENCY_MIN_MS)))
     bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
-    counts = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
+    counts = measured.where(f"{LATENCY_COLUMN} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
     for *key, number, documents in sorted(counts.collect(), key=itemgetter(3)):
         ends = _edge(number), _edge(number + 1)
         policy, checkpoint_ms, durable = key
@@ -355,14 +355,14 @@ def _dress_time(panel: Axes, bucket_s: float) -> None:
 
 def _draw_shares(panel: Axes, series: Series, style: str) -> None:
     """Draw the share of documents above the upper end of each bucket, down to one document."""
-    remaining = series.whole.documents
+    remaining = series.overall.documents
     ends: list[float] = []
     longer: list[float] = []
     for _, end, documents in series.histogram:
         remaining -= documents
         if remaining:
             ends.append(end)
-            longer.append(remaining / series.whole.documents)
+            longer.append(remaining / series.overall.documents)
     interval = "" if series.checkpoint_ms is None else f", {series.checkpoint_ms} ms"
     panel.plot(
         ends,

@@ -151,7 +151,7 @@ def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
 GROUPS = 16
 """Number of groups of keys, by which Spark groups instead of by keys."""
 
-SPREAD = StructType([*long("group"), *binary("key", "element")])
+FLAT_MAP_SCHEMA = StructType([*long("group"), *binary("key", "element")])
 """The output columns of `FlatMapRows`."""
 
 
@@ -192,7 +192,7 @@ class FlatMapRows:
                 pa.array(keys, pa.binary()),
                 pa.array(elements, pa.binary()),
             ]
-            yield pa.record_batch(columns, SPREAD.names)
+            yield pa.record_batch(columns, FLAT_MAP_SCHEMA.names)
 
 
 class KeyedScan(StatefulProcessor):
@@ -215,7 +215,7 @@ class KeyedScan(StatefulProcessor):
                 state = states[row.key] = MapInSpark(row.key, self.entries, self.lengths)
             yield Row(output=pack(self.function(unpack(row.element), state)))
         for state in states.values():
-            state.keep_length()
+            state.store_length()
 
     def close(self) -> None:
         """Do nothing, as it holds no resources."""
@@ -232,7 +232,7 @@ class MapInSpark(MutableMapping[object, object]):
         self._before: int = stored[0] if stored else 0
         self._length = self._before
 
-    def keep_length(self) -> None:
+    def store_length(self) -> None:
         """Store the number of entries if it has changed."""
         if self._length != self._before:
             self._lengths.updateValue((self._key,), (self._length,))
@@ -320,7 +320,7 @@ def start(
     outputs = (
         spark.readStream.format(RecordLog.name())
         .load(str(log))
-        .mapInArrow(spread, SPREAD)
+        .mapInArrow(spread, FLAT_MAP_SCHEMA)
         .groupBy("group")
         .transformWithState(keyed, binary("output"), outputMode="Update", timeMode="None")
     )

@@ -64,7 +64,7 @@ class LmdbShare:
 
         # A value that JSON cannot represent is compared as the dead letter in its place.
         lines = JsonLines(flow, dead_letters=True)
-        for item, line in map(lines.written, read_environment(Path(self.file))):
+        for item, line in map(lines.encode_item, read_environment(Path(self.file))):
             yield item.sink, item.label, line
 
 
@@ -119,7 +119,7 @@ def _label(text: str) -> Label | None:
     return tuple(label) if is_label else None
 
 
-def same_line(expected: str, found: str) -> bool:
+def is_same_line(expected: str, found: str) -> bool:
     """Return whether two lines are the same JSON value, up to spaces and the order of fields."""
     if expected == found:
         return True

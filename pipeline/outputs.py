@@ -22,7 +22,7 @@ from driftline.connectors.sinks.consumer import Last
 from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD
 from driftline.connectors.sinks.jsonl import checksum_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
-from driftline.engine.durable import make_directory, replace_file, reported
+from driftline.engine.durable import make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
@@ -44,12 +44,12 @@ WRITTEN = 0
 
 
 @contextmanager
-def claimed(directory: Path) -> Iterator[None]:
+def claim_directory(directory: Path) -> Iterator[None]:
     """Make a directory for outputs; if the body raises, remove the outputs written so far.
 
     Raises StateMismatch if it already holds outputs, Unavailable if it cannot be made.
     """
-    with reported("output", directory):
+    with translate_os_errors("output", directory):
         make_directory(directory / ".driftline")
         others = sorted(
             path
@@ -69,7 +69,7 @@ def claimed(directory: Path) -> Iterator[None]:
         raise
 
 
-def note_history(
+def write_commit_record(
     directory: Path, end: int, outputs: int, failures: int, savepoint: Path | None
 ) -> None:
     """Write the commit record of a batch run; a later run in the directory begins at time `end`.
@@ -77,7 +77,7 @@ def note_history(
     `savepoint`: the state at that time. This is the last step of a run, so outputs without a record
     are of an interrupted one. Raises Unavailable.
     """
-    with reported("output", directory):
+    with translate_os_errors("output", directory):
         files = []
         for path in sorted([*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]):
             size = path.stat().st_size
@@ -123,12 +123,12 @@ class WriteLines:
         with Drafts(self.directory) as drafts:
             for (kind, time), rows_of_time in groupby(rows, key=itemgetter(0, 2)):
                 if kind == OUTPUT:
-                    for item, line in map(lines.written, in_order(rows_of_time)):
+                    for item, line in map(lines.encode_item, sort_items(rows_of_time)):
                         drafts.add_line(names[item.sink], line)
                         written[WRITTEN, item.sink] += 1
                 elif kind == SET_ASIDE:
                     for row in rows_of_time:
-                        drafts.add_line(set_aside(row[3], task), row[4].decode())
+                        drafts.add_line(bad_records_file(row[3], task), row[4].decode())
                         written[SET_ASIDE, row[3]] += 1
                 elif kind == READ:
                     for row in rows_of_time:
@@ -140,12 +140,12 @@ class WriteLines:
             yield kind, task, count, number, b""
 
 
-def set_aside(front: int, task: int) -> str:
+def bad_records_file(front: int, task: int) -> str:
     """Return the name of a task's file of records that could not be read."""
     return f"{DEAD_LETTERS}/input-{front}-spark-{task:05}.jsonl"
 
 
-def in_order(rows: Iterator[Row]) -> list[Item]:
+def sort_items(rows: Iterator[Row]) -> list[Item]:
     """Return the outputs of one time in label order; each row holds those of one task's chains."""
     blobs = [from_blob(row[4]) for row in rows]
     if len(blobs) == 1:

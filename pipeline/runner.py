@@ -22,17 +22,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from driftline.connectors.files.splits import Split, SplitCount, splits_of, starts
+from driftline.connectors.files.splits import Split, SplitCount, first_numbers, splits_of
 from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
+from driftline.engine.snapshots.savepoint import (
+    Savepoint,
+    create_savepoint_directory,
+    write_manifest,
+)
 from driftline.engine.sources import Source
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import BEGIN, KeyedTask, ReadTask, TaskSettings
-from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed, note_history
+from driftline.pipeline.outputs import WRITTEN, WriteLines, claim_directory, write_commit_record
 from driftline.pipeline.tasks import (
     LAST,
     READ,
@@ -40,9 +44,9 @@ from driftline.pipeline.tasks import (
     SET_ASIDE,
     Batches,
     apply,
-    explained,
     numbers,
     read_numbers,
+    reraise_task_errors,
 )
 
 if TYPE_CHECKING:
@@ -115,10 +119,10 @@ def run(
     """
     from pyspark.sql import functions as f
 
-    job = prepared(TaskSettings(flow, partitions, dead_letters, since, until, start, save))
+    job = prepare_job(TaskSettings(flow, partitions, dead_letters, since, until, start, save))
     if save is not None:
-        begin(save)
-    with claimed(output), explained():
+        create_savepoint_directory(save)
+    with claim_directory(output), reraise_task_errors():
         rows = outputs_of(job, spark, inputs)
         write = WriteLines(flow, output, dead_letters)
         written = apply(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
@@ -130,7 +134,7 @@ def run(
     ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
     end = min(until, max([since, *ends]))
     if save is not None:
-        complete(save, flow, end)
+        write_manifest(save, flow, end)
     names = JsonLines(flow).names
     ran = Ran(
         sum(row["count"] for row in totals if row["to"] == READ),
@@ -138,11 +142,11 @@ def run(
         {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
     )
     failures = ran.outputs.get(DEAD_LETTERS, 0)
-    note_history(output, end, sum(ran.outputs.values()) - failures, failures, save)
+    write_commit_record(output, end, sum(ran.outputs.values()) - failures, failures, save)
     return ran
 
 
-def prepared(job: TaskSettings) -> TaskSettings:
+def prepare_job(job: TaskSettings) -> TaskSettings:
     """Return a validated job that can be sent to tasks.
 
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
@@ -150,7 +154,7 @@ def prepared(job: TaskSettings) -> TaskSettings:
     job.flow.validate()
     for savepoint in filter(None, (job.start, job.end)):
         savepoint.check_flow(job.flow)
-    ship(job.flow)
+    register_flow_modules(job.flow)
     partitions = max(1, min(job.partitions, job.flow.groups))
     return replace(job, partitions=partitions)
 
@@ -161,10 +165,10 @@ def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source])
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
         rows = rows.union(_read(job, spark, front, source))
-    flow_plan = plan(job.flow)
+    flow_plan = make_plan(job.flow)
     for stage in range(1, flow_plan.stages):
         if job.keeps_state:
-            for port in flow_plan.of_stage(stage):
+            for port in flow_plan.ports_of_stage(stage):
                 rows = rows.union(_first_rows(job, spark, port.number))
         rows = rows.repartitionById(job.partitions, "partition")
         rows = rows.sortWithinPartitions("to", "time", "front")
@@ -188,11 +192,11 @@ def _first_rows(job: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
 def _read(job: TaskSettings, spark: SparkSession, front: int, source: Source) -> DataFrame:
     count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
     splits = splits_of(source, count, job.since)
-    task = ReadTask(job, front, splits, starts(counted(spark, splits)))
+    task = ReadTask(job, front, splits, first_numbers(count_splits(spark, splits)))
     return apply(numbers(spark, len(splits)), task, SCHEMA)
 
 
-def counted(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
+def count_splits(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
     """Count the rows and documents of each split in a job; a single split is not counted."""
     if len(splits) == 1:
         return [SplitCount(0, 0)]
@@ -214,7 +218,7 @@ def counted(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
     return [SplitCount(row["rows"], row["documents"], row["broken"]) for row in collected]
 
 
-def ship(flow: Flow) -> None:
+def register_flow_modules(flow: Flow) -> None:
     """Pickle functions by value if their module is a file, which workers cannot import."""
     from pyspark import cloudpickle
 

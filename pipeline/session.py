@@ -131,7 +131,7 @@ def session(
             _end_jvm()
 
 
-def literal(path: Path) -> str:
+def escape_glob(path: Path) -> str:
     """Escape a path for Spark's readers, which treat brackets and stars as patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
 
@@ -175,7 +175,7 @@ def _end_jvm() -> None:
 
 
 @contextmanager
-def shown(spark: SparkSession, console: Console, name: str) -> Iterator[None]:
+def show_progress(spark: SparkSession, console: Console, name: str) -> Iterator[None]:
     """Show the progress of Spark while the body runs, if the console is a terminal."""
     if not console.is_terminal:
         yield

@@ -91,7 +91,7 @@ def as_batch(rows: Iterable[Sequence[object]], schema: pa.Schema) -> pa.RecordBa
     return pa.record_batch(arrays, schema=schema)
 
 
-def portions(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
+def split_by_size(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
     """Group items into lists; a list ends with the item that brings its total size to `enough`."""
     portion: list[T] = []
     room = enough
@@ -113,7 +113,7 @@ def read_rows(batches: Batches) -> Iterator[Row]:
 
 def write_rows(rows: Iterable[Row]) -> Batches:
     """Yield rows as Arrow batches of some `BATCH_BYTES`."""
-    for portion in portions(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
+    for portion in split_by_size(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
         yield as_batch(portion, _ARROW)
 
 
@@ -162,7 +162,7 @@ def by_root_and_partition(
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def reraise_task_errors() -> Iterator[None]:
     """Turn Spark's errors into the DriftlineError that a task raised, or else into Unavailable."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -170,10 +170,10 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _as_ours(str(error)) from None
+        raise _to_driftline_error(str(error)) from None
 
 
-def _as_ours(text: str) -> DriftlineError:
+def _to_driftline_error(text: str) -> DriftlineError:
     for name, message in reversed(_RAISED.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, DriftlineError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 
 
 class RetentionExceeded(DriftlineError):
@@ -23,7 +23,7 @@ class RetentionExceeded(DriftlineError):
     @staticmethod
     def by(what: str, oldest: int) -> RetentionExceeded:
         """Return the error of a journal or a view; `what` names it."""
-        text = f"{what} has nothing as of a time before {time_in_words(oldest)} any more"
+        text = f"{what} has nothing as of a time before {format_time(oldest)} any more"
         return RetentionExceeded(f"{text}: ask for that, or for a later one", oldest)
 
 

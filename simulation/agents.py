@@ -22,7 +22,7 @@ from driftline.simulation.scenarios.disturbances import Hang, Resized
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World
 
-LOOK_EVERY_S = 0.25
+CHECK_EVERY_S = 0.25
 
 AGAIN_S = 0.02
 """Retry interval, in seconds, for a hang of a process that is starting or absent."""
@@ -39,28 +39,28 @@ class Supervision:
         """Schedule these hangs, and start supervising all processes."""
         for hang in hangs:
             self._world.timeline.at_time(hang.at_s, partial(self._hang, hang))
-        self._look()
+        self._check_processes()
 
     def _hang(self, hang: Hang) -> None:
         """Hang a process that was heard: starting may take long and has no timeout."""
         host = self._world.hosts.get(hang.host)
-        if host is not None and host.ended is not None:
+        if host is not None and host.ended_role is not None:
             return
         if host is not None and host.process and self._hangs.has_heard(host.name, host.process):
             self._world.hang(host)
         else:
             self._world.timeline.after(AGAIN_S, partial(self._hang, hang))
 
-    def _look(self) -> None:
+    def _check_processes(self) -> None:
         timeline = self._world.timeline
-        timeline.after(LOOK_EVERY_S, self._look)
+        timeline.after(CHECK_EVERY_S, self._check_processes)
         running = {}
         for host in self._world.hosts.values():
             if host.process and host.kind in (MASTER, NODE):
                 running[host.name] = RunningProcess(host.process, 0)
-                if host.away_until < inf:
-                    self._hangs.heard(host.name, host.process, timeline.now)
-        for name in self._hangs.look(timeline.now, running, lambda name: 0):
+                if host.paused_until < inf:
+                    self._hangs.record_sign(host.name, host.process, timeline.now)
+        for name in self._hangs.find_hung(timeline.now, running, lambda name: 0):
             self._world.crash(self._world.hosts[name], "after a silence")
 
 
@@ -87,11 +87,11 @@ class Resizes:
     def begin(self, resized: Sequence[Resized]) -> None:
         """Schedule these requests."""
         for each in resized:
-            self._world.timeline.at_time(each.at_s, partial(self._want, each.nodes))
+            self._world.timeline.at_time(each.at_s, partial(self._request_resize, each.nodes))
         if resized:
-            self._look()
+            self._check_masters()
 
-    def _want(self, nodes: int) -> None:
+    def _request_resize(self, nodes: int) -> None:
         self._wanted = nodes
 
     @property
@@ -100,15 +100,15 @@ class Resizes:
         written = self._registry.written
         return () if written is None else written.layout
 
-    def _look(self) -> None:
+    def _check_masters(self) -> None:
         timeline = self._world.timeline
-        timeline.after(RESIZE_EVERY_S, self._look)
+        timeline.after(RESIZE_EVERY_S, self._check_masters)
         for host in self._masters.hosts:
-            master = master_of(host.party)
-            if master is not None and timeline.now >= host.away_until:
-                self._see_to(host, master)
+            master = master_of(host.role)
+            if master is not None and timeline.now >= host.paused_until:
+                self._apply_resize(host, master)
 
-    def _see_to(self, host: SimulatedHost, master: Master) -> None:
+    def _apply_resize(self, host: SimulatedHost, master: Master) -> None:
         coordinator = master.coordinator
         if coordinator.phase in DECIDED or not coordinator.leads:
             return
@@ -117,9 +117,9 @@ class Resizes:
         if self._wanted:
             master.receive(encode((AGENT, 0, 0), Resize(self._wanted, 0, AGENT)))
             self._world.turn_soon(host)
-        for name in (*coordinator.nodes, *coordinator.resizing.names):
+        for name in (*coordinator.nodes, *coordinator.resizing.next_nodes):
             node = self._world.hosts.get(name)
             if node is None:
                 self._add(int(name.removeprefix("node-")))
-            elif node.ended is not None:
+            elif node.ended_role is not None:
                 self._world.start(node)

@@ -14,7 +14,7 @@ from rich.console import Console
 from driftline.engine.errors import FlowError, InputError, Unavailable, advice_for
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
-from driftline.engine.texts import complain
+from driftline.engine.texts import print_error
 from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import (
     SHAPE,
@@ -25,7 +25,7 @@ from driftline.engine.ui.options import (
 )
 from driftline.engine.ui.results import write_json
 from driftline.simulation.scenarios.inputs import InputFiles
-from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.seeds import SeedReport, as_json, check_flow, run_one, run_seeds, show
 
 SEEDS_AT_ONCE = 20
@@ -85,18 +85,18 @@ def simulate(
     files = InputFiles(inputs, shape, dead_letters) if inputs else None
     began = monotonic()
     try:
-        first_scenario = scenario(first if seed is None else seed, flow, policy, files)
+        first_scenario = draw_scenario(first if seed is None else seed, flow, policy, files)
         note = check_flow(first_scenario, "--input FILE gives it other records")
         if note and flow is not None:
-            complain(note)
+            print_error(note)
         if files is not None:
-            for left_out in files.left_out:
-                complain(left_out)
+            for left_out in files.bad_record_notes:
+                print_error(left_out)
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
             report = SeedReport()
-            report.note(run_one(first_scenario, click.echo if trace else None))
+            report.add_outcome(run_one(first_scenario, click.echo if trace else None))
     except FlowError as error:
         raise click.UsageError(str(error)) from None
     except InputError as error:
@@ -122,7 +122,7 @@ def run_all(
             with bars(Console(stderr=True), "seeds") as progress:
                 task = progress.add_task("", total=len(seeds))
                 for run in as_completed(runs):
-                    report.add(run.result())
+                    report.merge(run.result())
                     progress.advance(task, len(runs[run]))
         except BrokenProcessPool:
             raise Unavailable("a process of the simulation died: is there enough memory?") from None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.leadership import patience_s
+from driftline.coordinator.leadership import leader_timeout_s
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.roles.candidate import Candidate
 from driftline.deploy.roles.master import Master
@@ -25,7 +25,7 @@ from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World
 from driftline.simulation.world.zookeeper import ZooKeeper, ZooKeeperStore
 
-TELL_EVERY_S = 0.2
+ANNOUNCE_EVERY_S = 0.2
 """Interval at which members receive the leader's address, in seconds."""
 
 Make = Callable[[str, ClusterState | None], Master]
@@ -57,7 +57,7 @@ class Masters:
             maker = self._one_of_several(name, client, before_start)
             self.hosts.append(self._world.add(name, maker, client))
         self._zookeeper.begin()
-        self._tell_all()
+        self._announce_leader()
 
     def _alone(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
@@ -71,7 +71,7 @@ class Masters:
     ) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             before_start()
-            patience = patience_s(MISSING_AFTER_S, self._deaths.in_vain(name))
+            patience = leader_timeout_s(MISSING_AFTER_S, self._deaths.count_futile_step_downs(name))
             candidate = Candidate(process, partial(self._make, process), patience)
             client.process = process
             self._zookeeper.connect(process, candidate, lambda: self._is_reachable(name, process))
@@ -81,22 +81,22 @@ class Masters:
 
     def _is_reachable(self, name: str, process: str) -> bool:
         host = self._world.hosts[name]
-        return host.process == process and self._world.timeline.now >= host.away_until
+        return host.process == process and self._world.timeline.now >= host.paused_until
 
     # Members.
 
-    def _tell_all(self) -> None:
+    def _announce_leader(self) -> None:
         """Send the address of the first master in the queue to all members."""
         timeline = self._world.timeline
-        timeline.after(TELL_EVERY_S, self._tell_all)
+        timeline.after(ANNOUNCE_EVERY_S, self._announce_leader)
         if self._zookeeper.queue:
             for host in self._world.hosts.values():
-                event = partial(self._tell, host, host.process, self._zookeeper.queue[0])
-                timeline.after(timeline.chance.random() * TELL_EVERY_S, event)
+                event = partial(self._send_leader, host, host.process, self._zookeeper.queue[0])
+                timeline.after(timeline.rng.random() * ANNOUNCE_EVERY_S, event)
 
-    def _tell(self, host: SimulatedHost, process: str, address: str) -> None:
-        if host.process == process and self._world.timeline.now >= host.away_until:
-            for party in host.parties.values():
+    def _send_leader(self, host: SimulatedHost, process: str, address: str) -> None:
+        if host.process == process and self._world.timeline.now >= host.paused_until:
+            for party in host.roles.values():
                 if isinstance(party, Member):
                     party.receive(encode((AGENT, 0, 0), MasterAt(address)))
 
@@ -105,12 +105,12 @@ class Masters:
     @property
     def ended(self) -> bool:
         """Whether a master has ended normally."""
-        return any(host.ended is not None for host in self.hosts)
+        return any(host.ended_role is not None for host in self.hosts)
 
     @property
     def waits_for(self) -> str:
         """Description for people of what the run waits for."""
-        found = [master_of(host.party or host.ended) for host in self.hosts]
+        found = [master_of(host.role or host.ended_role) for host in self.hosts]
         leads = [master for master in found if master is not None and master.coordinator.leads]
         return leads[-1].waits_for if leads else "the master is down"
 
@@ -122,8 +122,8 @@ class Masters:
         if isinstance(party, Candidate) and party.stepped_down:
             counted = self._world.timeline.counted
             counted["stepped down"] += 1
-            self._deaths.moved(counted["delivered bundle"], 0)
-            self._deaths.made_way(host.name)
+            self._deaths.record_progress(counted["delivered bundle"], 0)
+            self._deaths.record_step_down(host.name)
         return isinstance(party, Candidate | Master) and party.broken
 
     def _count(self, process: str) -> None:
@@ -131,14 +131,14 @@ class Masters:
             self._counted.add(process)
             self._world.timeline.counted["takeover"] += 1
 
-    def begin_anew(self) -> None:
+    def restart_all(self) -> None:
         """Restart the masters for the next run."""
         for host in self.hosts:
-            self._world.begin_anew(host)
+            self._world.restart(host)
 
-    def start_again(self) -> bool:
+    def restart_ended(self) -> bool:
         """Restart those that have ended. Return whether there were any."""
-        ended = [host for host in self.hosts if host.ended is not None]
+        ended = [host for host in self.hosts if host.ended_role is not None]
         for host in ended:
             self._world.start(host)
         return bool(ended)

@@ -17,10 +17,10 @@ from driftline.engine.errors import FlowError
 from driftline.engine.operators.context import parts
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
-from driftline.engine.texts import visible_lines
+from driftline.engine.texts import escape_lines
 from driftline.simulation.scenarios.inputs import Inputs
 from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
-from driftline.simulation.scenarios.scenario import scenario as scenario_of
+from driftline.simulation.scenarios.scenario import draw_scenario as scenario_of
 from driftline.simulation.simulation import Outcome, Simulation
 
 FAULTS = (
@@ -59,7 +59,7 @@ class SeedReport:
         """Number of occurrences of each fault."""
         return {name: n for name, n in sorted(self.counted.items()) if name.startswith(FAULTS)}
 
-    def note(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: Outcome) -> None:
         """Add the outcome of one seed."""
         self.seeds += 1
         self.counted += outcome.counted
@@ -68,7 +68,7 @@ class SeedReport:
             flow = f"\n{outcome.flow}" if outcome.flow else ""
             self.failures.append((outcome.scenario.command, outcome.problem + flow))
 
-    def add(self, other: SeedReport) -> None:
+    def merge(self, other: SeedReport) -> None:
         """Add the outcomes of other seeds."""
         self.seeds += other.seeds
         self.failures += other.failures
@@ -93,7 +93,7 @@ def show(report: SeedReport, took_s: float) -> None:
     console.print(table)
     for command, problem in report.failures[:SHOWN_MAX]:
         console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
-        console.print(f"  {visible_lines(problem)}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {escape_lines(problem)}", highlight=False, markup=False, soft_wrap=True)
     if len(report.failures) > SHOWN_MAX:
         console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
 
@@ -115,24 +115,24 @@ def run_seeds(
     """Run seeds one after the other; arguments as for `scenario`."""
     report = SeedReport()
     for seed in seeds:
-        report.note(run_one(scenario_of(seed, flow, policy, files)))
+        report.add_outcome(run_one(scenario_of(seed, flow, policy, files)))
     return report
 
 
-def run_one(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Outcome:
+def run_one(scenario: Scenario, trace: Callable[[str], None] | None = None) -> Outcome:
     """Run one seed. An unexpected exception is a failure of the seed.
 
-    `tell`: called with each line of the trace; None: no trace.
+    `trace`: called with each line of the trace; None: no trace.
     """
     log = logging.getLogger("driftline")
-    if tell is not None:
-        tell(str(scenario))
+    if trace is not None:
+        trace(str(scenario))
         logging.basicConfig(format="             %(message)s", level=logging.INFO)
     before = log.disabled
-    log.disabled = tell is None
-    simulation = Simulation(scenario, tell)
-    if tell is not None:
-        tell(as_text(simulation.flow))
+    log.disabled = trace is None
+    simulation = Simulation(scenario, trace)
+    if trace is not None:
+        trace(as_text(simulation.flow))
     try:
         outcome = simulation.run()
     except Exception as error:

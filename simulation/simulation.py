@@ -1,7 +1,7 @@
 """Runs a scenario: the roles of a run in a simulated world, from their start to the verdict.
 
->>> from driftline.simulation.scenarios.scenario import scenario
->>> Simulation(scenario(7)).run().problem
+>>> from driftline.simulation.scenarios.scenario import draw_scenario
+>>> Simulation(draw_scenario(7)).run().problem
 ''
 """
 
@@ -15,7 +15,7 @@ from random import Random
 
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.connectors.sinks.lines import JsonLines
-from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from driftline.deploy.node.backpressure import WAITING_BYTES, TurnBudget
 from driftline.deploy.node.node import Node
@@ -23,7 +23,7 @@ from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, FlowError, PayloadError
-from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.flow.plan import Plan, make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.reference import interpret
 from driftline.engine.sources import ListSource
@@ -54,10 +54,10 @@ SESSIONS = {RUN: 1, NEXT: 2}
 EARLIER = "an earlier call of the command"
 """An earlier run: its outcome is in the registry, and its master's messages are under way."""
 
-LAST_WORDS_S = 5.0
+RESTART_MASTER_AFTER_S = 5.0
 """Seconds after the master's exit until fronts that still run restart it, as `drive` does."""
 
-HEAL_AFTER_S = 10000.0
+END_TIMEOUT_S = 10000.0
 """Virtual seconds after the last fault within which the run must end, even if late elements make
 slow functions run repeatedly."""
 
@@ -91,9 +91,9 @@ class Simulation:
         try:
             self.flow = scenario.flow.load(scenario.seed, scenario.policy)
             self.scenario = scenario = scenario.with_nodes_up_to(self.flow.groups)
-            work = scenario.work
-            slow = self.flow if work is None else slowed(self.flow, work, self.world.spend)
-            self.plan: Plan = plan(slow)
+            work = scenario.slow_functions
+            slow = self.flow if work is None else slowed(self.flow, work, self.world.extend_turn)
+            self.plan: Plan = make_plan(slow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
         self.nodes: dict[int, NodeDisk] = {}
@@ -125,8 +125,8 @@ class Simulation:
         try:
             self._begin()
             last_records = (pace.until_s for pace in scenario.live if pace is not None)
-            watch.begin(max([scenario.faults.until, *last_records]))
-            ended = self.timeline.run(scenario.faults.until + HEAL_AFTER_S)
+            watch.begin(max([scenario.faults.until_s, *last_records]))
+            ended = self.timeline.run(scenario.faults.until_s + END_TIMEOUT_S)
             outcome.problem = self._judge(ended and not watch.stalled)
         except AssertionError as error:
             outcome.problem = f"invariant broken: {error}"
@@ -167,7 +167,7 @@ class Simulation:
             pace = scenario.live[i % len(scenario.live)]
             if pace is not None and payloads:  # no producer would end an empty stream
                 self.live[i] = LiveInput(i, pace, payloads, self.chance)
-        self.masters.begin(lambda: self.damages.may_damage(self.registry))
+        self.masters.begin(lambda: self.damages.maybe_damage(self.registry))
         if not scenario.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
         for i in range(scenario.nodes):
@@ -177,7 +177,7 @@ class Simulation:
                 self._fronts.append(world.add(f"front-{i}", self._front(i)))
                 continue
             feed = self.live[i]
-            make = self._fed_front(feed)
+            make = self._live_front(feed)
             self._fronts.append(world.add(f"front-{i}", make, feed.log, fixed={f"intake-{i}"}))
             for name in feed.plans:
                 world.add(name, self._producer(name, feed))
@@ -188,9 +188,9 @@ class Simulation:
             Supervision(world).begin(scenario.hangs)
         self.resizes.begin(scenario.resized)
         for hole in scenario.holes:
-            world.network.hole(hole)
+            world.network.schedule_hole(hole)
         for host in (*self._nodes, *self._fronts):
-            delay = chance.random() * scenario.faults.until
+            delay = chance.random() * scenario.faults.until_s
             self.timeline.after(delay, partial(_receive_stray_stop, host))
 
     def _add_node(self, index: int) -> SimulatedHost:
@@ -204,7 +204,7 @@ class Simulation:
         return [self.world.hosts[f"node-{index}"] for index in layout]
 
     @property
-    def _master_at(self) -> str:
+    def _master_address(self) -> str:
         """The master's address as a member knows it at its start."""
         return "" if self.scenario.standby else "master"
 
@@ -219,10 +219,10 @@ class Simulation:
         return Master(*about, process=process, session=SESSIONS[self._run])
 
     def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
-        disk, behind = self.nodes[index], self.scenario.behind
+        disk, behind = self.nodes[index], self.scenario.slow_consumer
 
         def make(process: str) -> Sequence[Role]:
-            self.damages.may_damage(disk)
+            self.damages.maybe_damage(disk)
             disk.open()
             node = Node(
                 index,
@@ -238,7 +238,7 @@ class Simulation:
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
                 tells=self.scenario.policy.ordered and not self.scenario.embedded,
             )
-            node.addresses.update({"master": self._master_at, "consumer": "consumer"})
+            node.addresses.update({"master": self._master_address, "consumer": "consumer"})
             if not self.scenario.embedded:
                 return [node]
             return [node, self._consumers([f"barrier-{index}"])]
@@ -250,27 +250,27 @@ class Simulation:
 
     def _consumers(self, barriers: list[str]) -> ConsumerServer:
         """Return the consumer server of some barriers in a new process."""
-        self.target.restarted(barriers, self.timeline.happens(self.scenario.faults.power))
-        self.damages.may_damage(self.target)
+        self.target.handle_restart(barriers, self.timeline.happens(self.scenario.faults.power))
+        self.damages.maybe_damage(self.target)
         return ConsumerServer(
             lambda barrier: FailingConsumer(
-                lambda: self.target.consumer(barrier), self.timeline, self._fall_behind
+                lambda: self.target.consumer(barrier), self.timeline, self._pause_consumer
             )
         )
 
-    def _fall_behind(self) -> None:
+    def _pause_consumer(self) -> None:
         """Pause the consumers after a stored bundle, if the scenario makes them slow."""
-        behind, now = self.scenario.behind, self.timeline.now
+        behind, now = self.scenario.slow_consumer, self.timeline.now
         if behind is not None and now < behind.until_s:
-            self.world.hosts["consumer"].away_until = now + behind.seconds
+            self.world.hosts["consumer"].paused_until = now + behind.seconds
             self.counted["slow consumer"] += 1
 
     def _front(self, index: int) -> Callable[[str], Sequence[Role]]:
         return lambda process: [self._front_of(index, process, ListSource(self.inputs[index]))]
 
-    def _fed_front(self, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
+    def _live_front(self, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
-            self.damages.may_damage(feed.log)
+            self.damages.maybe_damage(feed.log)
             source = ReceivedSource(feed.log, self._clock_of(feed), feed.log.name)
             front = self._front_of(feed.front, process, source)
             return [front, SimulatedIntake(source, f"intake-{feed.front}")]
@@ -290,13 +290,13 @@ class Simulation:
             window=self.scenario.window,
             run=self._run,
         )
-        front.addresses["master"] = self._master_at
+        front.addresses["master"] = self._master_address
         if self._is_draining:
             front.drain()
         return front
 
     def _clock_of(self, feed: LiveInput) -> Callable[[], int]:
-        return lambda: int((self.timeline.now + feed.pace.skew_s) * 1e6)
+        return lambda: int((self.timeline.now + feed.schedule.skew_s) * 1e6)
 
     def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
@@ -311,7 +311,7 @@ class Simulation:
         """Return a value that changes with each bundle, acknowledged record, process end and
         run."""
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
-        ended = [host.ended is not None for host in self.world.hosts.values()]
+        ended = [host.ended_role is not None for host in self.world.hosts.values()]
         return self.counted["delivered bundle"], acknowledged, ended, self._run
 
     def _check(self, host: SimulatedHost, party: Role) -> None:
@@ -319,7 +319,7 @@ class Simulation:
         if isinstance(party, Node):
             party.validate()
             self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
-            self.counted["input held back"] += party.brake.on
+            self.counted["input held back"] += party.backpressure.is_paused
         elif self.masters.is_broken(host, party):
             raise Crashed("broken")
 
@@ -327,11 +327,11 @@ class Simulation:
         """Handle the normal end of a process. After all fronts, the command ends the others."""
         if not _all_ended(self._fronts):
             if host in self.masters.hosts:
-                self.timeline.after(LAST_WORDS_S, self._ask_again)
+                self.timeline.after(RESTART_MASTER_AFTER_S, self._restart_masters)
         elif self.masters.ended or _all_ended(self._nodes):
             state = self.registry.read()
-            if state is not None and state.outcome == RunOutcome(self._run, "", IN_GOOD_ORDER):
-                self._run_again(state)
+            if state is not None and state.outcome == RunOutcome(self._run, "", ENDED_ON_REQUEST):
+                self._start_next_run(state)
             else:
                 self.timeline.over = True
 
@@ -344,32 +344,32 @@ class Simulation:
         """Ask all fronts to drain the run; fronts that start later are asked then."""
         self.counted["asked to drain"] += 1
         for host in self._fronts:
-            if isinstance(host.party, Front) and self._run == RUN:
-                host.party.drain()
+            if isinstance(host.role, Front) and self._run == RUN:
+                host.role.drain()
                 self.world.turn_soon(host)
 
-    def _run_again(self, state: ClusterState) -> None:
+    def _start_next_run(self, state: ClusterState) -> None:
         """Start the next run. The first one was drained, so nothing is replayed."""
         self.counted["ended normally"] += 1
-        fronts = [host.ended for host in self._fronts if isinstance(host.ended, Front)]
+        fronts = [host.ended_role for host in self._fronts if isinstance(host.ended_role, Front)]
         only_live = all(front.live or front.next >= INFINITY for front in fronts)
         for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):
             if only_live or not front.live:
                 assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
         self._run = NEXT
-        self.masters.begin_anew()
+        self.masters.restart_all()
         for index in self.nodes:
             self.world.end(self.world.hosts[f"node-{index}"])
         for host in (*self._nodes, *self._fronts):
-            self.world.begin_anew(host)
+            self.world.restart(host)
 
-    def _ask_again(self) -> None:
-        if not _all_ended(self._fronts) and self.masters.start_again():
+    def _restart_masters(self) -> None:
+        if not _all_ended(self._fronts) and self.masters.restart_ended():
             self.counted["asked again how it ended"] += 1
 
     def _judge(self, ended: bool) -> str:
-        if self.world.ended is not None:
-            return self._judge_error(_as_text(self.world.ended))
+        if self.world.fatal_error is not None:
+            return self._judge_error(_as_text(self.world.fatal_error))
         if not ended:
             where, now = self.masters.waits_for, self.timeline.now
             return f"makes no progress after {now:.1f} virtual seconds: {where}"
@@ -377,8 +377,10 @@ class Simulation:
         assert state is not None
         assert state.outcome is not None, "the run ended, but the registry has no outcome"
         for front in self._fronts:
-            assert isinstance(front.ended, Front)
-            assert front.ended.outcome == Stop(self._run, state.outcome.error, state.outcome.text)
+            assert isinstance(front.ended_role, Front)
+            assert front.ended_role.outcome == Stop(
+                self._run, state.outcome.error, state.outcome.text
+            )
         if state.outcome.error:
             return self._judge_error(f"{state.outcome.error}: {state.outcome.text}")
         for feed in self.live.values():
@@ -389,12 +391,12 @@ class Simulation:
             delivered = target.delivered()
         except DriftlineError as error:
             return self._judge_error(_as_text(error))
-        expected = [target.stored(item) for item in self.expected()]
-        return judge(scenario.policy, scenario.flow.view, expected, delivered, target.value)
+        expected = [target.as_stored(item) for item in self.expected()]
+        return judge(scenario.policy, scenario.flow.projection, expected, delivered, target.value)
 
     def _judge_error(self, error: str) -> str:
         live = bool(self.live)
-        if self.damages.explain(error, self.scenario.policy, given_input=not live):
+        if self.damages.excuses(error, self.scenario.policy, given_input=not live):
             self.counted["stopped because of damage"] += 1
             return ""
         return f"stopped: {error}"
@@ -402,12 +404,12 @@ class Simulation:
 
 def _receive_stray_stop(host: SimulatedHost) -> None:
     """Deliver a `Stop` of an earlier run's master, which the host must ignore."""
-    if host.party is not None:
-        host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
+    if host.role is not None:
+        host.role.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
 
 
 def _all_ended(hosts: list[SimulatedHost]) -> bool:
-    return all(host.ended is not None for host in hosts)
+    return all(host.ended_role is not None for host in hosts)
 
 
 def _as_text(error: DriftlineError) -> str:

@@ -40,16 +40,16 @@ class Target(Protocol):
     def consumer(self, barrier: str) -> Consumer:
         """Return the consumer of a barrier, for the current process."""
 
-    def restarted(self, barriers: list[str], power: bool) -> None:
+    def handle_restart(self, barriers: list[str], power: bool) -> None:
         """Handle the death of the process of these consumers; `power`: by a power failure."""
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         """Flip a bit of a record. Return the name of the damaged file; "" if none was damaged."""
 
     def delivered(self) -> dict[str, list[Item]]:
         """Return all stored items, by barrier or file; each list must be in label order."""
 
-    def stored(self, item: Item) -> Item:
+    def as_stored(self, item: Item) -> Item:
         """Return the item as `delivered` returns it once it is stored."""
 
     def value(self, item: Item) -> object:
@@ -68,16 +68,16 @@ class MemoryTarget:
     def consumer(self, barrier: str) -> Consumer:
         return self._consumer
 
-    def restarted(self, barriers: list[str], power: bool) -> None:
+    def handle_restart(self, barriers: list[str], power: bool) -> None:
         pass
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         return ""
 
     def delivered(self) -> dict[str, list[Item]]:
         return self._consumer.by_barrier
 
-    def stored(self, item: Item) -> Item:
+    def as_stored(self, item: Item) -> Item:
         return item
 
     def value(self, item: Item) -> object:
@@ -103,13 +103,13 @@ class _InDirectory:
             self._barriers.add(barrier)
         return self._open[barrier]
 
-    def restarted(self, barriers: list[str], power: bool) -> None:
+    def handle_restart(self, barriers: list[str], power: bool) -> None:
         for barrier in barriers:
             if barrier in self._open:
                 self._open.pop(barrier).close()
 
     def close(self) -> None:
-        self.restarted(list(self._open), power=False)
+        self.handle_restart(list(self._open), power=False)
         self._directory.cleanup()
 
     def _make(self, barrier: str) -> Consumer:
@@ -123,14 +123,14 @@ class LmdbTarget(_InDirectory):
         super().__init__()
         self._flow = flow
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         return ""  # LMDB has no checksums: a flipped bit may remain undetected
 
     def delivered(self) -> dict[str, list[Item]]:
-        self.restarted(list(self._open), power=False)
+        self.handle_restart(list(self._open), power=False)
         return {b: list(read_environment(self.path / b)) for b in sorted(self._barriers)}
 
-    def stored(self, item: Item) -> Item:
+    def as_stored(self, item: Item) -> Item:
         return item
 
     def value(self, item: Item) -> object:
@@ -148,15 +148,15 @@ class FilesTarget(_InDirectory):
         self._flow = flow
         self._lines = JsonLines(flow)
         self._timeline = timeline
-        self.files = FileSystem(self.path.parent, timeline.chance, self._fails)
+        self.files = FileSystem(self.path.parent, timeline.rng, self._draw_error)
 
-    def restarted(self, barriers: list[str], power: bool) -> None:
-        super().restarted(barriers, power)
+    def handle_restart(self, barriers: list[str], power: bool) -> None:
+        super().handle_restart(barriers, power)
         if power and not self._open:  # an open consumer is in a process that keeps its power
             self._timeline.counted["power failure"] += 1
             self.files.lose_power()
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         records = sorted((self.path / ".driftline").glob("barrier-*.progress"))
         if not records:
             return ""
@@ -165,7 +165,7 @@ class FilesTarget(_InDirectory):
         return record.name
 
     def delivered(self) -> dict[str, list[Item]]:
-        self.restarted(list(self._open), power=False)
+        self.handle_restart(list(self._open), power=False)
         items = {}
         for barrier in sorted(self._barriers):
             consumer = JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY)
@@ -178,7 +178,7 @@ class FilesTarget(_InDirectory):
                     ]
         return items
 
-    def stored(self, item: Item) -> Item:
+    def as_stored(self, item: Item) -> Item:
         return Item(item.label, item.sink, self._lines.format(item))
 
     def value(self, item: Item) -> object:
@@ -194,11 +194,11 @@ class FilesTarget(_InDirectory):
         with self.files:
             return _Watched(JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY), self.files)
 
-    def _fails(self) -> BaseException | None:
+    def _draw_error(self) -> BaseException | None:
         timeline = self._timeline
         if timeline.happens(timeline.faults.crash_at_consumer / 4):
             return Crashed("in a file operation")
-        if timeline.fault(timeline.faults.job_fails / 8, "failed file operation"):
+        if timeline.draw_fault(timeline.faults.job_fails / 8, "failed file operation"):
             return OSError(errno.EIO, "Input/output error")
         return None
 
@@ -236,16 +236,16 @@ class FailingConsumer:
     ) -> None:
         self._consumer = consumer
         self._timeline = timeline
-        self._stored = stored
+        self._on_stored = stored
 
     def deliver(self, bundle: Bundle) -> None:
         timeline, faults = self._timeline, self._timeline.faults
         timeline.failpoint(faults.crash_at_consumer, "before deliver")
         self._consumer().deliver(bundle)
         timeline.counted["delivered bundle"] += 1
-        self._stored()
+        self._on_stored()
         timeline.failpoint(faults.crash_at_consumer, "after deliver")
-        if timeline.fault(faults.job_fails / 5, "failed deliver"):
+        if timeline.draw_fault(faults.job_fails / 5, "failed deliver"):
             raise Unavailable("it is unknown whether the bundle was stored")
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:

@@ -25,7 +25,7 @@ from random import Random
 from typing import Protocol
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.leadership import PATIENCE_S as MAKES_WAY_AFTER_S
+from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S as MAKES_WAY_AFTER_S
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.bundles import Item
@@ -84,13 +84,13 @@ def _judge_sequence(expected: list[Item], delivered: Mapping[str, Sequence[Item]
     return ""
 
 
-SENTENCES = ("SnapshotDamaged", "StateMismatch")
+DAMAGE_ERRORS = ("SnapshotDamaged", "StateMismatch")
 
 
 class Perishable(Protocol):
     """Store whose bits may flip: a disk, or a consumer's files."""
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         """Flip one stored bit. Return the name of the damaged object; "" if none was damaged."""
 
 
@@ -106,24 +106,24 @@ class Damages:
         self._only_newest = True
         """Whether every damage left the snapshot before the newest intact."""
 
-    def may_damage(self, store: Perishable) -> None:
+    def maybe_damage(self, store: Perishable) -> None:
         """Maybe flip a bit of a store; called before a process that uses the store starts."""
         timeline = self._timeline
         snapshots = isinstance(store, NodeDisk)
         # Half as often for stores whose damage can only end the run: such runs test less.
         if not timeline.happens(timeline.faults.rot / (1 if snapshots else 2)):
             return
-        name = store.rot(timeline.chance)
+        name = store.flip_bit(timeline.rng)
         if not name:
             return
         timeline.counted[f"rotten {name.partition('-')[0]}"] += 1
-        timeline.tell(f"{name} is damaged")
+        timeline.add_trace(f"{name} is damaged")
         self.names.add(name)
         self._only_snapshots &= snapshots
         if isinstance(store, NodeDisk):
             self._only_newest &= self._is_newest(store)
 
-    def explain(self, error: str, policy: Policy, *, given_input: bool) -> bool:
+    def excuses(self, error: str, policy: Policy, *, given_input: bool) -> bool:
         """Return whether the damage excuses a run that stopped with this error.
 
         `given_input`: whether the input can be read again from its beginning.
@@ -135,16 +135,16 @@ class Damages:
         if recoverable and policy.output is Output.FRONTIER:
             return False
         named = any(name in error for name in (*self.names, "the state directory"))
-        return bool(self.names) and named and error.startswith(SENTENCES)
+        return bool(self.names) and named and error.startswith(DAMAGE_ERRORS)
 
     def _is_newest(self, disk: NodeDisk) -> bool:
         """Return whether the newest part is the damaged one, and the snapshot before it is
         intact."""
-        if disk.rotten_part != max(disk.parts):
+        if disk.damaged_part != max(disk.parts):
             return False
         state = self._registry.read()
         committed = [s.number for s in state.snapshots] if state is not None else []
-        return len(committed) == 2 and disk.rotten_part > committed[1]
+        return len(committed) == 2 and disk.damaged_part > committed[1]
 
 
 LOOK_EVERY_S = 0.25
@@ -176,16 +176,16 @@ class ProgressChecker:
     def begin(self, since: float) -> None:
         """Check from the time `since` on, when all faults are over and all input has arrived."""
         self._since = since
-        self.world.timeline.at_time(since, self._look)
+        self.world.timeline.at_time(since, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         timeline = self.world.timeline
         now, progress = timeline.now, self.progress()
-        away = max(host.away_until for host in self.world.hosts.values())
+        away = max(host.paused_until for host in self.world.hosts.values())
         away = now + LOOK_EVERY_S if away == inf else away  # until it is replaced, or forever
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)
         if now - self._since > self.patience_s:
             timeline.over = self.stalled = True
-        timeline.after(LOOK_EVERY_S, self._look)
+        timeline.after(LOOK_EVERY_S, self._check)

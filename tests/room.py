@@ -20,8 +20,8 @@ from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Message, MessageHeader, decode
@@ -66,8 +66,8 @@ class Room:
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
         self.chance = Random(seed)
-        self.plan = plan(flow)
-        self.policy = policy(mode)
+        self.plan = make_plan(flow)
+        self.policy = get_policy(mode)
         self.inputs = inputs
         self.interval = interval
         self.window = window
@@ -197,7 +197,7 @@ class Room:
         else:
             result = self.stores[name].carry_out(job)
         self.done.append((name, job))
-        self.parties[name].done(job, result)
+        self.parties[name].on_job_done(job, result)
         self._collect(name)
 
     def _collect(self, name: str) -> None:

@@ -59,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_public_is_in_the_reference(site: Path) -> None:
+def test_reference_covers_all_public_names(site: Path) -> None:
     pages = {path.stem: path.read_text() for path in (site / "reference").glob("*.html")}
     there = set(re.findall(r' id="([^"]+)"', "".join(pages.values())))
     public = {f"driftline.{name}" for name in driftline.__all__}
@@ -93,7 +93,7 @@ def test_pages_are_whole_without_a_network(site: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
-def test_pages_can_be_read_as_they_are(path: Path) -> None:
+def test_markdown_pages_are_readable_without_a_build(path: Path) -> None:
     """In a checkout or on a code host, where nothing fills them in: links lead to what is there."""
     text = FENCE.sub("", path.read_text())
     assert not re.findall(r"\{\{|^:::|\]\[", text, re.MULTILINE)
@@ -162,7 +162,7 @@ def called(line: str) -> tuple[click.Command | None, list[str]]:
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
-def test_commands_that_are_shown_can_be_given(path: Path) -> None:
+def test_commands_on_pages_parse(path: Path) -> None:
     for block in [*blocks(path), *blocks(path, "ini")]:
         for line in block.splitlines():
             line = re.sub(r"^(ExecStart=/\S+/|\.venv/bin/)driftline ", "driftline ", line)
@@ -184,7 +184,7 @@ def test_commands_and_options_that_are_named_exist(path: Path) -> None:
             assert named <= options_of(command), code
 
 
-def test_what_getting_started_types_does_what_it_shows(tmp_path: Path) -> None:
+def test_getting_started_commands_print_the_shown_output(tmp_path: Path) -> None:
     page = ROOT / "docs" / "getting-started.md"
     (tmp_path / "wordcount.py").write_text(blocks(page, "python")[0])
     typed = next(block for block in blocks(page) if "lines.jsonl" in block)
@@ -201,7 +201,7 @@ def test_what_getting_started_types_does_what_it_shows(tmp_path: Path) -> None:
 
 EVENT = re.compile(r"^\| `([a-z-]+)` \| ([a-z, ]+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 LOGGED_ELSEWHERE = {"log": set[str](), "print": set[str]()}
-"""Events of lines without `about`: those of other loggers, and printed text."""
+"""Events of lines without `event_fields`: those of other loggers, and printed text."""
 
 
 def logged_events() -> tuple[dict[str, set[str]], set[str]]:
@@ -215,7 +215,7 @@ def logged_events() -> tuple[dict[str, set[str]], set[str]]:
             continue
         for found in ast.walk(ast.parse(text)):
             match found:
-                case ast.Call(ast.Name("about"), [ast.Constant(str(event))], keywords):
+                case ast.Call(ast.Name("event_fields"), [ast.Constant(str(event))], keywords):
                     named = {each.arg for each in keywords if each.arg is not None}
                     fields[event] = fields.get(event, set()) | named
                 case ast.Call(ast.Name("Trouble"), [ast.Constant(str(event))]):
@@ -273,7 +273,7 @@ SERVED_TOO = ROOT / "docs/service.md"
     [p for p in PAGES if blocks(p, "python") and p not in (SERVED, SERVED_TOO)],
     ids=name_of,
 )
-def test_python_that_is_shown_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_on_pages_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     run_blocks(path)
 
@@ -287,9 +287,7 @@ def test_the_source_that_is_shown_can_be_replayed() -> None:
     assert squares(5).identity() == squares(5).identity() != squares(6).identity()
 
 
-def test_live_source_that_is_shown_can_be_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_source_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = run_blocks(ROOT / "docs/reference/sources.md")["Orders"]
     assert isinstance(orders, type)
     monkeypatch.chdir(tmp_path)
@@ -324,7 +322,7 @@ def test_the_consumer_that_is_shown_stores_everything_once(tmp_path: Path) -> No
     assert rows == [(str(list(item.label)), item.sink) for item in items(bundles)]
 
 
-def test_lines_are_merged_as_it_is_shown(tmp_path: Path) -> None:
+def test_merge_example_restores_label_order(tmp_path: Path) -> None:
     merged = run_blocks(ROOT / "docs/reference/sinks.md")["merged"]
     assert callable(merged)
     for barrier, own in (("barrier-0", stream(6)[::2]), ("barrier-1", stream(6)[1::2])):
@@ -340,7 +338,7 @@ APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """Of the text as its authors publish it."""
 
 
-def test_the_licence_is_whole_and_travels_with_the_package() -> None:
+def test_licence_is_complete_and_packaged() -> None:
     assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (about["license"], about["license-files"]) == ("Apache-2.0", ["LICENSE"])

@@ -21,7 +21,7 @@ PINNED = [line for line in LINES if "==" in line and not line.startswith("#")]
 
 
 @pytest.mark.parametrize("pinned", PINNED)
-def test_a_pinned_version_can_be_had_for_the_oldest_python_that_is_promised(pinned: str) -> None:
+def test_pinned_version_supports_the_oldest_promised_python(pinned: str) -> None:
     """Debian 12 has 3.11.2: a package that asks for 3.11.5 would end both commands there."""
     name, _, version = pinned.partition(";")[0].strip().partition("==")
     try:

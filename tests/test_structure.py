@@ -172,7 +172,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
     assert _find_circle(graph) == ""
 
 
-def test_one_name_is_imported() -> None:
+def test_imports_use_only_the_driftline_namespace() -> None:
     """Not `engine`, `index`, ...: a user may have modules of these names."""
     wrong = []
     for path in [*SOURCE, *_files("tests", "examples")]:

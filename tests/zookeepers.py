@@ -55,7 +55,7 @@ def show(
     tree: ZooKeeperTree, name: str, *roles: AgentRole, slots: int = 4, host: str = "host"
 ) -> None:
     """Show an agent that does nothing."""
-    tree.hold(f"agents/{name}", AgentRecord(name, roles, host, slots).encode())
+    tree.put_ephemeral(f"agents/{name}", AgentRecord(name, roles, host, slots).encode())
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from rich.console import Console
 
 from driftline.bench.experiments.report import (
     COUNTS,
-    ENOUGH_FOR_P99,
+    P99_LATENCIES_MIN,
     Column,
     Comparison,
     ExperimentReport,
@@ -35,7 +35,7 @@ from driftline.bench.experiments.report import (
     KeyColumn,
     Row,
     Spread,
-    compared,
+    compare_rows,
     number,
     ratio,
     three_digits,
@@ -80,7 +80,7 @@ def _signed(ms: float) -> str:
 KEYS = (
     KeyColumn("policy", "policy"),
     KeyColumn("checkpoint_ms", "checkpoint_ms"),
-    KeyColumn("durable", "durable", ", ".join, attribute="keeps"),
+    KeyColumn("durable", "durable", ", ".join, attribute="durable_parts"),
 )
 LATENCY = (
     Figure("p50_ms", "p50", with_spread=True),
@@ -165,14 +165,14 @@ def line_of(figures: Mapping[str, float], rounds: int) -> str:
     """Return the console line of a run, with p99 if the row of all rounds will have one."""
     if not figures["latencies"]:
         return "no document is complete"
-    names = ["p50", *(["p99"] if rounds * figures["latencies"] >= ENOUGH_FOR_P99 else []), "max"]
+    names = ["p50", *(["p99"] if rounds * figures["latencies"] >= P99_LATENCIES_MIN else []), "max"]
     return ", ".join(f"{name} {figures[f'{name}_ms']:.2f} ms" for name in names)
 
 
 def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
     """Return the row of a case, without p99 if it has too few latencies."""
     runs = [meter.latency_figures() for meter in meters]
-    if sum(run["latencies"] for run in runs) < ENOUGH_FOR_P99:
+    if sum(run["latencies"] for run in runs) < P99_LATENCIES_MIN:
         runs = [{**run, "p99_ms": nan, "late_p99_ms": nan} for run in runs]
     samples = {
         "latency_ms": [ms for meter in meters for ms in meter.latencies_ms()],
@@ -185,17 +185,17 @@ def latencies_of(
     setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[RunMeter], sync_ms: float = nan
 ) -> Results:
     """Return the latency report of all cases."""
-    rows = [latency_row(case, rounds.of(case)) for case in cases]
+    rows = [latency_row(case, rounds.results_of(case)) for case in cases]
     notes = [
         _medians_of(rows),
         "max: the largest latency of all runs. Latency counts from the time at which a document is "
         "due until its last output has arrived; late: the part of it before the producer handed "
         "the document over.",
     ]
-    too_few = [n for row in rows if 0 < (n := row.total("latencies")) < ENOUGH_FOR_P99]
+    too_few = [n for row in rows if 0 < (n := row.total("latencies")) < P99_LATENCIES_MIN]
     if too_few:
         notes.append(
-            f"p99 needs {ENOUGH_FOR_P99:,} latencies in a row; here are {min(too_few):,}: "
+            f"p99 needs {P99_LATENCIES_MIN:,} latencies in a row; here are {min(too_few):,}: "
             "give more --documents or --repeat."
         )
     if any(case.durable for case in cases):
@@ -207,7 +207,7 @@ def latencies_of(
     comparisons: dict[str, Compare] = {"of_floor": ratio, "of_none": ratio, "over_none_ms": sub}
     return Results(
         settings={"rate": rate, "documents": len(setup.documents), "nodes": setup.nodes},
-        tables_of=tables,
+        columns_by_title=tables,
         rows=_with_comparisons(rows, "p50_ms", comparisons),
         notes=notes,
         sync_ms=sync_ms,
@@ -242,10 +242,10 @@ def throughputs_of(
     setup: Setup, cases: Sequence[Case], rounds: Rounds[dict[str, float]]
 ) -> Results:
     """Return the throughput report of all cases."""
-    rows = [Row(case, rounds.of(case), (case.is_floor, case.durable)) for case in cases]
+    rows = [Row(case, rounds.results_of(case), (case.is_floor, case.durable)) for case in cases]
     return Results(
         settings={"rate": None, "documents": len(setup.documents), "nodes": setup.nodes},
-        tables_of={f"Throughput, {setup.nodes} nodes": THROUGHPUT},
+        columns_by_title={f"Throughput, {setup.nodes} nodes": THROUGHPUT},
         rows=_with_comparisons(rows, "documents_per_s", {"of_floor": ratio, "of_none": ratio}),
         notes=[
             _medians_of(rows),
@@ -280,7 +280,7 @@ def _with_comparisons(
         for name, how in by.items():
             other = (floors if name == "of_floor" else baselines).get(row.case.durable)
             if other is not None and other is not row and not row.case.is_floor:
-                found[name] = compared(row.of(figure), other.of(figure), how)
+                found[name] = compare_rows(row.values(figure), other.values(figure), how)
         return found
 
     return [replace(row, comparisons=comparisons(row)) for row in rows]

@@ -107,7 +107,7 @@ class Writer(_HttpUser):
 
     def on_start(self) -> None:
         super().on_start()
-        self._own: list[str] = []
+        self._document_ids: list[str] = []
 
     @task(10)
     def put(self) -> None:
@@ -125,8 +125,8 @@ class Writer(_HttpUser):
     @task(2)
     def delete(self) -> None:
         """Delete one of the user's own documents."""
-        if self._own:
-            id = self._own.pop(_random.randrange(len(self._own)))
+        if self._document_ids:
+            id = self._document_ids.pop(_random.randrange(len(self._document_ids)))
             self._ask("delete", f"/documents/{id}", method="DELETE")
 
     @task(1)
@@ -152,7 +152,7 @@ class Writer(_HttpUser):
         number = next(_numbers)
         id, word = f"locust-{number}", f"locustword{number}"
         _, text = _documents[number % len(_documents)]
-        self._own.append(id)
+        self._document_ids.append(id)
         return id, {"text": f"{text} {word}"}, word
 
 
@@ -175,7 +175,7 @@ class Reader(_HttpUser):
     @task(1)
     def pages(self) -> None:
         """Read several pages of hits, all as of one T."""
-        path = f"/search?q={_quoted(_queries.of('union2'))}&limit={LIMIT}&snippets=0"
+        path = f"/search?q={_quoted(_queries.draw_of_kind('union2'))}&limit={LIMIT}&snippets=0"
         began, cursor, at, seen = perf_counter(), "", "", list[str]()
         for _ in range(PAGES):
             found = self._search("page", path + (f"&cursor={cursor}" if cursor else ""))

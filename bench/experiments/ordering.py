@@ -19,7 +19,7 @@ from driftline.bench.experiments.comparison import IF_RIGHT, IF_WRONG
 from driftline.bench.experiments.pictures import Bar, draw_bars
 from driftline.bench.experiments.report import (
     COUNTS,
-    ENOUGH_FOR_P99,
+    P99_LATENCIES_MIN,
     ExperimentReport,
     Figure,
     KeyColumn,
@@ -115,15 +115,15 @@ def measure_ordering(
         row = measure(case, documents[:count], seed)
         lines.end(", ".join(f"{f.heading} {f.text(row)}" for f in FIGURES[:5]))
         rows.append(row)
-    few = any(row.total("latencies") < ENOUGH_FOR_P99 for row in rows)
+    few = any(row.total("latencies") < P99_LATENCIES_MIN for row in rows)
     return ExperimentReport(
         settings={"policy": POLICY},
         keys=KEYS,
-        tables_of={f"Ordering under {POLICY}, latency in ms": FIGURES},
+        columns_by_title={f"Ordering under {POLICY}, latency in ms": FIGURES},
         rows=rows,
         notes=[
             NOTE,
-            f"p99 needs {ENOUGH_FOR_P99:,} latencies: give more --seconds." if few else "",
+            f"p99 needs {P99_LATENCIES_MIN:,} latencies: give more --seconds." if few else "",
         ],
         if_right=IF_RIGHT,
         if_wrong=IF_WRONG,
@@ -140,7 +140,7 @@ def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
             open_loop(engine, meter, poisson_schedule(len(documents), case.rate, seed))
         counts = engine.figures()
     run = meter.throughput_figures(0.0) | meter.latency_figures()
-    if run["latencies"] < ENOUGH_FOR_P99:
+    if run["latencies"] < P99_LATENCIES_MIN:
         run["p99_ms"] = nan
     elements = max(1, counts["elements"])
     run |= {

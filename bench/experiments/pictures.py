@@ -51,7 +51,7 @@ MARKS = {
 }
 """Share of the documents -> tick label on the percentile axis."""
 
-STEADY = 15
+PALE_BELOW_DOCUMENTS = 15
 """Where fewer documents than this took longer, a curve is pale: it varies from run to run."""
 
 ALL = slice(None)
@@ -89,7 +89,7 @@ def draw_latency(latencies: Results, path: Path) -> None:
     figure.suptitle(
         f"{latencies.settings['rate']:g} documents a second, {latencies.settings['nodes']} nodes, "
         f"all documents of {counted(rounds, 'run')}; "
-        f"pale: fewer than {STEADY} documents took longer",
+        f"pale: fewer than {PALE_BELOW_DOCUMENTS} documents took longer",
         fontsize=10,
         color=INK,
     )
@@ -168,7 +168,7 @@ class _Styles:
         )
         """All lines in the order of the legend; cases that differ only in their ends share one."""
 
-    def of(self, case: Case) -> tuple[str, LineStyle]:
+    def style_of(self, case: Case) -> tuple[str, LineStyle]:
         """Return the colour and line style of a case."""
         style = SOLID
         if case.is_floor:
@@ -181,8 +181,8 @@ class _Styles:
 def _draw_curves(panel: Axes, rows: Sequence[Row[Case]], styles: _Styles, sample: str) -> None:
     for row in rows:
         values = [max(LEAST_MS, ms) for ms in row.samples[sample]]
-        colour, style = styles.of(row.case)
-        steady = max(1, len(values) - STEADY)
+        colour, style = styles.style_of(row.case)
+        steady = max(1, len(values) - PALE_BELOW_DOCUMENTS)
         look = {"color": colour, "linestyle": style}
         draw_over_percentiles(panel, values, slice(steady), linewidth=1.7, **look)
         draw_over_percentiles(panel, values, slice(steady - 1, None), alpha=0.45, **look)
@@ -216,7 +216,7 @@ def _draw_legend(figure: Figure, styles: _Styles) -> None:
     entries = [
         Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_named(line, ", "))
         for line in styles.cases
-        for colour, style in [styles.of(line)]
+        for colour, style in [styles.style_of(line)]
     ]
     columns = max(1, min(len(entries), round(figure.get_figwidth() / 1.9)))
     figure.legend(

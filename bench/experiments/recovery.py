@@ -68,7 +68,7 @@ SHOWN_S = (-1.0, 3.0)
 KEYS = (KeyColumn("killed", "killed"), KeyColumn("spares", "spares"))
 FIGURES = (
     Figure("first_output_ms", "first output"),
-    Figure("first_output_max_ms", "max", combined=max, of_run="first_output_ms"),
+    Figure("first_output_max_ms", "max", combined=max, run_field="first_output_ms"),
     Figure("detection_ms", "detection"),
     Figure("restart_ms", "restart"),
     Figure("restore_ms", "restore"),
@@ -100,7 +100,7 @@ def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> Exp
     return ExperimentReport(
         settings={"rate": rate, "checkpoint_ms": interval_ms},
         keys=KEYS,
-        tables_of={title: FIGURES},
+        columns_by_title={title: FIGURES},
         rows=rows,
         notes=[
             f"Medians of {counted(trials, 'trial')}, in ms; max: the longest. First output: "
@@ -151,7 +151,7 @@ def _trial(
     with events_of_log() as events, engine:
         open_loop(engine, meter, steady_schedule(len(documents), rate))
         kill = engine.killed_at()
-        detected, loading, running = engine.recovered(events)
+        detected, loading, running = engine.await_recovery(events)
     first = next((at for at in engine.arrived_at if at >= running), running)
     began = kill - meter.first_sent_s
     run = {
@@ -189,7 +189,7 @@ class KilledEngine(Engine):
         )
         self.arrived_at: list[float] = []
         """Arrival times of outputs, in order."""
-        self._kill, self._kill_with = kill, kill_with
+        self._kill, self._kill_before_document = kill, kill_with
         self._killed_at: float | None = None
         self.cluster.wake(self.runtime)
 
@@ -203,8 +203,8 @@ class KilledEngine(Engine):
 
     def send(self, number: int) -> None:
         """Hand over a document; before that, kill if the kill is due."""
-        is_due = self._killed_at is None and number >= self._kill_with
-        if is_due and self.cluster.spares.ready >= self._kill.spares:
+        is_due = self._killed_at is None and number >= self._kill_before_document
+        if is_due and self.cluster.spares.ready_count >= self._kill.spares:
             pids = self.cluster.pids
             self._killed_at = perf_counter()
             for pid in pids.values() if self._kill.killed == "all" else [pids["node-0"]]:
@@ -224,7 +224,7 @@ class KilledEngine(Engine):
         super().wait(timeout_ms)
         self._supervise()
 
-    def recovered(self, events: Sequence[tuple[str, float]]) -> tuple[float, float, float]:
+    def await_recovery(self, events: Sequence[tuple[str, float]]) -> tuple[float, float, float]:
         """Return the times at which exits were noticed, nodes began to load, and the run resumed.
 
         If several recoveries ran because members restarted one after the other, the last one

@@ -26,7 +26,7 @@ from driftline.engine.ui.consoles import new_table
 
 C_co = TypeVar("C_co", covariant=True)
 
-ENOUGH_FOR_P99 = 1500
+P99_LATENCIES_MIN = 1500
 """Latencies that a row needs for a 99th percentile, so that 15 of them are above it."""
 
 
@@ -57,7 +57,7 @@ class Spread:
         """Return the spread of the runs' figures."""
         figures = list(values)
         if not figures or any(map(isnan, figures)):
-            return NOTHING
+            return NO_SPREAD
         return cls(median(figures), min(figures), max(figures))
 
     def text(self, shown: Callable[[float], str], until: str = "-") -> str:
@@ -76,25 +76,25 @@ class Spread:
         return [number(self.median), number(self.least), number(self.most)]
 
 
-NOTHING = Spread(nan, nan, nan)
+NO_SPREAD = Spread(nan, nan, nan)
 """Spread of a missing figure."""
 
 
-def compared(
-    mine: Sequence[float], theirs: Sequence[float], by: Callable[[float, float], float]
+def compare_rows(
+    figures: Sequence[float], baseline: Sequence[float], by: Callable[[float, float], float]
 ) -> Spread:
     """Compare the medians of two rows; the spread is that of the comparisons per round.
 
     Figures at the same index belong to the same round; rounds that lack one of them are ignored.
     """
-    pairs = list(zip(mine, theirs, strict=False))
+    pairs = list(zip(figures, baseline, strict=False))
     rounds = Spread.of(by(a, b) for a, b in pairs)
     medians = Spread.of(a for a, _ in pairs).median, Spread.of(b for _, b in pairs).median
     return rounds if isnan(rounds.median) else replace(rounds, median=by(*medians))
 
 
 def ratio(mine: float, theirs: float) -> float:
-    """Return `mine` / `theirs`, NaN if `theirs` is 0; for `compared`."""
+    """Return `mine` / `theirs`, NaN if `theirs` is 0; for `compare_rows`."""
     return mine / theirs if theirs else nan
 
 
@@ -110,17 +110,17 @@ class Row(Generic[C_co]):
     """Values of all runs together, for pictures."""
     comparisons: Mapping[str, Spread] = field(default_factory=dict)
 
-    def of(self, name: str) -> list[float]:
+    def values(self, name: str) -> list[float]:
         """Return a figure of each run, in the order of the runs."""
         return [run[name] for run in self.runs]
 
     def spread(self, name: str) -> Spread:
         """Return the spread of a figure."""
-        return Spread.of(self.of(name))
+        return Spread.of(self.values(name))
 
     def total(self, name: str) -> int:
         """Return the sum of a count over all runs."""
-        return int(sum(self.of(name)))
+        return int(sum(self.values(name)))
 
 
 class Column(Protocol):
@@ -171,18 +171,18 @@ class Figure:
     shown: Callable[[float], str] = three_digits
     with_spread: bool = False
     combined: Callable[[Sequence[float]], float] = median
-    of_run: str = ""
+    run_field: str = ""
     """The name of the figure in a run, if it differs."""
 
     def value(self, row: Row[object]) -> float:
         """Return the combined figure; NaN if there are no runs, or a run lacks it."""
-        figures = row.of(self.of_run or self.name)
+        figures = row.values(self.run_field or self.name)
         return nan if not figures or any(map(isnan, figures)) else self.combined(figures)
 
     def text(self, row: Row[object]) -> str:
         """Return the cell of a row."""
         if self.with_spread:
-            return row.spread(self.of_run or self.name).text(self.shown)
+            return row.spread(self.run_field or self.name).text(self.shown)
         return "" if isnan(self.value(row)) else self.shown(self.value(row))
 
     def as_json(self, row: Row[object]) -> object:
@@ -208,7 +208,7 @@ class Comparison:
         return self._of(row).as_json()
 
     def _of(self, row: Row[object]) -> Spread:
-        return row.comparisons.get(self.name, NOTHING)
+        return row.comparisons.get(self.name, NO_SPREAD)
 
 
 COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
@@ -222,7 +222,7 @@ class ExperimentReport(Generic[C_co]):
     settings: Mapping[str, object]
     """Fields of the JSON before the rows."""
     keys: Sequence[Column]
-    tables_of: Mapping[str, Sequence[Column]]
+    columns_by_title: Mapping[str, Sequence[Column]]
     """Title of each table -> its columns."""
     rows: Sequence[Row[C_co]]
     notes: Sequence[str] = ()
@@ -238,8 +238,13 @@ class ExperimentReport(Generic[C_co]):
 
     def row_as_json(self, row: Row[object]) -> dict[str, object]:
         """Return a row as a JSON object: all columns, and the figures of each run."""
-        columns = [*self.keys, *(column for shown in self.tables_of.values() for column in shown)]
-        of_runs = {column.of_run or column.name for column in columns if isinstance(column, Figure)}
+        columns = [
+            *self.keys,
+            *(column for shown in self.columns_by_title.values() for column in shown),
+        ]
+        of_runs = {
+            column.run_field or column.name for column in columns if isinstance(column, Figure)
+        }
         return {
             **{column.name: column.as_json(row) for column in columns},
             "runs": [
@@ -250,7 +255,7 @@ class ExperimentReport(Generic[C_co]):
 
     def tables(self) -> list[Table]:
         """Return the figures for a terminal."""
-        made = [self._table(title, columns) for title, columns in self.tables_of.items()]
+        made = [self._table(title, columns) for title, columns in self.columns_by_title.items()]
         is_right = any(row.runs for row in self.rows) and not self.problems()
         notes = [*self.notes, *([self.if_right] if is_right else [])]
         made[-1].caption = Text("\n".join(filter(None, notes)))

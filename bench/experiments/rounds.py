@@ -85,7 +85,7 @@ class Rounds(Generic[Result]):
 
     runs: Sequence[tuple[Case, Result]]
 
-    def of(self, case: Case) -> list[Result]:
+    def results_of(self, case: Case) -> list[Result]:
         """Return the results of a case, in the order of the rounds."""
         return [result for of, result in self.runs if of == case]
 

@@ -22,9 +22,9 @@ from driftline.bench.experiments.pictures import (
     draw_over_percentiles,
     mark_percentiles,
 )
-from driftline.bench.experiments.report import ENOUGH_FOR_P99, Spread, number, three_digits
+from driftline.bench.experiments.report import P99_LATENCIES_MIN, Spread, number, three_digits
 from driftline.bench.measuring.load import KINDS, Load, Observed, Wanted
-from driftline.bench.measuring.loops import sync_ms
+from driftline.bench.measuring.loops import measure_sync_ms
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.measuring.served import drive, fill
 from driftline.bench.systems.peers import PEERS, measure_peer
@@ -47,7 +47,7 @@ SUMMED = ("postings", "postings_bytes", "documents", "segments", "segment_bytes"
 BEHIND_S = 1.0
 """A peer that ends this much later than the load does not keep up with it."""
 
-LATE_MS = 5.0
+LATENESS_MAX_MS = 5.0
 """If the 99th percentile of lateness is above this, the machine was busy with other work."""
 
 NOTE = (
@@ -107,23 +107,23 @@ class Services:
             ["documents/s", "fresh p50", "p99", "durable p50", "p99", "late p99", "errors"],
         )
         for name, each in self.measured.items():
-            fresh, durable = percentiles(each.freshness), percentiles(each.acknowledged)
-            late = percentiles(each.late)["p99_ms"]
+            fresh, durable = percentiles(each.freshness_ms), percentiles(each.acknowledged_ms)
+            late = percentiles(each.lateness_ms)["p99_ms"]
             shown = [fresh["p50_ms"], fresh["p99_ms"], durable["p50_ms"], durable["p99_ms"], late]
             errors = should_be_zero(each.errors.total())
-            table.add_row(name, f"{each.fill_per_s:,.0f}", *map(_shown, shown), errors)
+            table.add_row(name, f"{each.fill_per_s:,.0f}", *map(_format_ms, shown), errors)
         table.caption = Text("\n".join(self._notes()))
         return table
 
     def _notes(self) -> list[str]:
         """Return notes that define the figures and qualify them."""
         notes = [NOTE, f"To append 4 KiB and wait for the disk takes {self.sync_ms:.2f} ms here."]
-        if self.wanted.rate and (count := len(self.ours.freshness)) < ENOUGH_FOR_P99:
+        if self.wanted.rate and (count := len(self.ours.freshness_ms)) < P99_LATENCIES_MIN:
             notes.append(
-                f"A p99 is steady from {ENOUGH_FOR_P99:,} latencies on; here are {count:,}: give "
-                "more --seconds."
+                f"A p99 is steady from {P99_LATENCIES_MIN:,} latencies on; here are {count:,}: "
+                "give more --seconds."
             )
-        if (late := percentiles(self.ours.late)["p99_ms"]) > LATE_MS:
+        if (late := percentiles(self.ours.lateness_ms)["p99_ms"]) > LATENESS_MAX_MS:
             notes.append(
                 f"The load itself was late by {late:.1f} ms (p99): the machine has other work, and "
                 "the latencies are also its."
@@ -155,7 +155,7 @@ class Services:
                 table.add_row(
                     kind,
                     f"{len(self.ours.queries[kind]):,}",
-                    *(f"{_shown(f['p50_ms'])}, {_shown(f['p99_ms'])}" for f in figures),
+                    *(f"{_format_ms(f['p50_ms'])}, {_format_ms(f['p99_ms'])}" for f in figures),
                 )
         return table
 
@@ -179,7 +179,7 @@ def measure_services(
     wanted: Wanted, load: Load, nodes: int, searchers: int, compare: bool, console: Console
 ) -> Services:
     """Run the load on a service; if `compare`, then on each of its peers in turn."""
-    sync = sync_ms()
+    sync = measure_sync_ms()
     ours = measure_service(load, nodes, searchers, console)
     peers = {}
     for name in PEERS if compare else ():
@@ -201,7 +201,7 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
             service.url, load, observed, lambda: samples.append((perf_counter(), service.cpu_s()))
         )
         observed.memory_mib = service.memory_mib()
-        observed.figures = summed(service.figures())
+        observed.figures = sum_shards(service.figures())
     (began, before), (ended, after) = samples
     observed.cores = {
         name: (seconds - before.get(name, 0.0)) / (ended - began) for name, seconds in after.items()
@@ -210,7 +210,7 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
     return observed
 
 
-def summed(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+def sum_shards(figures: dict[str, dict[str, float]]) -> dict[str, float]:
     """Sum the figures of all shards."""
     found = dict.fromkeys((*SUMMED, "postings_bytes_without_positions"), 0.0)
     for part in figures.values():
@@ -232,7 +232,7 @@ def line_of(observed: Observed) -> str:
     """Return the line of a system for the console."""
     if observed.skipped:
         return observed.skipped
-    fresh = percentiles(observed.freshness)
+    fresh = percentiles(observed.freshness_ms)
     errors = counted(observed.errors.total(), "error")
     return f"fresh p50 {fresh['p50_ms']:.2f} ms, p99 {fresh['p99_ms']:.2f} ms, {errors}"
 
@@ -243,7 +243,7 @@ def draw_services(services: Services, path: Path) -> None:
     figure = new_figure(11.0, 4.8)
     left, right = figure.subplots(1, 2)
     colours = dict(zip(shown, COLOURS, strict=False))
-    freshness = {name: each.freshness for name, each in shown.items() if each.freshness}
+    freshness = {name: each.freshness_ms for name, each in shown.items() if each.freshness_ms}
     for name, values in freshness.items():
         draw_over_percentiles(left, values, color=colours[name], linewidth=1.7, label=name)
     left.set_title(f"freshness at {services.wanted.rate:g} documents a second")
@@ -269,7 +269,7 @@ def draw_services(services: Services, path: Path) -> None:
     save(figure, path)
 
 
-def _shown(ms: float) -> str:
+def _format_ms(ms: float) -> str:
     return "" if isnan(ms) else three_digits(ms)
 
 
@@ -277,12 +277,12 @@ def _json(each: Observed) -> dict[str, object]:
     if each.skipped:
         return {"skipped": each.skipped}
     return {
-        "freshness": _percentiles(each.freshness),
-        "durable": _percentiles(each.acknowledged),
+        "freshness": _percentiles(each.freshness_ms),
+        "durable": _percentiles(each.acknowledged_ms),
         "queries": {
             kind: _percentiles(each.queries[kind]) for kind in KINDS if kind in each.queries
         },
-        "late": _percentiles(each.late),
+        "late": _percentiles(each.lateness_ms),
         "documents_per_s": number(each.fill_per_s),
         "errors": each.errors.total(),
         "errors_by_kind": dict(sorted(each.errors.items())),

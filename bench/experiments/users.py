@@ -36,7 +36,7 @@ from driftline.engine.ui.consoles import new_table
 SPAWNED_PER_S = 100
 """Maximum users started per second; with more, locust warns of problems."""
 
-BEYOND_S = 120.0
+EXTRA_TIMEOUT_S = 120.0
 """How much longer than the load locust may take to start and stop."""
 
 KEYS = (KeyColumn("request", "what"),)
@@ -94,10 +94,10 @@ class Usage(ExperimentReport[Requests]):
         return [f"{name}: {count} failures" for name, count in failed.items() if count]
 
 
-def use(url: str, users: int, seconds: float) -> Usage:
+def run_users(url: str, users: int, seconds: float) -> Usage:
     """Run locust users on a running service. Raises Unavailable."""
     try:
-        with urlopen(f"{url}/count?q=*", timeout=BEYOND_S):  # an index with a collection
+        with urlopen(f"{url}/count?q=*", timeout=EXTRA_TIMEOUT_S):  # an index with a collection
             pass
     except HTTPError as error:
         answer = error.read(300).decode(errors="replace")
@@ -111,7 +111,7 @@ def use(url: str, users: int, seconds: float) -> Usage:
     ]
     try:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, timeout=seconds + BEYOND_S, text=True
+            command, stdout=subprocess.PIPE, timeout=seconds + EXTRA_TIMEOUT_S, text=True
         )
         statistics = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
@@ -119,19 +119,19 @@ def use(url: str, users: int, seconds: float) -> Usage:
     rows = [_row(each, seconds) for each in statistics]
     return Usage(
         settings={"users": users, "seconds": seconds},
-        tables_of={f"{users} users of locust, {seconds:g} s": FIGURES},
+        columns_by_title={f"{users} users of locust, {seconds:g} s": FIGURES},
         rows=sorted(rows, key=lambda row: row.case.request),
     )
 
 
-def serve_and_use(
+def serve_and_run_users(
     documents: Documents, nodes: int, searchers: int, users: int, seconds: float
 ) -> Usage:
     """Start a service, insert documents, and run locust users on it."""
     with ServedIndex(nodes, searchers) as service:
         per_s = fill(service.url, documents)
         before = service.memory_mib()
-        usage = use(service.url, users, seconds)
+        usage = run_users(service.url, users, seconds)
         memory = service.memory_mib()
     return replace(
         usage,

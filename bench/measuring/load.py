@@ -44,7 +44,7 @@ LIMIT = 10
 
 KINDS = ("term", "union2", "union5", "intersection", "phrase")
 
-READ = 4000
+VOCABULARY_DOCUMENTS = 4000
 """Number of documents to take words from; more than the sample has distinct documents."""
 
 _words = re.compile(r"\b[a-z]{2,20}\b").findall
@@ -78,7 +78,11 @@ class Queries:
     """Generator of queries; deterministic for given documents and seed."""
 
     def __init__(self, documents: Documents, seed: int) -> None:
-        self._texts = [found for _, text in documents[:READ] if len(found := _words(text.lower()))]
+        self._texts = [
+            found
+            for _, text in documents[:VOCABULARY_DOCUMENTS]
+            if len(found := _words(text.lower()))
+        ]
         counts = Counter(word for words in self._texts for word in words)
         self.ranked = sorted(counts, key=lambda word: (-counts[word], word))
         """All words, most frequent first."""
@@ -87,9 +91,9 @@ class Queries:
 
     def draw(self) -> DrawnQuery:
         """Return a query of a random kind."""
-        return self.of(self._random.choice(KINDS))
+        return self.draw_of_kind(self._random.choice(KINDS))
 
-    def of(self, kind: str) -> DrawnQuery:
+    def draw_of_kind(self, kind: str) -> DrawnQuery:
         """Return a query of a kind."""
         if kind == "phrase":
             words = self._random.choice(self._texts)
@@ -153,12 +157,13 @@ class Wanted:
         return min(2.0, self.seconds / 4)
 
     @property
-    def needed(self) -> int:
+    def documents_needed(self) -> int:
         """The number of documents that `load` needs."""
         return self.documents + len(self._due(self.rate, 0))
 
     def load(self, documents: Documents) -> Load:
-        """Return the load. The last of `documents` arrive. Precondition: `needed` documents."""
+        """Return the load. The last of `documents` arrive. Precondition: `documents_needed`
+        documents."""
         queries = Queries(documents, self.seed)
         arriving = []
         for number, due in enumerate(self._due(self.rate, 0)):
@@ -182,19 +187,23 @@ class Load:
     """The load that every system gets. Requests due before `warmup_s` are not counted."""
 
     documents: Documents
-    arriving: Sequence[DocumentArrival]
-    asked: Sequence[QueryArrival]
+    document_arrivals: Sequence[DocumentArrival]
+    query_arrivals: Sequence[QueryArrival]
     warmup_s: float
 
     @property
     def ends_s(self) -> float:
         """Due time of the last request."""
-        due = [each.due_s for each in self.arriving] + [each.due_s for each in self.asked]
+        due = [each.due_s for each in self.document_arrivals] + [
+            each.due_s for each in self.query_arrivals
+        ]
         return max(due, default=0.0)
 
     def write(self, path: Path) -> None:
         """Write the load to a file, for the process of a peer."""
-        path.write_text(json.dumps([self.documents, self.arriving, self.asked, self.warmup_s]))
+        path.write_text(
+            json.dumps([self.documents, self.document_arrivals, self.query_arrivals, self.warmup_s])
+        )
 
     @classmethod
     def read(cls, path: Path) -> Load:
@@ -214,10 +223,10 @@ class Observed:
 
     fill_per_s: float = 0.0
     """Initial documents per second, until the last one was found."""
-    freshness: list[float] = field(default_factory=list)
-    acknowledged: list[float] = field(default_factory=list)
+    freshness_ms: list[float] = field(default_factory=list)
+    acknowledged_ms: list[float] = field(default_factory=list)
     queries: dict[str, list[float]] = field(default_factory=dict)
-    late: list[float] = field(default_factory=list)
+    lateness_ms: list[float] = field(default_factory=list)
     """Delay of each request's start after its due time: lateness of the load generator."""
     errors: Counter[str] = field(default_factory=Counter)
     memory_mib: dict[str, float] = field(default_factory=dict)

@@ -49,18 +49,18 @@ def open_loop(
     After the last document, wait until all outputs have arrived, or none has for `patience_s`; then
     read for another `settle_s`, for late duplicates.
     """
-    with undisturbed():
+    with without_gc_pauses():
         start = perf_counter()
         for number, offset in enumerate(schedule_s):
             due = start + offset
-            _take(system, meter)
+            _record_arrivals(system, meter)
             # Timeouts are whole milliseconds; for the remainder, the loop polls without sleeping.
             while (remaining := due - perf_counter()) > 0:
                 if remaining >= 0.001:
                     system.wait(int(remaining * 1000))
-                _take(system, meter)
+                _record_arrivals(system, meter)
                 os.sched_yield()  # a busy loop must not starve the measured processes
-            meter.handed_over(number, perf_counter(), due)
+            meter.record_sent(number, perf_counter(), due)
             system.send(number)
         _drain(system, meter, patience_s)
         _settle(system, meter, settle_s)
@@ -77,15 +77,15 @@ def closed_loop(
 ) -> dict[str, float]:
     """Send all documents as fast as possible with at most `window` of them under way."""
     documents = len(meter.expected)
-    with undisturbed():
+    with without_gc_pauses():
         wall, cpu = perf_counter(), cpu_seconds()
         last_sign = wall
         while meter.complete < documents and perf_counter() < last_sign + patience_s:
             while meter.sent < documents and meter.under_way < window:
                 now = perf_counter()
-                meter.handed_over(meter.sent, now, due=now)
+                meter.record_sent(meter.sent, now, due=now)
                 system.send(meter.sent - 1)
-            if _take(system, meter):
+            if _record_arrivals(system, meter):
                 last_sign = perf_counter()
             else:
                 system.wait(100)
@@ -94,11 +94,11 @@ def closed_loop(
     return meter.throughput_figures(cores)
 
 
-def _take(system: System, meter: RunMeter) -> bool:
+def _record_arrivals(system: System, meter: RunMeter) -> bool:
     """Count the outputs that have arrived. Return whether there were any."""
     arrivals = system.receive()
     for number, keys, at in arrivals:
-        meter.arrived(number, keys, at)
+        meter.record_arrival(number, keys, at)
     return bool(arrivals)
 
 
@@ -107,7 +107,7 @@ def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
     last_sign = perf_counter()
     while meter.under_way and perf_counter() < last_sign + patience_s:
         system.wait(100)
-        if _take(system, meter):
+        if _record_arrivals(system, meter):
             last_sign = perf_counter()
 
 
@@ -116,11 +116,11 @@ def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
     end = perf_counter() + settle_s
     while perf_counter() < end:
         system.wait(10)
-        _take(system, meter)
+        _record_arrivals(system, meter)
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def without_gc_pauses() -> Iterator[None]:
     """Keep pauses of this process out of the measured latency.
 
     Disable cyclic garbage collection and set the interpreter's switch interval to that of the
@@ -162,7 +162,7 @@ def cpu_seconds() -> float:
     return total
 
 
-def sync_ms() -> float:
+def measure_sync_ms() -> float:
     """Return the median time in ms to append 4 KiB to a file of the benchmark and sync it."""
 
     def write_ms(file: int) -> float:

@@ -9,9 +9,9 @@ document is a number with a count of expected outputs, and an output is a key th
 document.
 
     >>> meter = RunMeter(expected=[2])
-    >>> meter.handed_over(0, now=1.001, due=1.0)
-    >>> meter.arrived(0, ["a"], now=1.002)
-    >>> meter.arrived(0, ["a", "b"], now=1.003)
+    >>> meter.record_sent(0, now=1.001, due=1.0)
+    >>> meter.record_arrival(0, ["a"], now=1.002)
+    >>> meter.record_arrival(0, ["a", "b"], now=1.003)
     >>> [round(ms, 6) for ms in meter.latencies_ms()], meter.lost, meter.duplicated
     ([3.0], 0, 1)
     >>> [round(ms, 6) for ms in meter.lateness_ms()]
@@ -54,9 +54,9 @@ class RunMeter:
         self._sent_s: list[float] = []  # hand-over of document i; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
         self._seen: dict[int, set[object]] = {}  # keys received so far, per document under way
-        self._again: Counter[int] = Counter()  # outputs of each document that arrived again
+        self._duplicates: Counter[int] = Counter()  # outputs of each document that arrived again
 
-    def handed_over(self, number: int, now: float, due: float) -> None:
+    def record_sent(self, number: int, now: float, due: float) -> None:
         """Record that document `number` is sent now. Precondition: in order, from 0."""
         assert number == len(self._sent_s), f"document {number} is not the next one"
         if not number:
@@ -68,18 +68,18 @@ class RunMeter:
         else:  # no words, so no outputs to wait for
             self.complete += 1
 
-    def arrived(self, number: int, keys: Sequence[object], now: float) -> None:
+    def record_arrival(self, number: int, keys: Sequence[object], now: float) -> None:
         """Record the arrival of outputs of document `number`."""
         seen = self._seen.get(number)
         if seen is None:
             assert number < len(self._sent_s), f"outputs of document {number}, which was not sent"
-            self._again[number] += len(keys)
+            self._duplicates[number] += len(keys)
             return
         before = len(seen)
         seen.update(keys)
         fresh = len(seen) - before
         if fresh < len(keys):
-            self._again[number] += len(keys) - fresh
+            self._duplicates[number] += len(keys) - fresh
         self.outputs += fresh
         self.last_arrival_s = now
         if len(seen) >= self.expected[number]:
@@ -105,7 +105,7 @@ class RunMeter:
     @property
     def duplicated(self) -> int:
         """Outputs that arrived again."""
-        return self._again.total()
+        return self._duplicates.total()
 
     def documents(self) -> Iterator[Sent]:
         """Yield every document handed over, including the warm-up, in order."""
@@ -117,7 +117,7 @@ class RunMeter:
                 1000 * (sent - due),
                 None if seconds is None else 1000 * seconds,
                 self.expected[number] - len(self._seen[number]) if number in self._seen else 0,
-                self._again[number],
+                self._duplicates[number],
                 number < self.warmup,
             )
 

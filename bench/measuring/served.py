@@ -22,13 +22,13 @@ from urllib.request import Request, urlopen
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.load import LIMIT, DocumentArrival, Load, Observed, QueryArrival
-from driftline.bench.measuring.loops import undisturbed
+from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.engine.errors import Unavailable
 
 BLOCK_BYTES = 1 << 16
 """Size of the blocks in which the lines of a bulk are sent."""
 
-FILLS_WITHIN_S = 600.0
+FILL_TIMEOUT_S = 600.0
 
 READ_BYTES = 1 << 16
 
@@ -43,7 +43,7 @@ def fill(url: str, documents: Documents) -> float:
     """
     began = perf_counter()
     bulk = Request(f"{url}/documents:bulk", _blocks(documents), method="POST")
-    with urlopen(bulk, timeout=FILLS_WITHIN_S) as lines:
+    with urlopen(bulk, timeout=FILL_TIMEOUT_S) as lines:
         answers = [json.loads(line) for line in lines]
     refused = [answer for answer in answers if "error" in answer]
     if refused or len(answers) != len(documents):
@@ -51,7 +51,7 @@ def fill(url: str, documents: Documents) -> float:
         missing = len(documents) - len(answers) + len(refused)
         raise Unavailable(f"{missing} documents were not taken: {first}")
     label = max(str(answer["label"]) for answer in answers)
-    found = _count(f"{url}/count?q=*&after={label}", began + FILLS_WITHIN_S)
+    found = _count(f"{url}/count?q=*&after={label}", began + FILL_TIMEOUT_S)
     seconds = perf_counter() - began
     if found != len(documents):
         raise Unavailable(f"{len(documents)} documents were put in, and {found} are found")
@@ -65,7 +65,7 @@ def _count(url: str, until: float) -> int:
     """
     while True:
         try:
-            with urlopen(url, timeout=FILLS_WITHIN_S) as answer:
+            with urlopen(url, timeout=FILL_TIMEOUT_S) as answer:
                 return int(json.load(answer)["total"])
         except HTTPError as error:
             if error.code != HTTPStatus.SERVICE_UNAVAILABLE or perf_counter() > until:
@@ -86,8 +86,8 @@ def _blocks(documents: Documents) -> Iterator[bytes]:
 
 def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) -> None:
     """Run the load on the service. `sample` is called at the end of the warm-up and of the load."""
-    with undisturbed():
-        _LoadThread(url, load, observed).all(sample)
+    with without_gc_pauses():
+        _LoadThread(url, load, observed).run(sample)
 
 
 class HttpClient:
@@ -101,17 +101,17 @@ class HttpClient:
 
     def __init__(self, url: str) -> None:
         found = urlsplit(url)
-        self._to = found.hostname or "127.0.0.1", found.port or 80
+        self._server_address = found.hostname or "127.0.0.1", found.port or 80
         self._head = f"Host: {found.netloc}\r\n"
         self._socket: socket.socket | None = None
-        self._come = b""
+        self._received = b""
         """The part of the response received so far."""
 
     def send(self, method: str, path: str, body: bytes = b"") -> None:
         """Send a request. Raises OSError."""
         length = f"Content-Length: {len(body)}\r\n" if body else ""
         head = f"{method} {path} HTTP/1.1\r\n{self._head}{length}\r\n"
-        self._come = b""
+        self._received = b""
         try:
             self._connection().sendall(head.encode() + body)
         except OSError:
@@ -133,8 +133,8 @@ class HttpClient:
             data = self._socket.recv(READ_BYTES)
             if not data:
                 raise ConnectionError("the server has closed the connection")
-            self._come += data
-            return _answer_in(self._come)
+            self._received += data
+            return _parse_response(self._received)
         except OSError:
             self.close()
             raise
@@ -149,12 +149,12 @@ class HttpClient:
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()  # readable without a request: the server closed it
         if self._socket is None:
-            self._socket = socket.create_connection(self._to)
+            self._socket = socket.create_connection(self._server_address)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._socket
 
 
-def _answer_in(data: bytes) -> tuple[int, bytes] | None:
+def _parse_response(data: bytes) -> tuple[int, bytes] | None:
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -189,17 +189,18 @@ class _LoadThread:
         """A stack: the client used last is reused first, since caches are still warm for it."""
         self._busy: dict[HttpClient, Asking] = {}
 
-    def all(self, sample: Callable[[], None]) -> None:
+    def run(self, sample: Callable[[], None]) -> None:
         load = self._load
-        bodies = [json.dumps({"text": each.text}).encode() for each in load.arriving]
+        bodies = [json.dumps({"text": each.text}).encode() for each in load.document_arrivals]
         paths = [
-            f"/search?q={quote(each.query.text())}&limit={LIMIT}&snippets=0" for each in load.asked
+            f"/search?q={quote(each.query.text())}&limit={LIMIT}&snippets=0"
+            for each in load.query_arrivals
         ]
         due: list[tuple[float, Asking]] = [
             *((each.due_s, self._put(each, body))
-              for each, body in zip(load.arriving, bodies, strict=True)),
+              for each, body in zip(load.document_arrivals, bodies, strict=True)),
             *((each.due_s, self._ask(each, path))
-              for each, path in zip(load.asked, paths, strict=True)),
+              for each, path in zip(load.query_arrivals, paths, strict=True)),
         ]  # fmt: skip
         waiting = deque(sorted(due, key=lambda each: each[0]))
         with ThreadPoolExecutor(1) as beside:
@@ -227,8 +228,8 @@ class _LoadThread:
             due_s, asking = waiting.popleft()
             client = self._idle.pop() if self._idle else HttpClient(self._url)
             if due_s >= self._load.warmup_s:
-                self._observed.late.append(self._since(due_s))
-            self._go_on(client, asking, partial(next, asking))
+                self._observed.lateness_ms.append(self._elapsed_ms(due_s))
+            self._send_next(client, asking, partial(next, asking))
         return None
 
     def _take(self, client: HttpClient) -> None:
@@ -242,9 +243,9 @@ class _LoadThread:
                 return
             step = partial(asking.send, answer)
         del self._busy[client]
-        self._go_on(client, asking, step)
+        self._send_next(client, asking, step)
 
-    def _go_on(
+    def _send_next(
         self, client: HttpClient, asking: Asking, step: Callable[[], tuple[str, str, bytes]]
     ) -> None:
         try:
@@ -252,7 +253,7 @@ class _LoadThread:
         except StopIteration:
             self._idle.append(client)
         except OSError as error:
-            self._go_on(client, asking, partial(asking.throw, error))
+            self._send_next(client, asking, partial(asking.throw, error))
         else:
             self._busy[client] = asking
 
@@ -261,22 +262,24 @@ class _LoadThread:
         answer = yield from self._answer("put", "PUT", path, body)
         if answer is None:
             return
-        acknowledged = self._since(each.due_s)
+        acknowledged = self._elapsed_ms(each.due_s)
         path = f"/search?q={each.word}&limit=1&snippets=0&after={answer['label']}"
         found = yield from self._answer("fresh query", "GET", path)
-        fresh = self._since(each.due_s)
+        fresh = self._elapsed_ms(each.due_s)
         if found is None:
             return
         if [hit["id"] for hit in found["hits"]] != [each.id]:  # type: ignore[attr-defined]
             self._observed.errors["not found"] += 1
         elif each.due_s >= self._load.warmup_s:
-            self._observed.acknowledged.append(acknowledged)
-            self._observed.freshness.append(fresh)
+            self._observed.acknowledged_ms.append(acknowledged)
+            self._observed.freshness_ms.append(fresh)
 
     def _ask(self, each: QueryArrival, path: str) -> Asking:
         answer = yield from self._answer(each.query.kind, "GET", path)
         if answer is not None and each.due_s >= self._load.warmup_s:
-            self._observed.queries.setdefault(each.query.kind, []).append(self._since(each.due_s))
+            self._observed.queries.setdefault(each.query.kind, []).append(
+                self._elapsed_ms(each.due_s)
+            )
 
     def _answer(
         self, what: str, method: str, path: str, body: bytes = b""
@@ -294,7 +297,7 @@ class _LoadThread:
         self._observed.errors[f"{what}: status {status}"] += 1
         return None
 
-    def _since(self, due_s: float) -> float:
+    def _elapsed_ms(self, due_s: float) -> float:
         return 1000 * (perf_counter() - self._began - due_s)
 
 

@@ -54,7 +54,7 @@ class Case:
         return self.policy == MICRO_BATCH
 
     @property
-    def keeps(self) -> list[str]:
+    def durable_parts(self) -> list[str]:
         """The parts that survive a crash of all processes, of `inputs`, `state` and `outputs`."""
         policy = POLICIES.get(self.policy)
         has_state = policy.cut is not SnapshotCut.NONE if policy else self.is_micro_batch

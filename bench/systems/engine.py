@@ -46,8 +46,8 @@ from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import Output, policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import Output, get_policy
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource
 from driftline.engine.wire.messages import Bundle, Message
 
@@ -81,8 +81,8 @@ class Engine(StartedProcesses):
         self.directory = Path(tempfile.mkdtemp(prefix="driftline-bench-"))
         self.sockets = self.directory / "sockets"
         self.sockets.mkdir()
-        self.policy = policy(policy_name, ordering)
-        flow_plan = plan(load_flow(FLOW))
+        self.policy = get_policy(policy_name, ordering)
+        flow_plan = make_plan(load_flow(FLOW))
         self.config = ProcessConfig(
             flow=FLOW,
             nodes=nodes,
@@ -266,8 +266,8 @@ class DurableFirstSource(ReceivedSource):
             self._held = None
             yield record
 
-    def move_to(self, time: int) -> int:
-        moved = super().move_to(time)
+    def advance_to(self, time: int) -> int:
+        moved = super().advance_to(time)
         return moved if self._held is None else min(moved, self._held)
 
 

@@ -183,10 +183,10 @@ def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
             query.stop()
             query.awaitTermination()  # raises the error of a failed query
         except Exception as error:  # its text needs the session: read it before the session ends
-            raise Unavailable(in_a_line(error)) from None
+            raise Unavailable(summarise_error(error)) from None
 
 
-def in_a_line(error: Exception) -> str:
+def summarise_error(error: Exception) -> str:
     """Return the message of a Spark error, without the query's number, its plan and the trace."""
     message = str(error).rpartition("terminated with exception: ")[2]
     return next((line for line in message.splitlines() if line.strip()), type(error).__name__)

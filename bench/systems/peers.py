@@ -28,7 +28,7 @@ import psutil
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.load import LIMIT, DocumentArrival, DrawnQuery, Load, Observed
-from driftline.bench.measuring.loops import undisturbed
+from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.systems.service import MIB
 from driftline.deploy.runtime.supervision import child
@@ -39,7 +39,7 @@ BULK = 1000
 HEAP_BYTES = 15_000_000
 """Memory of tantivy's writer: the minimum it accepts; with 128 MB a commit took longer."""
 
-BEYOND_S = 300.0
+EXTRA_TIMEOUT_S = 300.0
 """How much longer than the load a peer may take; it may have fallen far behind."""
 
 
@@ -52,7 +52,7 @@ class Peer(Protocol):
     def write(self, documents: Documents) -> None:
         """Insert documents. When it returns, they are durable and searchable."""
 
-    def asker(self) -> Callable[[DrawnQuery], list[str]]:
+    def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
         """Return a function from a query to the ids of its first hits, for one thread."""
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Fts5:
         self._writer.executemany("INSERT INTO documents (id, text) VALUES (?, ?)", documents)
         self._writer.execute("COMMIT")
 
-    def asker(self) -> Callable[[DrawnQuery], list[str]]:
+    def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
         connection = self._connect()
         select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank LIMIT ?"
@@ -145,7 +145,7 @@ class Tantivy:
         self._writer.commit()
         self._index.reload()
 
-    def asker(self) -> Callable[[DrawnQuery], list[str]]:
+    def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
 
         def ask(query: DrawnQuery) -> list[str]:
@@ -180,11 +180,11 @@ def measure_peer(name: str, load: Load) -> Observed:
                 child.command("driftline.bench.systems.peers", name, file),
                 stdout=subprocess.PIPE,
                 env=child.environment(),
-                timeout=load.ends_s + BEYOND_S,
+                timeout=load.ends_s + EXTRA_TIMEOUT_S,
                 text=True,
             )
         except subprocess.TimeoutExpired:
-            return Observed(skipped=f"it has not ended within {BEYOND_S:g} s after the load")
+            return Observed(skipped=f"it has not ended within {EXTRA_TIMEOUT_S:g} s after the load")
     if done.returncode:
         return Observed(skipped="it has failed; its own messages are above")
     return Observed.of_json(done.stdout)
@@ -199,7 +199,7 @@ def observe(peer: Peer, load: Load) -> Observed:
         peer.write(documents[first : first + BULK])
     if documents:
         observed.fill_per_s = len(documents) / (perf_counter() - began)
-    with undisturbed():
+    with without_gc_pauses():
         drive = _PeerThread(peer, load, observed)
         searching = threading.Thread(target=drive.run, args=(drive.search,))
         searching.start()
@@ -234,17 +234,17 @@ class _PeerThread:
 
     def write(self) -> None:
         """Run the writing thread."""
-        ask = self._peer.asker()
+        ask = self._peer.open_searcher()
         waiting: list[DocumentArrival] = []
         tick = 0.0
-        for each in self._load.arriving:
+        for each in self._load.document_arrivals:
             every = self._peer.commit_every_s
             while every and waiting and tick < each.due_s:
                 self._wait(tick)
                 self._commit(waiting, ask)
                 waiting = []
             self._wait(each.due_s)
-            self._late(each.due_s)
+            self._record_lateness(each.due_s)
             if not waiting:
                 now = self._now()
                 tick = now - now % every + every if every else now
@@ -258,13 +258,13 @@ class _PeerThread:
 
     def search(self) -> None:
         """Run the querying thread."""
-        ask = self._peer.asker()
-        for due_s, query in self._load.asked:
+        ask = self._peer.open_searcher()
+        for due_s, query in self._load.query_arrivals:
             self._wait(due_s)
-            self._late(due_s)
+            self._record_lateness(due_s)
             ask(query)
             if due_s >= self._load.warmup_s:
-                self._observed.queries.setdefault(query.kind, []).append(self._since(due_s))
+                self._observed.queries.setdefault(query.kind, []).append(self._elapsed_ms(due_s))
 
     def _commit(
         self, batch: Sequence[DocumentArrival], ask: Callable[[DrawnQuery], list[str]]
@@ -278,23 +278,23 @@ class _PeerThread:
             if found != [each.id]:
                 self._observed.errors["not found"] += 1
             elif each.due_s >= self._load.warmup_s:
-                self._observed.acknowledged.append(1000 * (durable - each.due_s))
-                self._observed.freshness.append(self._since(each.due_s))
+                self._observed.acknowledged_ms.append(1000 * (durable - each.due_s))
+                self._observed.freshness_ms.append(self._elapsed_ms(each.due_s))
         self.ended = self._now()
 
     def _now(self) -> float:
         return perf_counter() - self._began
 
-    def _since(self, due_s: float) -> float:
+    def _elapsed_ms(self, due_s: float) -> float:
         return 1000 * (self._now() - due_s)
 
     def _wait(self, due_s: float) -> None:
         while (pause := due_s - self._now()) > 0:
             sleep(pause)
 
-    def _late(self, due_s: float) -> None:
+    def _record_lateness(self, due_s: float) -> None:
         if due_s >= self._load.warmup_s:
-            self._observed.late.append(self._since(due_s))
+            self._observed.lateness_ms.append(self._elapsed_ms(due_s))
 
 
 def main(name: str, load: Path) -> None:

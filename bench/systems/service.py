@@ -25,8 +25,8 @@ from driftline.bench.systems.processes import StartedProcesses
 from driftline.engine.errors import Unavailable
 from driftline.serve.http.metrics import figures_in
 
-STARTS_WITHIN_S = 60.0
-ENDS_WITHIN_S = 20.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
 GATEWAY = "gateway"
 """Name of the process of `driftline serve` itself: HTTP, front and input log."""
 
@@ -61,7 +61,7 @@ class ServedIndex(StartedProcesses):
         line = self._first_line()
         if not line.startswith("ready: "):
             raise Unavailable(
-                f"driftline serve has not become ready within {STARTS_WITHIN_S:g} s; it says:\n"
+                f"driftline serve has not become ready within {START_TIMEOUT_S:g} s; it says:\n"
                 + told.read_text(errors="replace")[-2000:]
             )
         self.url = line.removeprefix("ready: ").strip()
@@ -97,7 +97,7 @@ class ServedIndex(StartedProcesses):
             with suppress(ProcessLookupError):
                 process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(ENDS_WITHIN_S)
+                process.wait(STOP_TIMEOUT_S)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # the rest of its group
             process.wait()
@@ -108,6 +108,6 @@ class ServedIndex(StartedProcesses):
     def _first_line(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        until = monotonic() + STARTS_WITHIN_S
+        until = monotonic() + START_TIMEOUT_S
         ready, _, _ = select.select([self._process.stdout], [], [], until - monotonic())
         return self._process.stdout.readline().decode() if ready else ""

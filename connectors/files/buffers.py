@@ -37,7 +37,7 @@ class Buffers:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.read = 0
+        self.read_bytes = 0
         """Bytes read from the disk, compressed or not."""
         self.consumed = 0
         """Those bytes that are processed: of the buffers before the latest one."""
@@ -61,17 +61,17 @@ class Buffers:
         except (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
             raise Broken(f"the file cannot be read on: {error}") from None
 
-    def unended(self) -> bytes:
+    def incomplete_line(self) -> bytes:
         """Return the last line if no newline ends it; empty if it is blank or too long."""
         _, newline, line = self._tail.rpartition(b"\n")
         return line if line.strip() and (newline or len(line) == self.length) else b""
 
     def _counted(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        self.read = self.consumed = 0
+        self.read_bytes = self.consumed = 0
         for buffer in raw:
-            self.read += len(buffer)
+            self.read_bytes += len(buffer)
             yield buffer
-            self.consumed = self.read
+            self.consumed = self.read_bytes
 
 
 class _Decompressor(Protocol):

@@ -32,8 +32,8 @@ from driftline.connectors.files.formats import (
 )
 from driftline.connectors.files.generated import ZipfSource
 from driftline.connectors.logs.inputlog import LoggedSource, is_log
-from driftline.engine.errors import BREAKS_OFF, OF_FILES, InputError, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.errors import BAD_FILE_HINT, BREAKS_OFF, InputError, Unavailable
+from driftline.engine.events import event_fields, log
 from driftline.engine.sources.record import COMMA, UTF_8, Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
@@ -108,7 +108,7 @@ def open_source(
         beginning = next(iter(buffers), b"")
     except Broken as broken:
         beginning = b""
-        if not buffers.read and path.stat().st_size:
+        if not buffers.read_bytes and path.stat().st_size:
             raise Unavailable(f"{path}: {broken}") from None
     rows = _format(path, beginning)
     if rows is page_rows and not path.stat().st_size:
@@ -117,7 +117,7 @@ def open_source(
         if shape.encoding == UTF_8:
             shape = replace(shape, encoding=detect_encoding(beginning))
         if doubt := why_doubtful(beginning, shape, is_csv=rows is csv_rows):
-            log.warning("%s: %s", path, doubt, extra=about("input-format", name=path.name))
+            log.warning("%s: %s", path, doubt, extra=event_fields("input-format", name=path.name))
     return FileSource(path, rows, shape)
 
 
@@ -128,7 +128,7 @@ def _generated(name: str) -> Source:
     return ZipfSource(int(count))
 
 
-def is_known(path: Path) -> bool:
+def has_known_format(path: Path) -> bool:
     """Return whether a file's name determines its format."""
     return _plain(path).suffix.lower() in _FORMATS
 
@@ -157,9 +157,9 @@ class FileSource:
     def __init__(self, path: Path, rows: Format, shape: Shape) -> None:
         self.name = _name_of(path)
         self.path = path
-        self.rows = rows
+        self.parse_rows = rows
         self.shape = shape
-        self.after = "nothing after that is read"
+        self.skipped_after_break = "nothing after that is read"
         """What a run lacks if this file breaks off, in words."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
         self._unended = b""
@@ -179,7 +179,7 @@ class FileSource:
         self._unended = b""
         at = time
         try:
-            for found in self.rows(self._buffers, self.shape):
+            for found in self.parse_rows(self._buffers, self.shape):
                 for document in self.shape.documents(row, found):
                     if at >= start:
                         if isinstance(document, Malformed):
@@ -193,28 +193,28 @@ class FileSource:
                 yield self.broken_off(broken, at, time)
             return None
         is_utf_8 = self.shape.encoding == UTF_8
-        if at > time and is_utf_8 and self.rows is not page_rows and not self.shape.sections:
-            self._unended = self._buffers.unended()
+        if at > time and is_utf_8 and self.parse_rows is not page_rows and not self.shape.sections:
+            self._unended = self._buffers.incomplete_line()
         return row, at
 
     def broken_off(self, broken: Broken, at: int, first: int = 1) -> BadRecord:
         """Return the end of the input: the file cannot be read from the record at time `at` on."""
         found = self._bad(Malformed(str(broken), ""), at, first)
-        reason = f"{found.reason}. {BREAKS_OFF}: {self.after}. {OF_FILES}"
-        return replace(found, reason=reason, ends=True)
+        reason = f"{found.reason}. {BREAKS_OFF}: {self.skipped_after_break}. {BAD_FILE_HINT}"
+        return replace(found, reason=reason, ends_input=True)
 
     def _bad(self, malformed: Malformed, at: int, first: int) -> BadRecord:
-        found = malformed.at(at, self.name)
+        found = malformed.to_bad_record(at, self.name)
         if first == 1:
             return found
         reason = f"{found.reason} (it is record {at - first + 1} of this file)"
         return replace(found, reason=reason)
 
-    def place(self, time: int) -> str:
+    def describe_place(self, time: int) -> str:
         """Return the place of the record with this time, in words."""
         return f"record {time} of {self.path}"
 
-    def unended(self) -> tuple[int, bytes] | None:
+    def incomplete_line(self) -> tuple[int, bytes] | None:
         """Return (offset, text) of the last line, if it is a record without a newline at its end.
 
         Precondition: the latest `read` has ended.
@@ -241,7 +241,7 @@ class FileSource:
 
         A file may grow; `engine.sources.fingerprint` checks what a run has used of it.
         """
-        kind = self.rows.__name__.removesuffix("_rows")
+        kind = self.parse_rows.__name__.removesuffix("_rows")
         return f"{_name_of(_plain(self.path))} ({kind}{self.shape.as_text()})"
 
 
@@ -259,7 +259,7 @@ class SeveralFiles:
         self.files = files
         names = [file.name for file in files]
         for number, file in enumerate(files[:-1], 1):
-            file.after = f"the files after it are not read ({_listed(names, number)})"
+            file.skipped_after_break = f"the files after it are not read ({_listed(names, number)})"
         self.sizes = [file.path.stat().st_size for file in files]
         self._begins = [(1, 1)]
         """(row, record): the first numbers of each file, as far as they are known."""
@@ -277,14 +277,14 @@ class SeveralFiles:
             if len(self._begins) == number + 1:
                 self._begins.append(after)
 
-    def place(self, time: int) -> str:
+    def describe_place(self, time: int) -> str:
         """Return the place of the record with this time, in words. Precondition: it was read."""
         number = self._number_of(time)
-        return self.files[number].place(time - self._begins[number][1] + 1)
+        return self.files[number].describe_place(time - self._begins[number][1] + 1)
 
-    def unended(self) -> tuple[int, bytes] | None:
+    def incomplete_line(self) -> tuple[int, bytes] | None:
         """Return `unended` of the last file. Precondition: the latest `read` has ended."""
-        return self.files[self._at].unended()
+        return self.files[self._at].incomplete_line()
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
         """Return `line_at` of the file with the record of this time. Precondition: it was read."""

@@ -3,7 +3,7 @@
 A record's time is its number in the whole source, so a split can be read only once the records in
 the splits before it are counted. Reading therefore has two steps: `count` every split (in parallel;
 splits of generated documents need no reading for this), then `read` every split from its first
-number on, which `starts` adds up.
+number on, which `first_numbers` adds up.
 
 These can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
 and multistream bzip2 dumps, as Wikimedia publishes them, between streams. An XML file with a
@@ -94,7 +94,7 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
 
 
 def _splits_of(file: FileSource, count: int) -> list[Split]:
-    cuts = _cuts(file.path, file.rows, count) if file.shape.encoding == UTF_8 else []
+    cuts = _cuts(file.path, file.parse_rows, count) if file.shape.encoding == UTF_8 else []
     if len(cuts) <= 2:
         return [WholeFile(file)]
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
@@ -107,7 +107,7 @@ def line_splits(path: Path, count: int) -> list[FileSplit]:
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
-def starts(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
+def first_numbers(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
     """Return (first row, first document) of each split up to the first broken one."""
     row = time = 1
     numbers = []
@@ -175,7 +175,7 @@ class FileSplit:
             return SplitCount(rows, rows)
         rows = documents = 0
         try:
-            for row in self.source.rows(self._buffers()):
+            for row in self.source.parse_rows(self._buffers()):
                 rows += 1
                 documents += sum(1 for _ in shape.documents(rows, row))
         except Broken:
@@ -184,10 +184,10 @@ class FileSplit:
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         try:
-            for number, found in enumerate(self.source.rows(self._buffers()), row):
+            for number, found in enumerate(self.source.parse_rows(self._buffers()), row):
                 for document in self.source.shape.documents(number, found):
                     if isinstance(document, Malformed):
-                        yield document.at(time, self.source.name)
+                        yield document.to_bad_record(time, self.source.name)
                     else:
                         yield time, document
                     time += 1
@@ -200,7 +200,7 @@ class FileSplit:
 
     @property
     def _is_xml(self) -> bool:
-        return self.source.rows is page_rows
+        return self.source.parse_rows is page_rows
 
     def _buffers(self) -> Iterator[bytes]:
         """Yield the buffers of a file with only this split, as the format expects them."""

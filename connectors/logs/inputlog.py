@@ -23,9 +23,9 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from driftline.engine.durable import Lock, make_directory, reported
+from driftline.engine.durable import Lock, make_directory, translate_os_errors
 from driftline.engine.errors import InputError, MalformedMessage, StateMismatch
-from driftline.engine.sources.record import cut, refused
+from driftline.engine.sources.record import make_bad_record, truncate_raw
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
 from driftline.engine.storage.segment_log import (
@@ -37,8 +37,8 @@ from driftline.engine.storage.segment_log import (
     numbers_in,
     path_of,
 )
-from driftline.engine.texts import time_in_words
-from driftline.engine.wire.codec import pack, unpack, why_refused
+from driftline.engine.texts import format_time
+from driftline.engine.wire.codec import pack, unpack, why_invalid_record
 from driftline.engine.wire.role import DurableJob
 
 SEGMENT_BYTES = 1 << 25
@@ -71,7 +71,7 @@ class LoggedRecord(NamedTuple):
     producer: str
     sequence: int
     data: bytes
-    taken_us: int = 0
+    received_us: int = 0
     """When it was received, in microseconds since 1970."""
 
 
@@ -170,14 +170,14 @@ class InputLog:
     ) -> None:
         self.name = str(path)
         self._path = path
-        with reported("input log", path):
+        with translate_os_errors("input log", path):
             self._lock = _claim(path)
         try:
-            with reported("input log", path):
+            with translate_os_errors("input log", path):
                 self._check(identity, mark)
             beginning = LogState(identity).encode()
             self._log = SegmentLog(path, "input log", beginning, segment_bytes)
-            with reported("input log", path):
+            with translate_os_errors("input log", path):
                 self._before = {
                     number: LogState.decode(header_of(path, number), path).last_time
                     for number in self._log.numbers
@@ -243,7 +243,7 @@ class InputLog:
     def write(self, group: WriteGroup) -> None:
         """Write a group durably, and remove segments that are no longer needed."""
         if self._log.torn:
-            self._log.cut()
+            self._log.truncate_unsynced()
         state, entries = self._state, group.entries
         if group.again and entries and entries[-1].time == state.last_time:
             entries = ()  # the earlier try wrote them all
@@ -341,7 +341,7 @@ def check_log(path: Path) -> LogContents:
 
     Raises StateMismatch if it is damaged, Unavailable.
     """
-    with reported("input log", path):
+    with translate_os_errors("input log", path):
         mark = read_mark(path / MARK_FILE, str(path))
         state, torn = LogState(""), 0
         times: list[int] = []
@@ -385,7 +385,7 @@ class LoggedSource:
 
         Raises InputError if some of them were trimmed, StateMismatch, Unavailable.
         """
-        with reported("input log", self.path):
+        with translate_os_errors("input log", self.path):
             numbers = numbers_in(self.path)
             if not numbers:
                 raise StateMismatch(f"{self.path} is not an input log: it has no segment")
@@ -399,7 +399,7 @@ class LoggedSource:
                 raise InputError(
                     self.name,
                     start,
-                    f"records before {time_in_words(state.trimmed)} are trimmed, as snapshots have "
+                    f"records before {format_time(state.trimmed)} are trimmed, as snapshots have "
                     "them: begin with --from-snapshot and a savepoint of that time or later, "
                     "which `driftline savepoint` writes",
                 )
@@ -429,19 +429,19 @@ def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
     except MalformedMessage as error:  # nested too deep
         return BadRecord(entry.time, file, f"its entry in the log cannot be read: {error}", "")
     if entry.producer == PIPE and isinstance(payload, tuple):
-        return of_pipe(entry.time, payload)
-    if reason := why_refused(payload, len(entry.data)):
-        return refused(entry.time, payload, file, reason)
+        return pipe_record(entry.time, payload)
+    if reason := why_invalid_record(payload, len(entry.data)):
+        return make_bad_record(entry.time, payload, file, reason)
     return entry.time, payload
 
 
-def of_pipe(time: int, payload: object) -> tuple[int, object] | BadRecord:
+def pipe_record(time: int, payload: object) -> tuple[int, object] | BadRecord:
     """Return the record of a payload in the log of a pipe; a tuple is a bad record."""
     match payload:
         case (int(number), str(reason), str(text), str(raw)):
             if number != time:
                 reason += f" (it is record {number} of this input)"
-            return BadRecord(time, PIPE, reason, text, cut(raw))
+            return BadRecord(time, PIPE, reason, text, truncate_raw(raw))
     return time, payload
 
 

@@ -15,11 +15,11 @@ the records of others.
 The time of a record is the clock's time in microseconds, or the time after the last record's if
 that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
 written at a time: records that come meanwhile are the next group. A promise to assign no time below
-some time (`move_to`) has to survive a crash, too: so times are reserved in the log in advance, and
-a restart begins after them.
+some time (`advance_to`) has to survive a crash, too: so times are reserved in the log in advance,
+and a restart begins after them.
 
-Memory holds a record until it is both read and stored; `waiting` counts these records, so that the
-caller can limit them. A large record waits as bytes.
+Memory holds a record until it is both read and stored; `waiting_records` counts these records, so
+that the caller can limit them. A large record waits as bytes.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from driftline.connectors.logs.inputlog import (
     PRODUCER_BYTES_MAX,
     LoggedRecord,
     WriteGroup,
-    of_pipe,
+    pipe_record,
     record_of,
 )
 from driftline.engine.errors import InputError, PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord, RetainedSource
-from driftline.engine.texts import time_in_words
-from driftline.engine.wire.codec import pack, unpack, why_refused
+from driftline.engine.texts import format_time
+from driftline.engine.wire.codec import pack, unpack, why_invalid_record
 
 PRODUCERS_MAX = 100_000
 """Maximum number of producers of a source: the last record number of each is kept for ever."""
@@ -147,7 +147,7 @@ class ReceivedSource(RetainedSource):
         self._group: WriteGroup | None = None
         """The group that is being written."""
         self._trim = self._trimmed = self.trimmed = log.trimmed
-        self._read: deque[_Kept] = deque()
+        self._read_unstored: deque[_Kept] = deque()
         """Records that were read but are not in the log yet."""
         self._unread: deque[_Kept] = deque()
         """Records in memory that were not read yet."""
@@ -174,19 +174,19 @@ class ReceivedSource(RetainedSource):
         accepted = self._accepted.get(producer, 0)
         if sequence <= accepted:
             return Receipt.REPEATED
-        if self.over(producer):
+        if self.has_ended(producer):
             return Receipt.CLOSED
         if sequence > accepted + 1:
             return Receipt.EARLY
         if not accepted and len(self._accepted) >= self.producers_max:
             return Receipt.CROWDED
         data = pack(payload)
-        if reason := why_refused(payload, len(data)):
+        if reason := why_invalid_record(payload, len(data)):
             raise PayloadError(reason)
         self._take(producer, sequence, payload, data)
         return Receipt.TAKEN
 
-    def end_of(self, producer: str) -> None:
+    def end_producer(self, producer: str) -> None:
         """End a producer: it sends no more records. Precondition: it has sent at least one."""
         if producer in self._ended:
             return
@@ -195,11 +195,11 @@ class ReceivedSource(RetainedSource):
         if len(self._ended) == len(self._accepted):
             self.close()
 
-    def over(self, producer: str) -> bool:
+    def has_ended(self, producer: str) -> bool:
         """Return whether the producer or the source has ended, so no more records are taken."""
         return self.closed or producer in self._ended
 
-    def over_for_good(self, producer: str) -> bool:
+    def has_durably_ended(self, producer: str) -> bool:
         """Return whether the log has the end of the producer or of the source."""
         return self.ended or self._ended.get(producer, False)
 
@@ -218,24 +218,24 @@ class ReceivedSource(RetainedSource):
         return self.durable >= INFINITY
 
     @property
-    def waiting(self) -> int:
+    def waiting_records(self) -> int:
         """Number of records in memory: not read yet, or not stored yet."""
-        return len(self._read) + len(self._unread)
+        return len(self._read_unstored) + len(self._unread)
 
-    def accepted(self, producer: str) -> int:
+    def last_accepted(self, producer: str) -> int:
         """Return the number of a producer's last received record."""
         return self._accepted.get(producer, 0)
 
     @property
-    def last_taken(self) -> int:
+    def last_received_time(self) -> int:
         """The time of the last received record. Precondition: one was received just now."""
         return self._incoming[-1].time
 
-    def acknowledged(self, producer: str) -> int:
+    def last_acknowledged(self, producer: str) -> int:
         """Return the number of a producer's last record in the log."""
         return self._acknowledged.get(producer, 0)
 
-    def group(self) -> WriteGroup | None:
+    def next_group(self) -> WriteGroup | None:
         """Return the next job, after which `written` must be called, or None.
 
         None means that a job is running or that there is nothing to do.
@@ -272,7 +272,7 @@ class ReceivedSource(RetainedSource):
             self.stored_below = group.entries[-1].time + 1
         self._ended.update((producer, True) for producer, _ in group.ended)
         self._evict()
-        self._promise()
+        self._raise_durable()
         return list(stored)
 
     # For progress reports and metrics.
@@ -287,7 +287,7 @@ class ReceivedSource(RetainedSource):
         """Number of them that have ended."""
         return len(self._ended)
 
-    def stored_from(self, time: int) -> int:
+    def count_stored_from(self, time: int) -> int:
         """Return how many records the log has from a time on."""
         return self._log.count(time)
 
@@ -299,7 +299,7 @@ class ReceivedSource(RetainedSource):
         stored = self._log.read(time, 1)
         unstored = chain(self._group.entries if self._group else (), self._incoming)
         first = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
-        return 0.0 if first is None else max(0.0, (self._today_us() - first.taken_us) / 1e6)
+        return 0.0 if first is None else max(0.0, (self._today_us() - first.received_us) / 1e6)
 
     # For a front.
 
@@ -310,20 +310,20 @@ class ReceivedSource(RetainedSource):
         """Return the records that `read` returns, as they were received."""
         if start < self._trim:
             raise StateMismatch(
-                f"{self._log.name} has no inputs from {time_in_words(start)} on any more, "
-                f"only from {time_in_words(self._trim)} on: put back the state that belongs to it"
+                f"{self._log.name} has no inputs from {format_time(start)} on any more, "
+                f"only from {format_time(self._trim)} on: put back the state that belongs to it"
             )
         self._readings += 1
         self._position = start
-        kept = [*self._read, *self._unread]
-        self._read = deque(record for record in kept if record[0] < start)
+        kept = [*self._read_unstored, *self._unread]
+        self._read_unstored = deque(record for record in kept if record[0] < start)
         self._unread = deque(record for record in kept if record[0] >= start)
         self._evict()
         return self._records(self._readings)
 
-    def move_to(self, time: int) -> int:
+    def advance_to(self, time: int) -> int:
         self._next = max(self._next, time)
-        self._promise()
+        self._raise_durable()
         if self._position <= self._evicted:
             return min(self._next, self._position)
         return min(self._next, self._unread[0][0] if self._unread else INFINITY)
@@ -332,7 +332,7 @@ class ReceivedSource(RetainedSource):
         self.stopped = True
         if not self.closed:
             return self._next
-        kept = self._unread or self._read
+        kept = self._unread or self._read_unstored
         return (kept[-1][0] if kept else self._evicted) + 1
 
     def trim(self, time: int) -> None:
@@ -340,14 +340,18 @@ class ReceivedSource(RetainedSource):
 
     def validate(self) -> None:
         """Assert the invariants."""
-        kept = [record[0] for record in (*self._read, *self._unread)]
+        kept = [record[0] for record in (*self._read_unstored, *self._unread)]
         unstored = self._unstored()
         assert all(a < b for a, b in pairwise([self._evicted, *kept, self._next])), "times grow"
-        assert all(time >= unstored for time, _, _ in self._read), "read and stored: not in memory"
+        assert all(time >= unstored for time, _, _ in self._read_unstored), (
+            "read and stored: not in memory"
+        )
         assert all(time >= self._position for time, _, _ in self._unread)
         assert self.durable <= min(unstored, self._floor), "durable records are stored"
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
-        assert self.waiting_bytes == sum(size for _, _, size in (*self._read, *self._unread))
+        assert self.waiting_bytes == sum(
+            size for _, _, size in (*self._read_unstored, *self._unread)
+        )
         assert set(kept) >= {entry.time for entry in self._incoming}
         assert all(entry.time >= self.stored_below for entry in self._incoming)
         assert self._ended.keys() <= self._accepted.keys(), "only who has sent a record ends"
@@ -369,7 +373,7 @@ class ReceivedSource(RetainedSource):
                 yield from self._stored(reading)
             elif self._unread:
                 record = self._unread.popleft()
-                self._read.append(record)
+                self._read_unstored.append(record)
                 self._position = record[0] + 1
                 self._evict()
                 kept = record[1]
@@ -393,11 +397,11 @@ class ReceivedSource(RetainedSource):
     def _evict(self) -> None:
         """Drop records from memory that are both read and stored."""
         unstored = self._unstored()
-        while self._read and self._read[0][0] < unstored:
-            self._evicted, _, size = self._read.popleft()
+        while self._read_unstored and self._read_unstored[0][0] < unstored:
+            self._evicted, _, size = self._read_unstored.popleft()
             self.waiting_bytes -= size
 
-    def _promise(self) -> None:
+    def _raise_durable(self) -> None:
         """Raise `durable`, but not above the next time, as a new record would lower it again."""
         self.durable = max(self.durable, min(self._unstored(), self._floor))
 
@@ -446,10 +450,10 @@ class PipedSource(ReceivedSource):
         """
         ahead_us = 0 if now_us is None else RESERVE_US
         super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, today_us=today_us)
-        before = self.accepted(PIPE)
-        self.taken = before >> SUM_BITS
+        before = self.last_accepted(PIPE)
+        self.logged_records = before >> SUM_BITS
         """Records that the log had before this start."""
-        self.records = self.taken
+        self.records = self.logged_records
         self._sum_taken = before % (1 << SUM_BITS)
         self._keep_bad = keep_bad
         self._seen = self._sum = 0
@@ -468,24 +472,24 @@ class PipedSource(ReceivedSource):
             payload = (self._seen, row.reason, row.text, row.raw)
         data = pack(payload)
         self._sum = crc32(data, self._sum) % (1 << SUM_BITS)
-        if self._seen > self.taken:
+        if self._seen > self.logged_records:
             self._take(PIPE, self._seen << SUM_BITS | self._sum, payload, data)
-        elif self._seen == self.taken and self._sum != self._sum_taken:
-            raise self._another(f"its first {self.taken} records differ")
+        elif self._seen == self.logged_records and self._sum != self._sum_taken:
+            raise self._another(f"its first {self.logged_records} records differ")
 
     def end(self) -> None:
         """End the stream. Raise StateMismatch if it has fewer records than the log."""
-        if self._seen < self.taken:
+        if self._seen < self.logged_records:
             raise self._another(f"it ends after {self._seen}")
         self.close()
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
-            yield of_pipe(*record) if isinstance(record, tuple) else record
+            yield pipe_record(*record) if isinstance(record, tuple) else record
 
     def _another(self, difference: str) -> StateMismatch:
         return StateMismatch(
-            f"this is not the standard input of which {self.taken} records are stored: "
+            f"this is not the standard input of which {self.logged_records} records are stored: "
             f"{difference}. Give the same stream again, from its beginning, or another --output"
         )
 
@@ -527,13 +531,13 @@ class PolledSource(ReceivedSource):
         """
         check_position(self.name, partition, offset)
         where = f"{self.name}, partition {partition}"
-        if offset < self.accepted(partition):
+        if offset < self.last_accepted(partition):
             return False
         try:
             data = pack(value)
         except PayloadError as error:
             raise InputError(where, offset, str(error)) from None
-        if reason := why_refused(value, len(data)):
+        if reason := why_invalid_record(value, len(data)):
             raise InputError(where, offset, reason)
         self._take(partition, offset + 1, value, data)
         return True

@@ -44,7 +44,7 @@ class CommitRecord:
     savepoint: str = ""
     """The savepoint from which a run continues these outputs; only of `driftline spark run`."""
 
-    def after(
+    def with_bundle(
         self,
         bundle: Bundle,
         items: Sequence[Item],
@@ -63,7 +63,7 @@ class CommitRecord:
         outputs = self.outputs + len(items) - failed
         return CommitRecord(bundle.groups, last, files, outputs, self.failures + failed, checksum)
 
-    def of_groups(self, groups: tuple[int, int], where: str) -> Last:
+    def last_for_groups(self, groups: tuple[int, int], where: str) -> Last:
         """Return the last bundle, for a barrier with these key groups; `where`: for errors.
 
         Raises StateMismatch if the record is of other key groups, since a barrier would skip or

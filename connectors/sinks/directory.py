@@ -15,11 +15,11 @@ from pathlib import Path
 
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.lines import DEAD_LETTERS
-from driftline.engine.durable import Lock, make_directory, replace_file, reported
+from driftline.engine.durable import Lock, make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import MalformedMessage, StateMismatch
-from driftline.engine.snapshots.savepoint import begins_at
+from driftline.engine.snapshots.savepoint import starts_from_savepoint
 from driftline.engine.storage.manifest import NOBODY, Mark, renew_mark
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 
 _FORMAT = "driftline outputs 1"
 
@@ -47,16 +47,16 @@ class OutputDirectory:
     ) -> None:
         """Open the directory for a barrier.
 
-        `identity`: flow, inputs and policy; `foreign`: see `what_lacks`. Raises StateMismatch,
-        Unavailable, MalformedMessage.
+        `identity`: flow, inputs and policy; `foreign`: see `why_not_writable`. Raises
+        StateMismatch, Unavailable, MalformedMessage.
         """
         self.path = path
         self.number = barrier_number(barrier)
         self.hidden = path / ".driftline"
         self._lock: Lock | None = None
-        with reported("output", path):
+        with translate_os_errors("output", path):
             # In this order: a faster node of the same run writes the identity before its files.
-            if lack := what_lacks(path, foreign, identity):
+            if lack := why_not_writable(path, foreign, identity):
                 raise StateMismatch(lack)
             make_directory(self.hidden)
             self._check_identity(identity_lines(identity))
@@ -100,14 +100,14 @@ def identity_lines(identity: str) -> bytes:
     return f"{_FORMAT}\n{identity}\n".encode()
 
 
-def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
+def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
     `foreign`: a pattern of files that a directory without an identity must not hold; `identity`:
     that of the run. Raises StateMismatch if the record of Spark's outputs is damaged, OSError.
     """
     hidden = path / ".driftline"
-    if lack := lack_of_history(path, identity):
+    if lack := why_not_continuable(path, identity):
         return lack
     beside = hidden, path / DEAD_LETTERS  # bad records are set aside before there are outputs
     others = sorted(
@@ -128,7 +128,7 @@ def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
     )
 
 
-def lack_of_history(path: Path, identity: str) -> str:
+def why_not_continuable(path: Path, identity: str) -> str:
     """Return why a run does not continue the outputs of Spark in a directory; "" if it does.
 
     `identity`: that of the run. Raises StateMismatch if the record of the outputs is damaged,
@@ -144,10 +144,10 @@ def lack_of_history(path: Path, identity: str) -> str:
             "`driftline spark run` was interrupted. Remove its outputs, or give another --output"
         )
     first = history.last.t_last + 1
-    if first <= 1 or begins_at(identity, first):
+    if first <= 1 or starts_from_savepoint(identity, first):
         return ""
     return (
-        f"{path} holds the outputs of `driftline spark run` before {time_in_words(first)}, so a "
+        f"{path} holds the outputs of `driftline spark run` before {format_time(first)}, so a "
         f"run there begins from {savepoint_of(history)}. For another run give another --output"
     )
 

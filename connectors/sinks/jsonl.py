@@ -33,8 +33,8 @@ from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.engine.durable import (
     make_directory,
     replace_file,
-    reported,
     sync_directory,
+    translate_os_errors,
     write_at,
 )
 from driftline.engine.errors import StateMismatch
@@ -48,7 +48,7 @@ from driftline.engine.wire.messages import Bundle
 FOREIGN = "*.jsonl"
 """Files that a directory without an identity must not hold."""
 
-ABOUT = "JSON lines"
+FORMAT_NAME = "JSON lines"
 """The format of the outputs, as their identity names it."""
 
 
@@ -81,7 +81,7 @@ class JsonLinesConsumer:
         dead_letters: bool = False,
     ) -> None:
         self.directory = directory
-        about = f"{ABOUT}\n{identity}"
+        about = f"{FORMAT_NAME}\n{identity}"
         self._claim = OutputDirectory(directory, barrier, about, FOREIGN, mark)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
@@ -104,7 +104,7 @@ class JsonLinesConsumer:
         self._writes = False
         """The files are cut to the committed length, so lines may be appended."""
         try:
-            with reported("output", directory):
+            with translate_os_errors("output", directory):
                 self._committed()
         except BaseException:
             self.close()
@@ -112,11 +112,11 @@ class JsonLinesConsumer:
 
     def deliver(self, bundle: Bundle) -> None:
         """Append the bundle's lines and commit them."""
-        with reported("output", self.directory):
+        with translate_os_errors("output", self.directory):
             before = self._committed()
             if bundle.t_last <= before.last.t_last:
                 return
-            written = list(map(self._lines.written, items_of(bundle, self._sinks)))
+            written = list(map(self._lines.encode_item, items_of(bundle, self._sinks)))
             items = [item for item, _ in written]
             texts = _texts(written)
             self.discard()
@@ -129,7 +129,7 @@ class JsonLinesConsumer:
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
             committed = tuple((name, *file) for name, file in files.items())
-            after = before.after(bundle, items, committed)
+            after = before.with_bundle(bundle, items, committed)
             replace_file(self._record_path, after.encode())
             self._record = after
             self.outputs, self.failures = after.outputs, after.failures
@@ -138,8 +138,8 @@ class JsonLinesConsumer:
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """Return the last committed bundle."""
-        with reported("output", self.directory):
-            return self._committed().of_groups(groups, str(self.directory))
+        with translate_os_errors("output", self.directory):
+            return self._committed().last_for_groups(groups, str(self.directory))
 
     def close(self) -> None:
         """Close the files and release the claim on them."""
@@ -202,7 +202,7 @@ class JsonLinesConsumer:
         Only `deliver` does so, and nothing before it: until then a run may still be refused because
         of the last bundle, and a refused run must not change the outputs.
         """
-        with reported("output", self.directory):
+        with translate_os_errors("output", self.directory):
             record = self._committed()
             if not self._writes:
                 self._cut(record)
@@ -287,7 +287,7 @@ def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
     return problems
 
 
-def bytes_after(directory: Path, number: int, record: CommitRecord) -> int:
+def uncommitted_bytes(directory: Path, number: int, record: CommitRecord) -> int:
     """Return the uncommitted bytes in the files of barrier `number`, according to `record`."""
     lengths = {directory / name: length for name, length, _ in record.files}
     # Absent from the record until the first dead letter is committed.

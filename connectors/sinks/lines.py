@@ -29,7 +29,7 @@ from contextlib import suppress
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.operators.context import Failure, letter_of
+from driftline.engine.operators.context import Failure, dead_letter_fields
 from driftline.engine.operators.steps import FAILURES, Fields
 from driftline.engine.texts import text_of
 from driftline.engine.wire.bundles import Item
@@ -58,7 +58,7 @@ class JsonLines:
             self.names[number] = sink.name
             self._fields[number] = sink.fields
 
-    def written(self, item: Item) -> tuple[Item, str]:
+    def encode_item(self, item: Item) -> tuple[Item, str]:
         """Return an item as it is written, or the dead letter in its place, and its line.
 
         Raises PayloadError if JSON cannot hold the payload and failures are not set aside.
@@ -78,13 +78,13 @@ class JsonLines:
                 f"{problem}, or set such outputs aside: --on-error dead-letter (in Python "
                 "dead_letters=True)"
             )
-        failure = Failure.of_output(name, None, item.value, problem)
+        failure = Failure.from_output(name, None, item.value, problem)
         letter = Item(item.label, FAILURES, failure.payload())
         return letter, _dead_letter(letter)
 
     def format(self, item: Item) -> str:
-        """Return the line of an item. Raise PayloadError as `written` does."""
-        return self.written(item)[1]
+        """Return the line of an item. Raise PayloadError as `encode_item` does."""
+        return self.encode_item(item)[1]
 
     def _value(self, item: Item) -> object:
         """Return the payload of an output; an object if it has the fields that its sink names."""
@@ -97,8 +97,8 @@ class JsonLines:
 
 def _dead_letter(item: Item) -> str:
     with suppress(TypeError, ValueError, RecursionError):
-        return _line(item.label, letter_of(item.value))
-    return _line(item.label, letter_of(item.value, as_text=True))
+        return _line(item.label, dead_letter_fields(item.value))
+    return _line(item.label, dead_letter_fields(item.value, as_text=True))
 
 
 def _line(label: Label, value: object) -> str:

@@ -29,7 +29,7 @@ from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatc
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.storage.lmdbs import open_environment, reported
+from driftline.engine.storage.lmdbs import open_environment, translate_lmdb_errors
 from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
@@ -109,7 +109,7 @@ class LmdbConsumer:
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """Return the last committed bundle."""
-        return self._committed().of_groups(groups, str(self.path))
+        return self._committed().last_for_groups(groups, str(self.path))
 
     def close(self) -> None:
         """Close the environment and release the claim on it."""
@@ -132,7 +132,7 @@ class LmdbConsumer:
                     while not txn.put(key + _number(copy), value, overwrite=False):
                         copy += 1
                     checksum = _with_row(checksum, key + _number(copy), value)
-                record = before.after(bundle, items, checksum=checksum)
+                record = before.with_bundle(bundle, items, checksum=checksum)
                 txn.put(_RECORD, record.encode())
         except lmdb.MapFullError:
             return None
@@ -285,4 +285,4 @@ def _fitting_key(item: Item) -> bytes:
 
 
 def _reported(path: Path) -> AbstractContextManager[None]:
-    return reported(f"output {path}", StateMismatch)
+    return translate_lmdb_errors(f"output {path}", StateMismatch)

@@ -25,11 +25,11 @@ class MemoryConsumer:
             return
         items = items_of(bundle)
         self._add(bundle.barrier, items)
-        self._records[bundle.barrier] = before.after(bundle, items)
+        self._records[bundle.barrier] = before.with_bundle(bundle, items)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """Return the last bundle of a barrier."""
-        return self._of(barrier).of_groups(groups, f"the memory of {barrier}")
+        return self._of(barrier).last_for_groups(groups, f"the memory of {barrier}")
 
     def close(self) -> None:
         """Do nothing."""

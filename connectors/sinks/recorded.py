@@ -27,10 +27,10 @@ from driftline.connectors.guarded import guarded
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Consumer, Last, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
-from driftline.engine.durable import replace_file, reported
+from driftline.engine.durable import replace_file, translate_os_errors
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.messages import Bundle
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class RecordedSink:
             )
             self._path = self._claim.hidden / f"barrier-{self._claim.number}.progress"
             self._next_path = self._path.with_suffix(".next")
-            with reported("output", self._path):
+            with translate_os_errors("output", self._path):
                 if self._path.exists():
                     self._record = CommitRecord.decode(self._path.read_bytes(), str(self._path))
 
@@ -93,8 +93,8 @@ class RecordedSink:
         if bundle.t_last <= self.last(bundle.barrier, bundle.groups).t_last:
             return
         items = items_of(bundle, self._sinks)
-        after = self._record.after(bundle, items)
-        self._note(after)
+        after = self._record.with_bundle(bundle, items)
+        self._write_next_record(after)
         self._last = None  # if a step fails from here on, the sink has to be queried
         try:
             self._called(lambda sink: sink.deliver(replace(bundle, barrier=self._name)))
@@ -107,17 +107,17 @@ class RecordedSink:
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """Return the last bundle that the sink has."""
-        before = self._record.of_groups(groups, self._address)
+        before = self._record.last_for_groups(groups, self._address)
         if self._last is None:
             found = self._called(lambda sink: _checked(sink.last(self._name, groups)))
             if found.t_last < before.t_last:
                 raise StateMismatch(
                     f"{self._address} has lost outputs of {barrier}: it had all up to "
-                    f"{time_in_words(before.t_last)}, and has them up to "
-                    f"{time_in_words(found.t_last)} now. Restore them; or remove all outputs of "
+                    f"{format_time(before.t_last)}, and has them up to "
+                    f"{format_time(found.t_last)} now. Restore them; or remove all outputs of "
                     "the run from the target and start over with --fresh"
                 )
-            noted = self._noted()
+            noted = self._read_next_record()
             if found.t_last > before.t_last and noted.last.t_last == found.t_last:
                 self._confirm(noted)
             self._last = found
@@ -132,24 +132,24 @@ class RecordedSink:
             if self._claim is not None:
                 self._claim.close()
 
-    def _note(self, record: CommitRecord) -> None:
+    def _write_next_record(self, record: CommitRecord) -> None:
         """Write the record of the bundle to be delivered next."""
         self._next = replace(record, last=replace(record.last, blobs=()))
         if self._path is not None:
-            with reported("output", self._next_path):
+            with translate_os_errors("output", self._next_path):
                 replace_file(self._next_path, self._next.encode())
 
-    def _noted(self) -> CommitRecord:
+    def _read_next_record(self) -> CommitRecord:
         """Return the record of the bundle whose delivery began last."""
         if self._path is None or not self._next_path.exists():
             return self._next
-        with reported("output", self._next_path):
+        with translate_os_errors("output", self._next_path):
             return CommitRecord.decode(self._next_path.read_bytes(), str(self._next_path))
 
     def _confirm(self, record: CommitRecord) -> None:
         """Make the record of a stored bundle the confirmed one. A lost rename is harmless."""
         if self._path is not None:
-            with reported("output", self._path):
+            with translate_os_errors("output", self._path):
                 self._next_path.replace(self._path)
         self._record = record
 

@@ -22,35 +22,35 @@ from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.flow_runner import FLOW_THREAD, FlowRunner, HostResources
-from driftline.deploy.cluster.metrics import AgentStatus, of_processes, serve_agent
-from driftline.deploy.cluster.placement import keep_nodes
+from driftline.deploy.cluster.metrics import AgentStatus, process_metrics_address, serve_agent
+from driftline.deploy.cluster.placement import cancel_rescale
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
-from driftline.deploy.cluster.status import strangers
+from driftline.deploy.cluster.status import find_unauthorised
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
-    agents,
-    ended_by,
     fail,
+    has_ended,
+    list_agents,
+    list_submissions,
     registry_of,
-    submissions,
 )
-from driftline.deploy.cluster.zookeeper_tree import AGENTS, LOOK_EVERY_S, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import AGENTS, POLL_EVERY_S, ZooKeeperTree
 from driftline.deploy.local.directories.leftovers import socket_folder
 from driftline.deploy.runtime.claims import claim
 from driftline.deploy.runtime.config import SESSION_S
 from driftline.deploy.runtime.logs import MAIN
-from driftline.deploy.runtime.metrics.endpoint import check_all
+from driftline.deploy.runtime.metrics.endpoint import check_ports
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.kinds import AGENT
 
 ANY_PORT = 1
 """Placeholder for the ports of processes: each uses a free one."""
 
-HOLDER = "holder"
+SESSION_FILE = "holder"
 """File in the state directory that lets the next agent take over this agent's place."""
 
 
@@ -65,7 +65,7 @@ def record_of(
     if network.scheme == "tcp":
         transport, endpoint = network.transport(), network.endpoint(ANY_PORT)
         transport.check_listener(AGENT, endpoint)
-        public = parse(transport.told(endpoint)).public
+        public = parse(transport.resolve_advertised(endpoint)).public_key
     return AgentRecord(
         name,
         roles,
@@ -84,69 +84,69 @@ class Registration:
         self._tree = tree
         self._record = record
         self._path = f"{AGENTS}/{record.name}"
-        self._noted = ""
+        self._saved_session_id = ""
         """The holder noted for the next agent."""
-        self._shown: AgentRecord | None = None
+        self._published: AgentRecord | None = None
 
-    def show(self, trouble: tuple[tuple[str, str], ...] = ()) -> None:
+    def publish(self, trouble: tuple[tuple[str, str], ...] = ()) -> None:
         """Write the agent's record if it is new or changed. Raises InUse, Unavailable."""
-        self._note_holder()
+        self._save_session_id()
         record = replace(self._record, trouble=trouble)
-        if record != self._shown:
-            self._tree.hold(self._path, record.encode())
-            self._shown = record
+        if record != self._published:
+            self._tree.put_ephemeral(self._path, record.encode())
+            self._published = record
 
     def end(self) -> None:
         """Remove the agent's record."""
         with suppress(Unavailable):  # it is removed with the session
-            self._tree.let_go(self._path)
+            self._tree.remove_ephemeral(self._path)
 
-    def taken(self) -> InUse:
+    def name_taken_error(self) -> InUse:
         """Return the error for a name that another agent has. Raises Unavailable."""
         name, where = self._record.name, self._tree.where
         which = [
             f" (host {each.host}, pid {each.pid})"
-            for each in agents(self._tree)
+            for each in list_agents(self._tree)
             if each.name == name
         ]
         return InUse(
             f"{where} has an agent {name!r} already{''.join(which)}: give this one another --name"
         )
 
-    def _note_holder(self) -> None:
+    def _save_session_id(self) -> None:
         """Note the holder (session) of this agent's place before it is taken."""
-        holder = self._tree.holder()
-        if holder != self._noted:
+        holder = self._tree.session_id()
+        if holder != self._saved_session_id:
             state = Path(self._record.state)
             with suppress(OSError):  # then the next agent waits until the session expires
-                (state / HOLDER).write_text(f"{_place(state)} {holder}")
-            self._noted = holder
+                (state / SESSION_FILE).write_text(f"{_directory_identity(state)} {holder}")
+            self._saved_session_id = holder
 
 
-def holder_before(state: Path) -> str:
+def read_previous_session_id(state: Path) -> str:
     """Return the noted holder of the previous agent's place in the tree; "" if there is none.
 
     `state`: its state directory. Precondition: that agent has ended.
     """
     try:
-        place, _, holder = (state / HOLDER).read_text().rpartition(" ")
+        place, _, holder = (state / SESSION_FILE).read_text().rpartition(" ")
     except OSError:
         return ""
-    return holder if place == _place(state) else ""
+    return holder if place == _directory_identity(state) else ""
 
 
-def _place(state: Path) -> str:
+def _directory_identity(state: Path) -> str:
     """Return an identity that distinguishes a state directory from a copy of it."""
     return f"{socket.gethostname()} {state.stat().st_ino}"
 
 
-LOOK_S = 0.25
+CHECK_EVERY_S = 0.25
 """Seconds between two checks of running flows and of signals."""
 
-TRY_AGAIN_S = 10.0
+RETRY_AFTER_S = 10.0
 """Seconds until a flow that could not run is retried."""
 
-WELL_S = 10.0
+HEALTHY_AFTER_S = 10.0
 """Seconds of running after which an earlier problem of a flow counts as over."""
 
 
@@ -173,13 +173,15 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
         stack.callback(claim(config.state / "agent.lock", "agent").release)
         sockets = stack.enter_context(socket_folder(config.state))
         if config.metrics:
-            check_all(config.metrics, 1)
-        tree.succeed(holder_before(config.state))  # that agent has ended: the claim is ours
+            check_ports(config.metrics, 1)
+        tree.take_over(
+            read_previous_session_id(config.state)
+        )  # that agent has ended: the claim is ours
         log.addFilter(_name_flow)
         stack.callback(log.removeFilter, _name_flow)
         agent = Agent(config, tree, sockets)
         stack.callback(agent.close)
-        stack.enter_context(serve_agent(config.metrics, agent.standing))
+        stack.enter_context(serve_agent(config.metrics, agent.status))
         with signals.noted():
             agent.run(signals)
 
@@ -207,17 +209,17 @@ class Agent:
         self._registration = Registration(tree, record_of(config.name, config.roles, *about_host))
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
-        self._host = HostResources(config.name, *given, of_processes(config.metrics))
-        self.standing = AgentStatus(config.name, config.roles, config.slots)
-        self._hosted = self.standing.hosted
-        self._over: set[str] = set()
+        self._host = HostResources(config.name, *given, process_metrics_address(config.metrics))
+        self.status = AgentStatus(config.name, config.roles, config.slots)
+        self._runners = self.status.runners
+        self._ended_runs: set[str] = set()
         """Runs that have ended here."""
-        self._troubles = self.standing.troubles
+        self._troubles = self.status.troubles
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; its running processes continue."""
-        self._again_at: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
         """Flow -> when to retry it."""
-        self._made = 0
+        self._runners_created = 0
         self._woken = Event()
         self._outage = Trouble("cluster-unavailable")
 
@@ -226,72 +228,72 @@ class Agent:
         try:
             self._run(signals)
         except InUse:
-            raise self._registration.taken() from None
+            raise self._registration.name_taken_error() from None
 
     def _run(self, signals: Signals) -> None:
         config, tree = self._config, self._tree
         tree.on_change(self._woken.set)
-        self._show()
+        self._publish_record()
         with suppress(Unavailable):  # the cluster is unreachable again: logged later
             self._check_keys()
         roles = ",".join(config.roles)
         log.info(
             "agent %s with roles %s is at work, with %s",
             *(config.name, roles, tree.where),
-            extra=about("agent", name=config.name, roles=roles, slots=config.slots),
+            extra=event_fields("agent", name=config.name, roles=roles, slots=config.slots),
         )
         look_at = 0.0
-        while signals.asked is None:
-            now = self.standing.turned_at = monotonic()
+        while signals.stop_signal is None:
+            now = self.status.turned_at = monotonic()
             if self._woken.is_set() or now >= look_at:
                 self._woken.clear()
-                look_at = now + LOOK_EVERY_S
-                self._look(now)
-            self._look_after(now)
-            self._woken.wait(LOOK_S)
-        told = about("agent-ends", name=config.name, signal=signals.asked.name)
+                look_at = now + POLL_EVERY_S
+                self._reconcile(now)
+            self._reap_runners(now)
+            self._woken.wait(CHECK_EVERY_S)
+        told = event_fields("agent-ends", name=config.name, signal=signals.stop_signal.name)
         ends = "agent %s ends, asked by %s, and its processes with it"
-        log.info(ends, config.name, signals.asked.name, extra=told)
+        log.info(ends, config.name, signals.stop_signal.name, extra=told)
 
     def close(self) -> None:
         """End all processes of this agent."""
-        for hosting in self._hosted.values():
-            hosting.leaving.set()
-        for hosting in self._hosted.values():
+        for hosting in self._runners.values():
+            hosting.stop_requested.set()
+        for hosting in self._runners.values():
             hosting.join()
         self._registration.end()
 
-    def _look(self, now: float) -> None:
+    def _reconcile(self, now: float) -> None:
         """Read the submissions, and start or end flows accordingly."""
         config = self._config
         try:
-            self._tree.renew()
-            self._show()
+            self._tree.restore_ephemerals()
+            self._publish_record()
             damaged: dict[str, str] = {}
-            known = submissions(self._tree, damaged)
+            known = list_submissions(self._tree, damaged)
             states = self._states(known, damaged)
             known = [each for each in known if each.name in states]
         except InUse:
             raise  # another agent took this name after the session expired
         except Disconnected as error:  # the client has logged it; running processes continue
-            self.standing.unreached = str(error)
+            self.status.unreachable_reason = str(error)
             return
         except (Unavailable, StateMismatch) as error:  # a record may be of a later version
-            self.standing.unreached = str(error)
-            self._outage.failed(now, f"{error}; running processes continue; retrying")
+            self.status.unreachable_reason = str(error)
+            self._outage.record_failure(now, f"{error}; running processes continue; retrying")
             return
-        self.standing.unreached = ""
-        self._outage.over(now, f"{self._tree.where} can be reached again")
+        self.status.unreachable_reason = ""
+        self._outage.record_success(now, f"{self._tree.where} can be reached again")
         wanted = [
             each
             for each in known
-            if each.concerns(config.name, config.roles, each.layout_in(states[each.name]))
+            if each.concerns(config.name, config.roles, each.current_layout(states[each.name]))
         ]
         for each in wanted:
-            self._carry_out(each, states[each.name], now)
+            self._reconcile_flow(each, states[each.name], now)
         names = {each.name for each in wanted}
-        for name in self._hosted.keys() - names - self._unreadable.keys():
-            self._hosted[name].leaving.set()  # the flow was removed
+        for name in self._runners.keys() - names - self._unreadable.keys():
+            self._runners[name].stop_requested.set()  # the flow was removed
         for name in self._troubles.keys() - names:
             del self._troubles[name]
 
@@ -310,85 +312,99 @@ class Agent:
             except StateMismatch as error:
                 damaged[each.name] = str(error)
         for name in damaged.keys() - before.keys():
-            told = about("cannot-host", flow=name, reason=damaged[name])
+            told = event_fields("cannot-host", flow=name, reason=damaged[name])
             log.error("flow %s: %s", name, damaged[name], extra=told)
         return states
 
-    def _carry_out(self, wanted: Submission, state: ClusterState, now: float) -> None:
+    def _reconcile_flow(self, wanted: Submission, state: ClusterState, now: float) -> None:
         """Start, update or end a flow as its submission demands."""
-        hosting = self._hosted.get(wanted.name)
-        ended = ended_by(state, wanted)
+        hosting = self._runners.get(wanted.name)
+        ended = has_ended(state, wanted)
         if hosting is not None and hosting.submission.run != wanted.run:
-            hosting.leaving.set()  # it is restarted once it has ended
+            hosting.stop_requested.set()  # it is restarted once it has ended
         elif hosting is not None:
             hosting.submission = wanted
-            hosting.draining = wanted.wish is DesiredState.STOP
-            hosting.knows_end |= ended
-            if wanted.wish is DesiredState.CANCEL:
-                hosting.leaving.set()
-        elif not ended and wanted.wish is not DesiredState.CANCEL and self._may_run(wanted, now):
+            hosting.draining = wanted.desired_state is DesiredState.STOP
+            hosting.flow_ended |= ended
+            if wanted.desired_state is DesiredState.CANCEL:
+                hosting.stop_requested.set()
+        elif (
+            not ended
+            and wanted.desired_state is not DesiredState.CANCEL
+            and self._may_run(wanted, now)
+        ):
             self._start(wanted, state)
 
     def _may_run(self, wanted: Submission, now: float) -> bool:
-        return wanted.run not in self._over and now >= self._again_at.get(wanted.name, 0.0)
+        return wanted.run not in self._ended_runs and now >= self._retry_at.get(wanted.name, 0.0)
 
     def _start(self, wanted: Submission, state: ClusterState) -> None:
-        self._made += 1
-        layout = wanted.layout_in(state)
+        self._runners_created += 1
+        layout = wanted.current_layout(state)
         names = wanted.processes_of(self._config.name, self._config.roles, layout)
-        parts = wanted, names, layout, self._host, self._tree, self._made, self._woken.set
-        hosting = self._hosted[wanted.name] = FlowRunner(*parts)
-        hosting.draining = wanted.wish is DesiredState.STOP
+        parts = (
+            wanted,
+            names,
+            layout,
+            self._host,
+            self._tree,
+            self._runners_created,
+            self._woken.set,
+        )
+        hosting = self._runners[wanted.name] = FlowRunner(*parts)
+        hosting.draining = wanted.desired_state is DesiredState.STOP
         log.info(
             "flow %s: running %s here",
             *(wanted.name, ", ".join(names) or "nothing yet"),
-            extra=about("hosting", flow=wanted.name, processes=", ".join(names)),
+            extra=event_fields("hosting", flow=wanted.name, processes=", ".join(names)),
         )
         hosting.start()
 
-    def _look_after(self, now: float) -> None:
+    def _reap_runners(self, now: float) -> None:
         """Handle flows that have ended here, and problems that are over."""
-        for name, hosting in list(self._hosted.items()):
+        for name, hosting in list(self._runners.items()):
             if hosting.is_alive():
                 continue
             hosting.join()
-            del self._hosted[name]
+            del self._runners[name]
             self._woken.set()
-            if hosting.over:
-                self._over.add(hosting.submission.run)
-                log.info("flow %s is over here", name, extra=about("hosting-over", flow=name))
-            if hosting.failed:
-                self._fail(hosting.submission, hosting.failed)
-            if AgentRole.MASTER in self._config.roles and not hosting.trouble:
-                self._tell_end(hosting.submission)
-            trouble = hosting.trouble or hosting.failed
-            self._again_at[name] = now + TRY_AGAIN_S if trouble else 0.0
+            if hosting.is_done:
+                self._ended_runs.add(hosting.submission.run)
+                log.info(
+                    "flow %s is over here", name, extra=event_fields("hosting-over", flow=name)
+                )
+            if hosting.fatal_error:
+                self._fail(hosting.submission, hosting.fatal_error)
+            if AgentRole.MASTER in self._config.roles and not hosting.transient_error:
+                self._log_outcome(hosting.submission)
+            trouble = hosting.transient_error or hosting.fatal_error
+            self._retry_at[name] = now + RETRY_AFTER_S if trouble else 0.0
             if trouble and self._troubles.get(name) != trouble:
-                told = about("cannot-host", flow=name, reason=trouble)
+                told = event_fields("cannot-host", flow=name, reason=trouble)
                 log.error(
                     "flow %s: %s. It is tried again in %.0f s",
-                    *(name, trouble, TRY_AGAIN_S),
+                    *(name, trouble, RETRY_AFTER_S),
                     extra=told,
                 )
             if trouble:
                 self._troubles[name] = trouble
             else:
                 self._troubles.pop(name, None)
-        for name, hosting in self._hosted.items():
-            if hosting.keeps:
-                self._keep_nodes(name)
-            if now >= hosting.since + WELL_S:
+        for name, hosting in self._runners.items():
+            if hosting.rescale_failed:
+                self._cancel_rescale(name)
+            if now >= hosting.created_at + HEALTHY_AFTER_S:
                 self._troubles.pop(name, None)
 
-    def _keep_nodes(self, name: str) -> None:
+    def _cancel_rescale(self, name: str) -> None:
         """Withdraw the request for another number of nodes of a flow."""
         try:
-            wanted = keep_nodes(self._tree, self._hosted[name].submission)
+            wanted = cancel_rescale(self._tree, self._runners[name].submission)
         except (Unavailable, StateMismatch):
             return  # retried later
-        self._hosted[name].submission = wanted
+        self._runners[name].submission = wanted
 
-    def _tell_end(self, submission: Submission) -> None:
+    def _log_outcome(self, submission: Submission) -> None:
         """Log how a flow ended, if it did: its processes do not log it."""
         try:
             outcome = registry_of(self._tree, submission.name).outcome
@@ -397,7 +413,7 @@ class Agent:
         if outcome is None or outcome.run != submission.run:
             return
         name = submission.name
-        told = about("flow-over", flow=name, error=outcome.error, reason=outcome.text)
+        told = event_fields("flow-over", flow=name, error=outcome.error, reason=outcome.text)
         if outcome.error and outcome.error != CANCELLED:
             log.error("flow %s has failed: %s: %s", name, outcome.error, outcome.text, extra=told)
         else:
@@ -410,16 +426,16 @@ class Agent:
         except DriftlineError as error:
             log.warning("flow %s: %s", submission.name, error)
 
-    def _show(self) -> None:
+    def _publish_record(self) -> None:
         """Update this agent's record in the tree if it changed."""
         held = self._troubles | self._unreadable
-        self._registration.show(tuple(held.items()))
+        self._registration.publish(tuple(held.items()))
 
     def _check_keys(self) -> None:
         """Warn of agents whose processes cannot communicate with those of this agent."""
-        network, alive = self._config.network, agents(self._tree)
+        network, alive = self._config.network, list_agents(self._tree)
         if network.scheme == "tcp" and network.keys:
-            others = strangers(network, alive) + [a.name for a in alive if not a.public]
+            others = find_unauthorised(network, alive) + [a.name for a in alive if not a.public]
             why = f"have no key of the set of {network.keys}"
         else:
             others = [agent.name for agent in alive if agent.public]
@@ -429,5 +445,5 @@ class Agent:
                 "agents %s %s, unlike this one: their processes cannot speak with those here. Give "
                 "all agents of a cluster the keys of one set, or none any",
                 *(", ".join(others), why),
-                extra=about("other-keys", agents=", ".join(others)),
+                extra=event_fields("other-keys", agents=", ".join(others)),
             )

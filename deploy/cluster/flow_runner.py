@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from driftline.connectors.outputs import place_of
+from driftline.connectors.outputs import resolve_output
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.wheels import fetch
+from driftline.deploy.cluster.wheels import fetch_wheel
 from driftline.deploy.cluster.zookeeper_tree import FLOWS, ZooKeeperTree
 from driftline.deploy.roles.guide import FindLeader, Guide
 from driftline.deploy.roles.status_poller import StatusPoller
@@ -27,7 +27,7 @@ from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.deploy.runtime.supervision.supervisor import LOOK_EVERY_S, CannotStart
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.kinds import AGENT, CONSUMER, WATCH
 from driftline.engine.wire.role import DurableJob
@@ -48,7 +48,7 @@ class HostResources:
 
 
 def process_config(
-    given: Submission, layout: Layout, host: HostResources, tree: ZooKeeperTree, sockets: Path
+    submission: Submission, layout: Layout, host: HostResources, tree: ZooKeeperTree, sockets: Path
 ) -> ProcessConfig:
     """Return the configuration of a flow's processes. `sockets`: the folder to create for sockets.
 
@@ -57,43 +57,43 @@ def process_config(
     sockets.mkdir(mode=0o700, exist_ok=True)
     paths: tuple[str, ...] = ()
     network = host.network
-    if given.wheel:
-        paths = (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
-    state = host.state / FLOWS / given.name
+    if submission.wheel:
+        paths = (str(fetch_wheel(tree, submission.name, submission.wheel, host.state / "wheels")),)
+    state = host.state / FLOWS / submission.name
     output = sink = ""
-    if given.consumer:
-        network = replace(network, known=(*network.known, (CONSUMER, given.consumer)))
+    if submission.consumer:
+        network = replace(network, known=(*network.known, (CONSUMER, submission.consumer)))
     else:
-        place = place_of(given.output, state)
+        place = resolve_output(submission.output, state)
         output, sink = str(place.directory), place.address
     return ProcessConfig(
-        flow=given.flow,
-        nodes=given.count,
+        flow=submission.flow,
+        nodes=submission.initial_nodes,
         layout=layout,
-        policy=given.policy,
-        ordering=given.ordering,
-        checkpoint_s=given.checkpoint_s,
+        policy=submission.policy,
+        ordering=submission.ordering,
+        checkpoint_s=submission.checkpoint_s,
         state=str(state),
         sockets=str(sockets),
-        identity=given.identity,
-        code=given.code,
-        run=given.run,
-        dead_letters=given.dead_letters,
-        lineage=given.lineage,
-        session=given.session,
+        identity=submission.identity,
+        code=submission.code,
+        run=submission.run,
+        dead_letters=submission.dead_letters,
+        lineage=submission.lineage,
+        session=submission.session,
         output=output,
         sink=sink,
-        journal=bool(given.consumer),
-        limits=given.limits,
+        journal=bool(submission.consumer),
+        limits=submission.limits,
         paths=paths,
         log_level=host.log_level,
         metrics=host.metrics,
-        submitted_as=given.name,
+        submitted_as=submission.name,
         network=network,
-        zookeeper=f"{tree.zookeeper}/{FLOWS}/{given.name}",
+        zookeeper=f"{tree.zookeeper}/{FLOWS}/{submission.name}",
         session_s=host.session_s,
-        reading=given.reading,
-        beginning=given.beginning,
+        reading=submission.reading,
+        initial_state=submission.initial_state,
     )
 
 
@@ -103,7 +103,9 @@ class Guiding:
     def __init__(self, tree: ZooKeeperTree, flow: str, runtime: Runtime, inbox: str) -> None:
         self.guide = Guide()
         self.address = runtime.add(self.guide, inbox, self._carry_out)
-        self.masters = tree.masters(flow, lambda: runtime.soon(self.guide.noticed))
+        self.masters = tree.masters(
+            flow, lambda: runtime.call_soon_threadsafe(self.guide.on_queue_changed)
+        )
 
     def close(self) -> None:
         """Close the queue of masters."""
@@ -119,10 +121,10 @@ FRONT_MODULE = "driftline.deploy.cluster.front"
 FLOW_THREAD = "flow "
 """Prefix of the names of flow threads."""
 
-_MEMBERS = "node-", "front-"
+_MEMBER_PREFIXES = "node-", "front-"
 """Prefixes of the names of nodes and fronts."""
 
-END_S = 5.0
+EXIT_TIMEOUT_S = 5.0
 """Seconds that processes may take to end once the flow is over."""
 
 
@@ -149,20 +151,20 @@ class FlowRunner(threading.Thread):
         """The agent replaces it when it changes."""
         self.draining = False
         """Set by the agent: the flow is to drain and stop."""
-        self.leaving = threading.Event()
+        self.stop_requested = threading.Event()
         """Set by the agent: the processes end at once."""
-        self.knows_end = False
+        self.flow_ended = False
         """Set by the agent: the flow is over, and its processes should end soon."""
-        self.keeps = False
+        self.rescale_failed = False
         """Whether the flow keeps its nodes because a node of the next layout does not start
         here."""
-        self.over = False
+        self.is_done = False
         """Whether the flow is over and its processes had time to end."""
-        self.trouble = ""
+        self.transient_error = ""
         """Why the flow cannot run here for now."""
-        self.failed = ""
+        self.fatal_error = ""
         """Why the flow cannot continue at all."""
-        self.since = monotonic()
+        self.created_at = monotonic()
         """Time of creation (seconds, monotonic)."""
         self.cluster: LocalCluster | None = None
         """The processes, once started. Other threads may read their names from it."""
@@ -170,23 +172,23 @@ class FlowRunner(threading.Thread):
         """Folder of their sockets."""
         self._names = list(names)
         self._layout = layout
-        self._changed = changed
+        self._on_all_ended = changed
         self._host = host
         self._tree = tree
 
     def run(self) -> None:
-        """Run until the flow is over or the agent sets `leaving`."""
+        """Run until the flow is over or the agent sets `stop_requested`."""
         try:
             with ExitStack() as stack:
                 self._run(stack)
         except Unavailable as error:
-            self.trouble = str(error)
+            self.transient_error = str(error)
         except DriftlineError as error:
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.transient_error = f"{type(error).__name__}: {error}"
         except BaseException as error:
-            told = about("died", error=type(error).__name__)
+            told = event_fields("died", error=type(error).__name__)
             log.critical("an unexpected error", exc_info=True, extra=told)
-            self.trouble = (
+            self.transient_error = (
                 f"an unexpected error: {error!r}; see the log of agent {self._host.agent}"
             )
 
@@ -201,14 +203,14 @@ class FlowRunner(threading.Thread):
         watch.address = runtime.add(watch, config.inbox(WATCH))
         guiding.guide.addresses[watch.name] = watch.address
         at = guiding.address, watch.address, watch.name
-        config = replace(config, guide=at[0], watch=at[1], watch_name=at[2])
+        config = replace(config, guide=at[0], watch_address=at[1], watch_name=at[2])
         cluster = stack.enter_context(
             LocalCluster(
                 config,
                 self.submission.spares if self._have_spares else 0,
                 names=self._names,
                 front_module=FRONT_MODULE,
-                takes=self._takes,
+                accepts_node=self._is_placed_here,
                 died=guiding.masters.forget,
             )
         )
@@ -219,12 +221,12 @@ class FlowRunner(threading.Thread):
         except CannotStart:
             raise
         except Unavailable as error:  # its processes crash repeatedly: a retry would not help
-            self.failed = str(error)
+            self.fatal_error = str(error)
 
     @property
     def _have_spares(self) -> bool:
         """Whether to keep spares for the processes here; a master has standbys instead."""
-        return any(name.startswith(_MEMBERS) for name in self._names)
+        return any(name.startswith(_MEMBER_PREFIXES) for name in self._names)
 
     def _supervise(
         self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: StatusPoller
@@ -232,26 +234,30 @@ class FlowRunner(threading.Thread):
         guide, wanted = guiding.guide, (0, 0)
         give_up_at: float | None = None
         more = False
-        while not self.leaving.is_set():
+        while not self.stop_requested.is_set():
             more = runtime.step(more, wait_s=LOOK_EVERY_S)
             now = monotonic()
             guide.draining = self.draining
             if not cluster.is_due(now):
                 continue
-            if (wish := (self.submission.wanted, self.submission.wanted_from)) != wanted:
+            if (
+                wish := (self.submission.desired_nodes, self.submission.first_desired_node)
+            ) != wanted:
                 wanted = wish
                 cluster.resize(*wanted)
-            cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
-            self.keeps = cluster.wanted != wanted[0]
-            guide.keep([*cluster.pids, watch.name])
-            if self.knows_end:
-                give_up_at = give_up_at or now + END_S
+            cluster.supervise(
+                watch.master_figure("delivered"), watch.master_figure("reached"), watch
+            )
+            self.rescale_failed = cluster.desired_nodes != wanted[0]
+            guide.retain_members([*cluster.pids, watch.name])
+            if self.flow_ended:
+                give_up_at = give_up_at or now + EXIT_TIMEOUT_S
                 if cluster.ended or now >= give_up_at:
-                    self.over = True
+                    self.is_done = True
                     return
             elif cluster.ended and cluster.pids:
-                self._changed()
+                self._on_all_ended()
 
-    def _takes(self, node: str) -> bool:
+    def _is_placed_here(self, node: str) -> bool:
         """Return whether a node is to run here."""
-        return self.submission.place_of(int(node.removeprefix("node-"))) == self._host.agent
+        return self.submission.agent_of(int(node.removeprefix("node-"))) == self._host.agent

@@ -22,10 +22,10 @@ from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
 from driftline.deploy.local.inputs.input_progress import InputProgress
 from driftline.deploy.local.metrics import OfInputs
-from driftline.deploy.local.report import start_of
+from driftline.deploy.local.report import find_start_time
 from driftline.deploy.local.savepoints import check_restored
 from driftline.deploy.roles.front import Front
-from driftline.deploy.runtime.claims import claim, opened
+from driftline.deploy.runtime.claims import claim, open_with_retry
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -43,7 +43,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """Run the front of input `config.index`. Return the exit status."""
     state, number, flow = Path(config.state), config.index, flow_plan.flow
     claim(state / f"front-{number}.lock")
-    before = opened(config, lambda: _registered(config))
+    before = open_with_retry(config, lambda: _read_registry(config))
     reading, keys = config.reading, config.network.keys
     sources = tuple(source.name for source in flow.sources)
     given = open_one_input(flow, reading.inputs, number, reading.shape)
@@ -58,9 +58,9 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         config.dead_letters,
         reading.window,
         limits=config.limits,
-        reach=SenderRules(reading.let_anyone_send, Path(keys) if keys else None, sources),
+        sender_rules=SenderRules(reading.let_anyone_send, Path(keys) if keys else None, sources),
     )
-    check_input(number, given, run_config.reach)
+    check_input(number, given, run_config.sender_rules)
     with ExitStack() as stack:
         runtime = Runtime(transport=config.transport())
         stack.callback(runtime.close)
@@ -78,21 +78,21 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             alone=len(flow.sources) == 1,
         )
         if before.base and not before.incarnation:
-            _check_beginning(config, flow_plan, number, source)
-        start = start_of(before, chosen, number, source)
+            _check_initial_state(config, flow_plan, number, source)
+        start = find_start_time(before, chosen, number, source)
         parts = number, source, aside, start, flow_plan, run_config, config, runtime
         front = open_front(*parts, token=config.process)
         asked.append(front)
         tally = InputProgress(front, source, start)
-        front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
+        front.more_figures = lambda: {"lag_ms": int(tally.read_figures(front.now).lag_s * 1000)}
         samples = OfInputs([(flow.sources[number].name, tally, aside)])
 
         def ended() -> bool:
             if config.metrics:
-                samples.look(front.now)
+                samples.update(front.now)
             return front.ended
 
-        heartbeat = Heartbeat(runtime, [front], config.limits.slow_after_s, config.keep_alive)
+        heartbeat = Heartbeat(runtime, [front], config.limits.slow_after_s, config.keep_alive_fd)
         with heartbeat, serve_front(config, flow.name, front, runtime, heartbeat, samples):
             runtime.run(ended)
         if front.outcome is not None:
@@ -101,17 +101,17 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     return STOPPED
 
 
-def _check_beginning(
+def _check_initial_state(
     config: ProcessConfig, flow_plan: Plan, number: int, source: Source | RetainedSource
 ) -> None:
     """Compare the input with the savepoint that the flow begins from. Raises StateMismatch."""
     flow = flow_plan.flow
-    fitted = opened(config, lambda: config.beginning.fitted(flow))
+    fitted = open_with_retry(config, lambda: config.initial_state.fitted(flow))
     name = flow.sources[number].name
     check_restored(fitted, name, source, alone=len(flow.sources) == 1)
 
 
-def _registered(config: ProcessConfig) -> ClusterState:
+def _read_registry(config: ProcessConfig) -> ClusterState:
     """Return the contents of the registry. Raises Unavailable, StateMismatch."""
     client = connect(config.zookeeper, config.session_s)
     try:

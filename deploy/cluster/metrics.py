@@ -15,14 +15,14 @@ from time import monotonic
 from driftline.deploy.cluster.flow_runner import FlowRunner
 from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.local.metrics import restarts
-from driftline.deploy.runtime.metrics.endpoint import Endpoint, noted_port, port_note
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_file_path, read_port_file
 from driftline.deploy.runtime.metrics.roles import our_version
 from driftline.engine.meters import Sample
 
 AGENT = "agent"
 """Name of an agent's own process, as in its log lines."""
 
-TURNS_WITHIN_S = 60.0
+HANGS_AFTER_S = 60.0
 """Seconds without a turn of its loop after which an agent hangs; the loop waits for ZooKeeper."""
 
 
@@ -35,9 +35,9 @@ class AgentStatus:
     slots: int
     turned_at: float = field(default_factory=monotonic)
     """When its loop last turned (seconds, monotonic)."""
-    unreached: str = "it has not seen the cluster yet"
+    unreachable_reason: str = "it has not seen the cluster yet"
     """Why it could not read the tree; "" if it could."""
-    hosted: dict[str, FlowRunner] = field(default_factory=dict)
+    runners: dict[str, FlowRunner] = field(default_factory=dict)
     """Flow -> its processes here."""
     troubles: dict[str, str] = field(default_factory=dict)
     """Flow -> why it cannot run here."""
@@ -45,20 +45,20 @@ class AgentStatus:
     def why_not_healthy(self, now: float) -> str:
         """Return why the agent is not healthy; "" if it is."""
         silent = now - self.turned_at
-        return f"the agent's loop has not turned for {silent:.0f} s" * (silent > TURNS_WITHIN_S)
+        return f"the agent's loop has not turned for {silent:.0f} s" * (silent > HANGS_AFTER_S)
 
     def why_not_ready(self) -> str:
         """Return why the agent is not ready; "" if it is."""
-        return self.unreached
+        return self.unreachable_reason
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
         """Yield the agent's samples as (flow, sample); "" for no flow."""
         yield "", ("driftline_process_info", (AGENT, our_version()), 1)
         yield "", ("driftline_agent_info", (self.name, ",".join(self.roles)), 1)
-        yield "", ("driftline_agent_reaches_cluster", (), not self.unreached)
+        yield "", ("driftline_agent_reaches_cluster", (), not self.unreachable_reason)
         if set(self.roles) != {AgentRole.MASTER}:  # a master takes no slot
             yield "", ("driftline_agent_slots", (), self.slots)
-        hosted, troubles = self.hosted.copy(), self.troubles.copy()
+        hosted, troubles = self.runners.copy(), self.troubles.copy()
         for flow in {**hosted, **troubles}:
             yield flow, ("driftline_agent_trouble", (), flow in troubles)
         for flow, hosting in hosted.items():
@@ -71,10 +71,10 @@ class AgentStatus:
     def targets(self, host: str, port: int) -> list[dict[str, object]]:
         """Return the scrape targets of the agent and its processes; `host`: its address."""
         places = [("", AGENT, port)]
-        for flow, hosting in self.hosted.copy().items():
+        for flow, hosting in self.runners.copy().items():
             for name in hosting.cluster.pids if hosting.cluster is not None else ():
                 role, _, number = name.partition("-")
-                noted = noted_port(port_note(hosting.sockets, role, int(number or 0)))
+                noted = read_port_file(port_file_path(hosting.sockets, role, int(number or 0)))
                 places += [(flow, name, noted)] if noted else []
         at = f"[{host}]" if ":" in host else host
         return [
@@ -86,17 +86,17 @@ class AgentStatus:
         ]
 
 
-def serve_agent(address: str, standing: AgentStatus) -> AbstractContextManager[object]:
+def serve_agent(address: str, status: AgentStatus) -> AbstractContextManager[object]:
     """Serve the metrics of an agent at `HOST:PORT`; "": not at all. Raises FlowError."""
     if not address:
         return nullcontext()
     from driftline.deploy.runtime.metrics.serving import serving
 
-    endpoint = Endpoint.of(address)
-    return serving(endpoint, AGENT, standing.samples, standing, targets=standing.targets)
+    endpoint = Endpoint.parse(address)
+    return serving(endpoint, AGENT, status.samples, status, targets=status.targets)
 
 
-def of_processes(address: str) -> str:
+def process_metrics_address(address: str) -> str:
     """Return the metrics address of an agent's processes, given the agent's; "": none."""
     if not address:
         return ""

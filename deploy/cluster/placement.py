@@ -16,12 +16,12 @@ from dataclasses import replace
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import (
-    agents,
-    change,
-    ended_by,
-    going_on,
+    active_flows,
+    has_ended,
+    list_agents,
     registry_of,
     submission_of,
+    update_submission,
 )
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
@@ -32,22 +32,24 @@ Taken = Mapping[str, Counter[str]]
 """Flow -> number of slots that it takes of each agent."""
 
 
-def taken_slots(tree: ZooKeeperTree, but: str = "") -> dict[str, Counter[str]]:
-    """Return the slots that flows take until they are over, without flow `but`.
+def taken_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[str]]:
+    """Return the slots that flows take until they are over, without flow `excluding`.
 
     Raises Unavailable.
     """
     taken: dict[str, Counter[str]] = {}
-    for each, state in going_on(tree, but):
-        layout = each.layout_in(state)
-        own = taken[each.name] = Counter(map(each.place_of, layout))
-        if each.wanted not in (0, len(layout)):
-            own.update(map(each.place_of, each.next_in(layout)))
-        own.update(each.fronts)
+    for each, state in active_flows(tree, excluding):
+        layout = each.current_layout(state)
+        own = taken[each.name] = Counter(map(each.agent_of, layout))
+        if each.desired_nodes not in (0, len(layout)):
+            own.update(map(each.agent_of, each.next_layout(layout)))
+        own.update(each.front_agents)
     return taken
 
 
-def spread(alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken) -> list[str]:
+def choose_agents(
+    alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken
+) -> list[str]:
     """Choose agents for `count` processes, evenly; of equals, those with the most free slots.
 
     `taken`: slots in use. Raises Unavailable if there are too few slots.
@@ -95,37 +97,37 @@ def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
 
     def asked(before: Submission) -> Submission:
         state = registry_of(tree, name)
-        if ended_by(state, before):
+        if has_ended(state, before):
             raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
-        now = len(before.layout_in(state))
-        if nodes == (before.wanted or now):
+        now = len(before.current_layout(state))
+        if nodes == (before.desired_nodes or now):
             return before
-        if before.wanted not in (0, now) and nodes != now:
+        if before.desired_nodes not in (0, now) and nodes != now:
             raise StateMismatch(
-                f"flow {name!r} is on its way to {counted(before.wanted, 'node')}: wait until it "
-                f"has them, or let it stay as it is with `driftline rescale {name} {now}`"
+                f"flow {name!r} is on its way to {counted(before.desired_nodes, 'node')}: wait "
+                f"until it has them, or let it stay as it is with `driftline rescale {name} {now}`"
             )
-        return wishing(tree, before, state, nodes)
+        return with_desired_nodes(tree, before, state, nodes)
 
-    return change(tree, name, asked, submission.run)
+    return update_submission(tree, name, asked, submission.run)
 
 
-def keep_nodes(tree: ZooKeeperTree, submission: Submission) -> Submission:
+def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
     """Withdraw a submission's request for other nodes, unless there is a later one.
 
     Raises RunReplaced if the flow was submitted again.
     """
 
     def kept(before: Submission) -> Submission:
-        if before.wanted_from != submission.wanted_from:
+        if before.first_desired_node != submission.first_desired_node:
             return before
         state = registry_of(tree, before.name)
-        return wishing(tree, before, state, len(before.layout_in(state)))
+        return with_desired_nodes(tree, before, state, len(before.current_layout(state)))
 
-    return change(tree, submission.name, kept, submission.run)
+    return update_submission(tree, submission.name, kept, submission.run)
 
 
-def wishing(
+def with_desired_nodes(
     tree: ZooKeeperTree, submission: Submission, state: ClusterState, nodes: int
 ) -> Submission:
     """Return a submission that requests `nodes` nodes, with their places. Raises Unavailable.
@@ -133,21 +135,26 @@ def wishing(
     If the number does not change, the nodes get places, too: the master may switch to other nodes
     before it learns that none are wanted.
     """
-    layout = submission.layout_in(state)
+    layout = submission.current_layout(state)
     if nodes == len(layout):
-        places = [submission.place_of(number) for number in layout]
+        places = [submission.agent_of(number) for number in layout]
     else:
         # The current nodes end as soon as the next ones run: their slots count as free.
-        taken = taken_slots(tree, but=submission.name)
-        taken[submission.name] = Counter(submission.fronts)
-        places = spread(agents(tree), AgentRole.NODE, nodes, taken)
-    after = submission.nodes + tuple(places)
-    return replace(submission, nodes=after, wanted=nodes, wanted_from=len(submission.nodes))
+        taken = taken_slots(tree, excluding=submission.name)
+        taken[submission.name] = Counter(submission.front_agents)
+        places = choose_agents(list_agents(tree), AgentRole.NODE, nodes, taken)
+    after = submission.node_agents + tuple(places)
+    return replace(
+        submission,
+        node_agents=after,
+        desired_nodes=nodes,
+        first_desired_node=len(submission.node_agents),
+    )
 
 
 def check_rescalable(name: str, policy: Policy) -> None:
     """Raise FlowError if a flow with this policy cannot change its number of nodes."""
-    if not policy.resizes:
+    if not policy.can_resize:
         raise FlowError(
             f"flow {name!r} runs with {policy.name}, and keeps its number of nodes: only "
             "exactly-once can change it, as its state and its outputs are cut at one place in the "

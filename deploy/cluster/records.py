@@ -20,7 +20,7 @@ from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import POLICIES
-from driftline.engine.snapshots.savepoint_mapping import NOTHING, InitialState
+from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -81,11 +81,11 @@ class Submission:
     name: str
     flow: str
     output: str
-    count: _Positive
+    initial_nodes: _Positive
     """Number of nodes at the first submission."""
-    nodes: tuple[str, ...]
+    node_agents: tuple[str, ...]
     """Number of a node -> its agent, including past and future nodes. It only grows."""
-    fronts: tuple[str, ...]
+    front_agents: tuple[str, ...]
     """Agent of each front."""
     policy: str
     ordering: str
@@ -102,11 +102,11 @@ class Submission:
     wheel: str = ""
     """Name of the wheel, stored in the tree, that contains the flow; "" if none was sent."""
     spares: int = 0
-    beginning: InitialState = NOTHING
-    wish: DesiredState = DesiredState.RUN
-    wanted: int = 0
+    initial_state: InitialState = EMPTY_STATE
+    desired_state: DesiredState = DesiredState.RUN
+    desired_nodes: int = 0
     """Desired number of nodes; 0: no change."""
-    wanted_from: int = 0
+    first_desired_node: int = 0
     """Number of the first of the nodes requested last."""
     consumer: str = ""
     """Address of the one consumer of all outputs; "": each node opens `output`."""
@@ -124,28 +124,28 @@ class Submission:
         """Decode the result of `encode`. Raises StateMismatch."""
         return _decoded(data, Submission, "a submission")
 
-    def layout_in(self, state: ClusterState | None) -> Layout:
+    def current_layout(self, state: ClusterState | None) -> Layout:
         """Return the current nodes by number; `state`: the contents of the registry."""
-        return (state.layout if state is not None else ()) or tuple(range(self.count))
+        return (state.layout if state is not None else ()) or tuple(range(self.initial_nodes))
 
-    def next_in(self, layout: Layout) -> range:
+    def next_layout(self, layout: Layout) -> range:
         """Return the nodes that are to replace those of a layout, by number."""
-        return range(max(self.wanted_from, max(layout) + 1), len(self.nodes))
+        return range(max(self.first_desired_node, max(layout) + 1), len(self.node_agents))
 
-    def place_of(self, node: int) -> str:
+    def agent_of(self, node: int) -> str:
         """Return the agent of a node; "" if it has none."""
-        return self.nodes[node] if node < len(self.nodes) else ""
+        return self.node_agents[node] if node < len(self.node_agents) else ""
 
     def processes_of(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> list[str]:
         """Return the processes that an agent with these roles runs for the flow in a layout."""
         masters = ["master"] if AgentRole.MASTER in roles else []
-        nodes = names_of(number for number in layout if self.place_of(number) == agent)
-        fronts = [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
+        nodes = names_of(number for number in layout if self.agent_of(number) == agent)
+        fronts = [f"front-{i}" for i, place in enumerate(self.front_agents) if place == agent]
         return masters + nodes + fronts
 
     def concerns(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> bool:
         """Return whether an agent has processes of the flow, now or in the next layout."""
-        to_have = agent in map(self.place_of, self.next_in(layout))
+        to_have = agent in map(self.agent_of, self.next_layout(layout))
         return to_have or bool(self.processes_of(agent, roles, layout))
 
 

@@ -17,8 +17,8 @@ from time import monotonic
 from driftline.connectors.inputs import is_live
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.status import keyless
-from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
+from driftline.deploy.cluster.status import key_mismatch
+from driftline.deploy.cluster.submissions import has_ended, list_agents, registry_of, submission_of
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.node.state_transfer import StateFetch
 from driftline.deploy.roles.status_poller import StatusPoller
@@ -29,7 +29,12 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, names_of
 from driftline.engine.policy import POLICIES, SnapshotCut
 from driftline.engine.snapshots.merging import restore
-from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
+from driftline.engine.snapshots.savepoint import (
+    Savepoint,
+    create_savepoint_directory,
+    write_manifest,
+    write_table,
+)
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.kinds import MASTER, WATCH
 from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
@@ -60,13 +65,15 @@ def save(
             f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
             "only one with exactly-once can be saved"
         )
-    alive = agents(tree)
-    _check_there(submission, _running(tree, submission), {agent.name for agent in alive})
-    if why := keyless(network, alive):
+    alive = list_agents(tree)
+    _check_agents_alive(
+        submission, _read_running_state(tree, submission), {agent.name for agent in alive}
+    )
+    if why := key_mismatch(network, alive):
         raise Unavailable(f"no state can be read: {why}")
-    begin(output)
+    create_savepoint_directory(output)
     for left in reversed(range(TRIES)):
-        state = _running(tree, submission)
+        state = _read_running_state(tree, submission)
         try:
             with ExitStack() as stack:
                 runtime = Runtime(transport=network.transport())
@@ -84,9 +91,9 @@ def save(
                 raise
             continue
         _write(output, flow, segments)
-        received = _received(submission)
+        received = _live_source_names(submission)
         numbered = {source.name: source.name not in received for source in flow.sources}
-        return complete(output, flow, state.snapshots[0].time, numbered)
+        return write_manifest(output, flow, state.snapshots[0].time, numbered)
     raise AssertionError("the last try returns or raises")
 
 
@@ -96,8 +103,8 @@ class Saver(StatusPoller):
     def __init__(self, groups: int) -> None:
         super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
         self._groups = groups
-        self._pulls: dict[str, StateFetch] = {}
-        self._heard_at = 0.0
+        self._fetches: dict[str, StateFetch] = {}
+        self._last_message_at = 0.0
         self._damage = ""
         self.segments: dict[str, list[bytes]] = {}
         """Node -> the segments of its part, in order."""
@@ -109,15 +116,15 @@ class Saver(StatusPoller):
         self.ask()
         self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
         self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
-        about = record.number, record.taken, 0, 0, (0, self._groups - 1)
-        self._pulls = {node: StateFetch(node, AskParts(self.address, *about)) for node in nodes}
+        about = record.number, record.incarnation, 0, 0, (0, self._groups - 1)
+        self._fetches = {node: StateFetch(node, AskParts(self.address, *about)) for node in nodes}
         self.segments = {node: [] for node in nodes}
-        self._await(runtime, lambda: [n for n, pull in self._pulls.items() if not pull.is_over])
+        self._await(runtime, lambda: [n for n, pull in self._fetches.items() if not pull.is_over])
         return self.segments
 
     def handle(self, sender: str, message: Message) -> None:
-        self._heard_at = self.now
-        pull = self._pulls.get(sender)
+        self._last_message_at = self.now
+        pull = self._fetches.get(sender)
         if isinstance(message, NoParts):
             self._damage = f"{sender}: {message.reason}"
         elif isinstance(message, Parts | Slice):
@@ -127,41 +134,41 @@ class Saver(StatusPoller):
             super().handle(sender, message)
 
     def turn(self) -> bool:
-        for node, pull in self._pulls.items():
+        for node, pull in self._fetches.items():
             if (question := pull.question(self.now)) is not None:
                 self.send(node, question)
         return False
 
     def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
         """Wait until no peer is open. Raises SnapshotDamaged, Unavailable."""
-        self._heard_at = monotonic()
+        self._last_message_at = monotonic()
         while who := open_ones():
             runtime.step(wait_s=0.1)
             if self._damage:
                 damage, self._damage = self._damage, ""
                 raise SnapshotDamaged(damage)
-            if monotonic() > self._heard_at + ANSWER_S:
+            if monotonic() > self._last_message_at + ANSWER_S:
                 raise Unavailable(
                     f"{', '.join(who)} of the flow did not answer for {ANSWER_S:g} s: `driftline "
                     "status` shows what is wrong"
                 )
 
 
-def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -> None:
+def _check_agents_alive(submission: Submission, state: ClusterState, alive: set[str]) -> None:
     """Raise Unavailable if the agent of a node is away: it has a part of the state."""
-    layout = submission.layout_in(state)
+    layout = submission.current_layout(state)
     for number, name in zip(layout, names_of(layout), strict=True):
-        if (place := submission.place_of(number)) not in alive:
+        if (place := submission.agent_of(number)) not in alive:
             raise Unavailable(
                 f"agent {place} is away, and has the state of {name}: start it, and try again once"
                 " `driftline status` shows that the flow runs"
             )
 
 
-def _running(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
+def _read_running_state(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
     """Return the registry contents of a running flow with a snapshot, else raise Unavailable."""
     state = registry_of(tree, submission.name)
-    if ended_by(state, submission):
+    if has_ended(state, submission):
         raise Unavailable(
             f"flow {submission.name!r} does not run, and its nodes read its state: submit it again "
             "first"
@@ -174,13 +181,13 @@ def _running(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
 def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> None:
     groups = GroupCache(flow.groups)
     for of_node in segments.values():
-        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
+        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
         restore(tables, of_node)
         for vertex in flow.vertices:
-            if vertex.keyed:
+            if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
 
 
-def _received(submission: Submission) -> set[str]:
+def _live_source_names(submission: Submission) -> set[str]:
     """Return the names of the sources whose records are received."""
     return {text.partition("=")[0] for text in submission.reading.inputs if is_live(text)}

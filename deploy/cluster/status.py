@@ -16,20 +16,20 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
-    agents,
-    ended_by,
+    has_ended,
+    list_agents,
+    list_submissions,
     registry_of,
     submission_of,
-    submissions,
 )
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import StateMismatch
-from driftline.engine.keygroups import Layout, names_of, owned_by
+from driftline.engine.keygroups import Layout, names_of, owned_groups
 from driftline.engine.labels import INFINITY
-from driftline.engine.texts import counted, size_in_words
+from driftline.engine.texts import counted, format_size
 from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
 from driftline.engine.wire.messages import StatusReport
 
@@ -140,17 +140,17 @@ def status_of(
 
     Raises Unavailable, StateMismatch.
     """
-    alive = agents(tree)
-    unasked = keyless(network, alive)
+    alive = list_agents(tree)
+    unasked = key_mismatch(network, alive)
     flows = []
     damaged: dict[str, str] = {}
-    for submission in submissions(tree, damaged):
+    for submission in list_submissions(tree, damaged):
         if only in ("", submission.name):
             state, damage = _state_of(tree, submission)
-            over = state is not None and ended_by(state, submission)
+            over = state is not None and has_ended(state, submission)
             reports: Mapping[str, StatusReport] = {}
             if not over and not unasked:
-                reports = ask(tree, submission, sockets, network, answer_s)
+                reports = request_reports(tree, submission, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, unasked)
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     lost = tuple((name, why) for name, why in damaged.items() if only in ("", name))
@@ -172,14 +172,14 @@ def flow_status(
     state: ClusterState | None,
     reports: Mapping[str, StatusReport],
     alive: Sequence[AgentRecord],
-    unasked: str = "",
+    unasked_reason: str = "",
 ) -> FlowStatus:
     """Return the status of one flow.
 
     `reports`: of its processes; `state`: its registry's contents; `unasked`: why its processes were
     not asked.
     """
-    over = state is not None and ended_by(state, submission)
+    over = state is not None and has_ended(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
     frontier = figures.get("delivered")
@@ -188,15 +188,15 @@ def flow_status(
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
     if frontier is not None and snapshot is not None:  # a recovering master may report less
         frontier = max(frontier, snapshot.time)
-    absent = "over" if over else "not asked" if unasked else "silent"
+    absent = "over" if over else "not asked" if unasked_reason else "silent"
     return FlowStatus(
         name=submission.name,
         flow=submission.flow,
-        state=_in_words(submission, state, reports, unasked),
+        state=_describe_state(submission, state, reports, unasked_reason),
         over=over,
         policy=submission.policy,
-        nodes=tuple(_nodes(submission, submission.layout_in(state), reports, absent)),
-        fronts=submission.fronts,
+        nodes=tuple(_nodes(submission, submission.current_layout(state), reports, absent)),
+        fronts=submission.front_agents,
         inputs=tuple(_fronts(submission, reports, absent)),
         incarnation=state.incarnation if state is not None else 0,
         recoveries=figures.get("recoveries", 0),
@@ -207,26 +207,28 @@ def flow_status(
         else {"number": snapshot.number, "time": snapshot.time},
         snapshot_age_s=None if age_ms is None else age_ms / 1000,
         waits_for="" if master is None else _waits_for(master),
-        held_back=tuple(_held_back(reports)),
+        held_back=tuple(_paused_members(reports)),
         obstacles=() if master is None else master.obstacles,
         resizing="" if master is None else master.resizing,
         refused="" if master is None else master.refused,
         output=submission.output,
-        trouble=() if over else tuple(troubles(submission, submission.layout_in(state), alive)),
+        trouble=()
+        if over
+        else tuple(find_problems(submission, submission.current_layout(state), alive)),
     )
 
 
 def _lag_s(submission: Submission, reports: Mapping[str, StatusReport]) -> float | None:
     """Return the largest lag of a front; None unless all fronts report theirs."""
     lags = []
-    for number in range(len(submission.fronts)):
+    for number in range(len(submission.front_agents)):
         report = reports.get(f"{FRONT}-{number}")
         lags.append(None if report is None else dict(report.figures).get("lag_ms"))
     known = [lag for lag in lags if lag is not None]
     return max(known) / 1000 if known and len(known) == len(lags) else None
 
 
-def _in_words(
+def _describe_state(
     submission: Submission,
     state: ClusterState | None,
     reports: Mapping[str, StatusReport],
@@ -245,11 +247,11 @@ def _in_words(
         doing = master.state
     elif unasked:
         doing = f"not known: {unasked}"
-    elif state is None or state.opened < submission.session:
+    elif state is None or state.last_session < submission.session:
         doing = "starting: no master answers yet"
     else:
         doing = "no master answers"
-    match submission.wish:
+    match submission.desired_state:
         case DesiredState.STOP:
             return f"stopping: {doing}"
     return doing
@@ -268,14 +270,14 @@ def _nodes(
 ) -> list[NodeStatus]:
     found = []
     for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
-        groups = owned_by(place, len(layout), submission.groups)
+        groups = owned_groups(place, len(layout), submission.groups)
         report = reports.get(name)
         found.append(
             NodeStatus(
                 name,
-                submission.place_of(number),
+                submission.agent_of(number),
                 (groups[0], groups[-1]),
-                _doing(report, absent),
+                _state_text(report, absent),
                 {} if report is None else dict(report.figures),
             )
         )
@@ -286,34 +288,36 @@ def _fronts(
     submission: Submission, reports: Mapping[str, StatusReport], absent: str
 ) -> list[FrontStatus]:
     found = []
-    for number, agent in enumerate(submission.fronts):
+    for number, agent in enumerate(submission.front_agents):
         report = reports.get(f"front-{number}")
         figures = {} if report is None else dict(report.figures)
-        found.append(FrontStatus(f"front-{number}", agent, _doing(report, absent), figures))
+        found.append(FrontStatus(f"front-{number}", agent, _state_text(report, absent), figures))
     return found
 
 
-def _doing(report: StatusReport | None, absent: str) -> str:
+def _state_text(report: StatusReport | None, absent: str) -> str:
     return absent if report is None else report.state
 
 
-def _held_back(reports: Mapping[str, StatusReport]) -> Iterator[str]:
+def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
     """Yield which members take no input at the moment, and why."""
     for name, report in sorted(reports.items()):
         figures = dict(report.figures)
         if figures.get("held_back"):
             if figures.get("waiting_bytes"):  # a snapshot may wait for the consumer, too
-                size = size_in_words(figures["waiting_bytes"])
+                size = format_size(figures["waiting_bytes"])
                 yield f"{name} takes no input: its consumer is slow, {size} wait for it"
             else:
-                size = size_in_words(figures.get("unsaved_bytes", 0))
+                size = format_size(figures.get("unsaved_bytes", 0))
                 yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
         if figures.get("window_full"):
             under_way = counted(figures.get("under_way", 0), "record")
             yield f"{name} sends no more for now: its window is full, with {under_way} under way"
 
 
-def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> list[str]:
+def find_problems(
+    submission: Submission, layout: Layout, alive: Sequence[AgentRecord]
+) -> list[str]:
     """Return what keeps a flow that is not over from running, for people."""
     told: dict[str, list[str]] = {}
     for agent in alive:
@@ -322,14 +326,14 @@ def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord
                 told.setdefault(text, []).append(agent.name)
     found = [f"{', '.join(by)}: {text}" for text, by in told.items()]
     names = {agent.name for agent in alive}
-    places = dict.fromkeys((*(submission.place_of(n) for n in layout), *submission.fronts))
+    places = dict.fromkeys((*(submission.agent_of(n) for n in layout), *submission.front_agents))
     found += [f"agent {place} is away" for place in places if place not in names]
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         found.append("there is no agent for masters")
     return found
 
 
-def ask(
+def request_reports(
     tree: ZooKeeperTree,
     submission: Submission,
     sockets: Path,
@@ -365,7 +369,7 @@ def ask(
         return watch.reports
 
 
-def keyless(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
+def key_mismatch(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
     """Return why processes of a cluster would not answer over this network; "" if they would.
 
     Raises NotPermitted, Unavailable for keys that cannot be used.
@@ -375,15 +379,15 @@ def keyless(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
         return ""
     if not (network.scheme == "tcp" and network.keys):
         return "this cluster has keys: give --bind and --keys"
-    if strangers(network, alive) == with_keys:
+    if find_unauthorised(network, alive) == with_keys:
         return "these --keys are of another set than those of this cluster"
     return ""
 
 
-def strangers(network: TransportConfig, alive: Sequence[AgentRecord]) -> list[str]:
+def find_unauthorised(network: TransportConfig, alive: Sequence[AgentRecord]) -> list[str]:
     """Return the agents whose key is not in the key set of this network, which has keys.
 
     Raises NotPermitted, Unavailable for keys that cannot be used.
     """
     known = network.authorised()
-    return [agent.name for agent in alive if agent.public and known.who(agent.public) is None]
+    return [agent.name for agent in alive if agent.public and known.find_key(agent.public) is None]

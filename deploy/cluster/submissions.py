@@ -27,7 +27,7 @@ from driftline.deploy.cluster.zookeeper_tree import (
     is_name,
 )
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.texts import did_you_mean
 
 TRIES = 20
@@ -57,7 +57,7 @@ def registry_path(flow: str) -> str:
     return f"{FLOWS}/{flow}/{REGISTRY}"
 
 
-def agents(tree: ZooKeeperTree) -> list[AgentRecord]:
+def list_agents(tree: ZooKeeperTree) -> list[AgentRecord]:
     """Return all live agents with a readable record. Raises Unavailable."""
     found = []
     for name in tree.children(AGENTS):
@@ -66,14 +66,18 @@ def agents(tree: ZooKeeperTree) -> list[AgentRecord]:
             if entry is not None:
                 found.append(AgentRecord.decode(entry.data))
         except StateMismatch as error:
-            log.warning("agent %s: %s", name, error, extra=about("agent-unreadable", name=name))
+            log.warning(
+                "agent %s: %s", name, error, extra=event_fields("agent-unreadable", name=name)
+            )
     return found
 
 
 # Submissions ----------------------------------------------------------------------------------
 
 
-def submissions(tree: ZooKeeperTree, damaged: dict[str, str] | None = None) -> list[Submission]:
+def list_submissions(
+    tree: ZooKeeperTree, damaged: dict[str, str] | None = None
+) -> list[Submission]:
     """Return all submissions of a cluster that can be read.
 
     `damaged`: receives the others: flow -> reason. Raises Unavailable.
@@ -92,16 +96,16 @@ def submissions(tree: ZooKeeperTree, damaged: dict[str, str] | None = None) -> l
 
 def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
     """Return the submission of a flow. Raises Unavailable if there is none, StateMismatch."""
-    found = find(tree, flow)
+    found = find_submission(tree, flow)
     if found is None:
-        names = [each.name for each in submissions(tree)]
+        names = [each.name for each in list_submissions(tree)]
         known = ", ".join(names) or "no flow at all"
         near = did_you_mean(flow, names)
         raise Unavailable(f"{tree.where} has no flow {flow!r}{near}; it has {known}")
     return found[0]
 
 
-def find(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | None:
+def find_submission(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | None:
     """Return the submission of a flow and its version; None if there is none.
 
     Raises Unavailable, StateMismatch if it is damaged.
@@ -115,24 +119,24 @@ def find(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | None:
 
 def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
     """Return whether this run is still the latest. Raises Unavailable, StateMismatch."""
-    found = find(tree, submission.name)
+    found = find_submission(tree, submission.name)
     return found is not None and found[0].run == submission.run
 
 
-def change(
-    tree: ZooKeeperTree, flow: str, how: Callable[[Submission], Submission], run: str = ""
+def update_submission(
+    tree: ZooKeeperTree, flow: str, update: Callable[[Submission], Submission], run: str = ""
 ) -> Submission:
     """Change the submission of a flow; `run`: only that of this run.
 
     Raises Unavailable, WriteConflict, RunReplaced if another run has begun.
     """
     for left in reversed(range(TRIES)):
-        found = find(tree, flow)
+        found = find_submission(tree, flow)
         if found is None and not run:
             return submission_of(tree, flow)  # raises
         if found is None or run not in ("", found[0].run):
             raise RunReplaced(flow)
-        changed = how(found[0])
+        changed = update(found[0])
         try:
             tree.write(path_of(flow), changed.encode(), found[1])
         except WriteConflict:
@@ -147,10 +151,10 @@ def _decoded(flow: str, entry: ZooKeeperNode) -> Submission:
     try:
         return Submission.decode(entry.data)
     except StateMismatch as error:
-        raise StateMismatch(f"{error}. {takes_away(flow)}") from None
+        raise StateMismatch(f"{error}. {removal_advice(flow)}") from None
 
 
-def takes_away(flow: str) -> str:
+def removal_advice(flow: str) -> str:
     """Return the advice for a flow whose records cannot be used."""
     return f"`driftline remove {flow}` takes the flow away"
 
@@ -166,33 +170,33 @@ def registry_of(tree: ZooKeeperTree, flow: str) -> ClusterState:
     try:
         state = tree.registry(flow).read()
     except StateMismatch as error:
-        raise StateMismatch(f"{error}. {takes_away(flow)}") from None
+        raise StateMismatch(f"{error}. {removal_advice(flow)}") from None
     if state is None:
         lost = f"{tree.where} has lost the registry of flow {flow!r}"
-        raise StateMismatch(f"{lost}. {takes_away(flow)}")
+        raise StateMismatch(f"{lost}. {removal_advice(flow)}")
     return state
 
 
-def ended_by(state: ClusterState, submission: Submission) -> bool:
+def has_ended(state: ClusterState, submission: Submission) -> bool:
     """Return whether the run of a submission is over, according to its registry."""
     return state.outcome is not None and state.outcome.run == submission.run
 
 
-def going_on(
-    tree: ZooKeeperTree, but: str = ""
+def active_flows(
+    tree: ZooKeeperTree, excluding: str = ""
 ) -> Iterator[tuple[Submission, ClusterState | None]]:
-    """Yield the flows that are not over, without flow `but`, with their registry contents.
+    """Yield the flows that are not over, without flow `excluding`, with their registry contents.
 
     The contents are None if they are damaged: processes of such a flow may still run.
     Raises Unavailable.
     """
-    for each in submissions(tree):
-        if each.name == but:
+    for each in list_submissions(tree):
+        if each.name == excluding:
             continue
         state = None
         with suppress(StateMismatch):
             state = registry_of(tree, each.name)
-        if state is None or not ended_by(state, each):
+        if state is None or not has_ended(state, each):
             yield each, state
 
 
@@ -210,7 +214,7 @@ def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> 
             if is_current(tree, submission):
                 raise
             return False
-        if not is_current(tree, submission) or ended_by(state, submission):
+        if not is_current(tree, submission) or has_ended(state, submission):
             return False
         outcome = RunOutcome(submission.run, error, text)
         try:
@@ -236,9 +240,9 @@ def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
         nonlocal submission
         submission, over = None, True
         with suppress(StateMismatch):  # if it is damaged, only removal ends the flow
-            if (found := find(tree, name)) is not None:
+            if (found := find_submission(tree, name)) is not None:
                 submission = found[0]
-                over = ended_by(registry_of(tree, name), submission)
+                over = has_ended(registry_of(tree, name), submission)
         if not over:
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
 

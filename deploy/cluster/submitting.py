@@ -17,7 +17,7 @@ from pathlib import Path
 
 from driftline.connectors.files.files import GENERATED
 from driftline.connectors.inputs import PRODUCERS, inputs_by_source
-from driftline.connectors.outputs import place_of
+from driftline.connectors.outputs import resolve_output
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (
@@ -26,19 +26,24 @@ from driftline.coordinator.registry import (
     check_identity,
     encode_state,
 )
-from driftline.deploy.cluster.placement import check_rescalable, spread, taken_slots, wishing
+from driftline.deploy.cluster.placement import (
+    check_rescalable,
+    choose_agents,
+    taken_slots,
+    with_desired_nodes,
+)
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import (
-    agents,
-    ended_by,
-    find,
+    find_submission,
+    has_ended,
+    list_agents,
+    list_submissions,
     path_of,
     registry_of,
     registry_path,
-    submissions,
-    takes_away,
+    removal_advice,
 )
-from driftline.deploy.cluster.wheels import send
+from driftline.deploy.cluster.wheels import store_wheel
 from driftline.deploy.cluster.zookeeper_tree import (
     NAMES,
     NEW,
@@ -47,26 +52,31 @@ from driftline.deploy.cluster.zookeeper_tree import (
     ZooKeeperTree,
     is_name,
 )
-from driftline.deploy.local.config import check_form
+from driftline.deploy.local.config import check_syntax
 from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code, code_of
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import outline
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.outline import make_outline
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import Policy, SnapshotCut
-from driftline.engine.snapshots.savepoint_mapping import FIRST, NOTHING, Fitted, InitialState
+from driftline.engine.snapshots.savepoint_mapping import (
+    EMPTY_STATE,
+    FIRST_SNAPSHOT,
+    Fitted,
+    InitialState,
+)
 
 SERVED = "serve://"
 """Prefix of a service's input, followed by the service's name: the front is in `driftline serve`,
 which receives the records of its clients itself."""
 
 
-def name_for(flow: Flow) -> str:
+def default_name(flow: Flow) -> str:
     """Return the default name of a flow in a cluster.
 
-    >>> name_for(Flow("word count"))
+    >>> default_name(Flow("word count"))
     'word-count'
     """
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", flow.name)
@@ -118,109 +128,116 @@ class SubmitRequest:
     limits: Limits = LIMITS
     spares: int = 0
     accept_changed_code: bool = False
-    beginning: InitialState = NOTHING
+    initial_state: InitialState = EMPTY_STATE
     wheel: Path | None = None
     service: ServiceSpec | None = None
     """The service whose flow it is, if any; `output` is then unused."""
 
     @property
-    def outputs(self) -> str:
+    def resolved_output(self) -> str:
         """Place of the outputs; "" if a service consumes them."""
         return "" if self.service is not None else _absolute(self.output)
 
 
-def submit(tree: ZooKeeperTree, flow: Flow, order: SubmitRequest) -> Submission:
+def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submission:
     """Begin a run of a flow. Return its submission.
 
     Raises FlowError for an invalid name or invalid inputs, StateMismatch if its state belongs to
     another flow or it runs already, Unavailable if there are too few agents.
     """
-    if not is_name(order.name):
-        raise FlowError(f"{order.name!r} cannot be the name of a flow: {NAMES}")
-    flow.check_nodes(order.nodes)
-    inputs = inputs_by_source(flow, order.reading.inputs)
+    if not is_name(request.name):
+        raise FlowError(f"{request.name!r} cannot be the name of a flow: {NAMES}")
+    flow.check_nodes(request.nodes)
+    inputs = inputs_by_source(flow, request.reading.inputs)
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
-    service = order.service
+    service = request.service
     for text in (text for texts in inputs for text in texts):
         if text.startswith(PRODUCERS):
-            check_form(text)
-    is_shared = not order.outputs or not place_of(order.outputs, Path()).is_directory
-    for other in submissions(tree):
-        if other.name != order.name and not is_shared and _same(other.output, order.outputs):
+            check_syntax(text)
+    is_shared = (
+        not request.resolved_output
+        or not resolve_output(request.resolved_output, Path()).is_directory
+    )
+    for other in list_submissions(tree):
+        if (
+            other.name != request.name
+            and not is_shared
+            and _is_same_path(other.output, request.resolved_output)
+        ):
             raise StateMismatch(
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )
-    before, version, found, registry_version = _before(tree, order.name)
+    before, version, found, registry_version = _read_previous(tree, request.name)
     if service is not None and before is not None:
-        service.check_same(tree, order.name, before.lineage, before.fronts)
-    beginning, fitted = order.beginning, None
+        service.check_same(tree, request.name, before.lineage, before.front_agents)
+    beginning, fitted = request.initial_state, None
     if beginning.savepoint:
-        fitted = _fitted(order, flow)
+        fitted = _fitted(request, flow)
         savepoint = fitted.savepoint
         beginning = replace(
             beginning, savepoint=os.path.abspath(savepoint.path), about=savepoint.title
         )
     elif before is not None:
-        beginning = before.beginning
+        beginning = before.initial_state
     identity = Identity(
-        outline(flow),
-        plan(flow).identity(),
-        order.policy.name,
-        order.nodes if before is None else before.count,
+        make_outline(flow),
+        make_plan(flow).identity(),
+        request.policy.name,
+        request.nodes if before is None else before.initial_nodes,
         tuple(" ".join(texts) for texts in inputs),
         beginning.about,
     )
-    alive = agents(tree)
-    places = _places(tree, order, len(inputs), before, alive)
+    alive = list_agents(tree)
+    places = _assign_agents(tree, request, len(inputs), before, alive)
     by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
     first = None if fitted is None else fitted.savepoint.time
-    state = _opened(tree, order, identity, code_of(flow), before, found, first)
+    state = _next_state(tree, request, identity, code_of(flow), before, found, first)
     submission = Submission(
-        name=order.name,
-        flow=_absolute_flow(order.flow),
-        output=order.outputs,
-        count=order.nodes if before is None else before.count,
-        nodes=places[0],
-        fronts=places[1],
-        policy=order.policy.name,
-        ordering=order.policy.ordering if order.policy.ordered else "speculative",
-        checkpoint_s=order.checkpoint_s,
-        dead_letters=order.dead_letters,
+        name=request.name,
+        flow=_absolute_flow(request.flow),
+        output=request.resolved_output,
+        initial_nodes=request.nodes if before is None else before.initial_nodes,
+        node_agents=places[0],
+        front_agents=places[1],
+        policy=request.policy.name,
+        ordering=request.policy.ordering if request.policy.ordered else "speculative",
+        checkpoint_s=request.checkpoint_s,
+        dead_letters=request.dead_letters,
         identity=identity.text,
         code=state.code.text,
         lineage=state.lineage,
-        session=state.opened + 1,
+        session=state.last_session + 1,
         run=secrets.token_hex(8),
         groups=flow.groups,
-        reading=replace(order.reading, inputs=_named(by_source)),
-        limits=order.limits,
-        spares=order.spares,
-        beginning=beginning,
-        wanted_from=len(places[0]),
+        reading=replace(request.reading, inputs=_named(by_source)),
+        limits=request.limits,
+        spares=request.spares,
+        initial_state=beginning,
+        first_desired_node=len(places[0]),
         consumer="" if service is None else service.consumer,
     )
-    if len(submission.layout_in(state)) != order.nodes:
-        check_rescalable(order.name, order.policy)
-        submission = wishing(tree, submission, state, order.nodes)
-    if order.wheel is not None:
-        submission = replace(submission, wheel=send(tree, order.name, order.wheel))
+    if len(submission.current_layout(state)) != request.nodes:
+        check_rescalable(request.name, request.policy)
+        submission = with_desired_nodes(tree, submission, state, request.nodes)
+    if request.wheel is not None:
+        submission = replace(submission, wheel=store_wheel(tree, request.name, request.wheel))
     try:
         tree.write_together(
             {
-                registry_path(order.name): ZooKeeperNode(encode_state(state), registry_version),
-                path_of(order.name): ZooKeeperNode(submission.encode(), version),
+                registry_path(request.name): ZooKeeperNode(encode_state(state), registry_version),
+                path_of(request.name): ZooKeeperNode(submission.encode(), version),
             }
         )
     except WriteConflict:
         raise WriteConflict(
-            f"flow {order.name!r}: another command submits or removes it at this moment"
+            f"flow {request.name!r}: another command submits or removes it at this moment"
         ) from None
     return submission
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_path(one: str, other: str) -> bool:
     """Return whether two paths name the same directory; links on other hosts are not resolved.
 
     An empty path equals only an empty one.
@@ -237,33 +254,33 @@ def _fitted(order: SubmitRequest, flow: Flow) -> Fitted:
         raise StateMismatch(
             f"policy {order.policy.name} takes no snapshots: a flow cannot begin from a savepoint"
         )
-    return order.beginning.fitted(flow)
+    return order.initial_state.fitted(flow)
 
 
-def _before(
+def _read_previous(
     tree: ZooKeeperTree, name: str
 ) -> tuple[Submission | None, int, ClusterState | None, int]:
     """Return the finished submission of this name and its registry contents, with their versions.
 
     The versions let a write detect a concurrent submission. Raises StateMismatch if the flow runs.
     """
-    entry, found = tree.read(registry_path(name)), find(tree, name)
+    entry, found = tree.read(registry_path(name)), find_submission(tree, name)
     if entry is None and found is None:
         return None, NEW, None, NEW
     state = registry_of(tree, name)
     if entry is None or found is None:
         raise StateMismatch(
-            f"{tree.where} has only a part of the records of flow {name!r}. {takes_away(name)}"
+            f"{tree.where} has only a part of the records of flow {name!r}. {removal_advice(name)}"
         )
     before, version = found
-    if not ended_by(state, before):
+    if not has_ended(state, before):
         raise StateMismatch(
             f"flow {name!r} runs already: `driftline stop {name}` drains it, or give another --name"
         )
     return before, version, state, entry.version
 
 
-def _opened(
+def _next_state(
     tree: ZooKeeperTree,
     order: SubmitRequest,
     identity: Identity,
@@ -284,16 +301,16 @@ def _opened(
     state = check_identity(found, identity.text, where, identity, anew, other)
     if found is None:
         lineage = secrets.token_hex(8) if order.service is None else order.service.lineage
-        state = state.next(lineage=lineage, code=code, output=order.outputs)
+        state = state.next(lineage=lineage, code=code, output=order.resolved_output)
         if first is not None:
             fronts = (first,) * len(identity.inputs)
-            snapshot = SnapshotRecord(FIRST, first, fronts)
-            state = replace(state, snapshots=(snapshot,), base=FIRST)
+            snapshot = SnapshotRecord(FIRST_SNAPSHOT, first, fronts)
+            state = replace(state, snapshots=(snapshot,), base=FIRST_SNAPSHOT)
         return state
-    if before is not None and not _same(before.output, order.outputs):
+    if before is not None and not _is_same_path(before.output, order.resolved_output):
         raise StateMismatch(
-            f"{where} has its outputs in {before.output}, not in {order.outputs}: give that one, "
-            "or another --name"
+            f"{where} has its outputs in {before.output}, not in {order.resolved_output}: give "
+            "that one, or another --name"
         )
     changed = code.changed(state.code)
     if changed and state.incarnation and not order.accept_changed_code:
@@ -305,10 +322,10 @@ def _opened(
     if changed:
         log.warning("new code of %s", ", ".join(map(repr, changed)))
     code_from = state.incarnation + 1 if changed else state.code_from
-    return state.next(code=code, code_from=code_from, output=order.outputs)
+    return state.next(code=code, code_from=code_from, output=order.resolved_output)
 
 
-def _places(
+def _assign_agents(
     tree: ZooKeeperTree,
     order: SubmitRequest,
     fronts: int,
@@ -319,13 +336,13 @@ def _places(
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if before is not None:
-        return before.nodes, before.fronts
+        return before.node_agents, before.front_agents
     taken = taken_slots(tree)
-    nodes = spread(alive, AgentRole.NODE, order.nodes, taken)
+    nodes = choose_agents(alive, AgentRole.NODE, order.nodes, taken)
     if order.service is not None:
         return tuple(nodes), (order.service.name,)
     return tuple(nodes), tuple(
-        spread(alive, AgentRole.FRONT, fronts, taken | {order.name: Counter(nodes)})
+        choose_agents(alive, AgentRole.FRONT, fronts, taken | {order.name: Counter(nodes)})
     )
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftline.connectors.outputs import RECORDS, place_of
+from driftline.connectors.outputs import RECORDS, resolve_output
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
-from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
+from driftline.deploy.cluster.submissions import has_ended, list_agents, registry_of, submission_of
 from driftline.deploy.cluster.zookeeper_tree import FLOWS, ZooKeeperTree
-from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import (
     LOG,
     OUTPUT,
@@ -50,21 +50,21 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     """
     submission = submission_of(tree, name)
     run = registry_of(tree, name)
-    if not ended_by(run, submission):
+    if not has_ended(run, submission):
         raise InUse(
             f"flow {name!r} is going on: nothing was checked. Verify it once it is over; "
             f"`driftline stop {name}` ends it first"
         )
-    parts = _parts(submission, run)
-    alive = {agent.name: agent for agent in agents(tree)}
+    parts = _directories_by_agent(submission, run)
+    alive = {agent.name: agent for agent in list_agents(tree)}
     here = [part for part in parts if _is_here(alive.get(part.agent))]
-    service = submission.fronts[0] if submission.consumer else ""
+    service = submission.front_agents[0] if submission.consumer else ""
     away = [_elsewhere(part, alive, service) for part in parts if part not in here]
     if not here:
         raise Unavailable(
             f"this host has nothing of flow {name!r}. It is elsewhere:{''.join(away)}"
         )
-    found = list(_found(submission, run, here, alive))
+    found = list(_inspect_directories(submission, run, here, alive))
     policy = POLICIES[submission.policy]
     where = f"{tree.where}, {FLOWS}/{name}"
     anew = f"start over: `driftline remove {name}` says what to remove; then submit it again"
@@ -74,15 +74,15 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     return Verdict(found, [problem.text for problem in wrong], ending, note)
 
 
-def _parts(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
+def _directories_by_agent(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
     """Return all directories of a flow, by agent."""
     roles: dict[str, list[str]] = {}
-    for number in submission.layout_in(run):
-        at = roles.setdefault(submission.place_of(number), [])
+    for number in submission.current_layout(run):
+        at = roles.setdefault(submission.agent_of(number), [])
         at.append(f"{STORE}-{number}")
         if not submission.consumer:
             at.append(f"{OUTPUT}-{number}")
-    for number, agent in enumerate(submission.fronts):
+    for number, agent in enumerate(submission.front_agents):
         roles.setdefault(agent, []).append(f"{LOG}-{number}")
     return [AgentDirectories(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
 
@@ -105,7 +105,7 @@ def _elsewhere(part: AgentDirectories, alive: Mapping[str, AgentRecord], service
     return f"\n  {what}: agent {part.agent}, on host {agent.host}; give this command there"
 
 
-def _found(
+def _inspect_directories(
     submission: Submission,
     run: ClusterState,
     here: Iterable[AgentDirectories],
@@ -117,13 +117,13 @@ def _found(
     """
     live = [number for number, text in enumerate(_inputs(run)) if scheme_of(text)]
     output = _directory_of(submission)
-    reports = () if output is None else look(None, output)
+    reports = () if output is None else inspect_directories(None, output)
     outputs = {report.role: report for report in reports}
     for part in here:
         folder = Path(alive[part.agent].state) / FLOWS / submission.name
         wait_for_others(folder)
         records = folder / RECORDS if output is None and not submission.consumer else None
-        stored = {report.role: report for report in look(folder, records)}
+        stored = {report.role: report for report in inspect_directories(folder, records)}
         for role in part.roles:
             kind, _, number = role.partition("-")
             if kind == OUTPUT:
@@ -140,9 +140,9 @@ def _directory_of(submission: Submission) -> Path | None:
     """Return the directory of a flow's outputs; None if a service or a sink takes them."""
     if submission.consumer:
         return None
-    place = place_of(submission.output, Path())
+    place = resolve_output(submission.output, Path())
     return place.directory if place.is_directory else None
 
 
 def _inputs(run: ClusterState) -> tuple[str, ...]:
-    return run.about.inputs if run.about is not None else ()
+    return run.identity_details.inputs if run.identity_details is not None else ()

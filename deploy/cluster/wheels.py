@@ -26,7 +26,7 @@ _PURE = b"Root-Is-Purelib: true"
 
 
 @contextmanager
-def imported(wheel: Path | None) -> Iterator[None]:
+def importable_wheel(wheel: Path | None) -> Iterator[None]:
     """Make a wheel importable within this context. Raises FlowError if it is unusable."""
     if wheel is None:
         yield
@@ -40,14 +40,16 @@ def imported(wheel: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def importable(tree: ZooKeeperTree, submission: Submission, folder: Path) -> Iterator[None]:
+def importable_submission(
+    tree: ZooKeeperTree, submission: Submission, folder: Path
+) -> Iterator[None]:
     """Make a submitted flow importable within this context; `folder`: for its wheel.
 
     Raises Unavailable, StateMismatch.
     """
     before = sys.path[:]
     if submission.wheel:
-        sys.path.append(str(fetch(tree, submission.name, submission.wheel, folder)))
+        sys.path.append(str(fetch_wheel(tree, submission.name, submission.wheel, folder)))
     try:
         yield
     finally:
@@ -75,7 +77,7 @@ def check_wheel(wheel: Path) -> None:
         )
 
 
-def send(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
+def store_wheel(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
     """Store a wheel for a flow. Return its name: checksum and number of pieces.
 
     Raises FlowError, Unavailable.
@@ -92,7 +94,7 @@ def send(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
     return f"{name}-{len(pieces)}"
 
 
-def fetch(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path:
+def fetch_wheel(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path:
     """Return the file of a flow's wheel on this host. Raises Unavailable, StateMismatch."""
     checksum, _, count = name.partition("-")
     file = folder / f"{checksum}.whl"

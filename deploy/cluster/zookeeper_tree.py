@@ -11,8 +11,8 @@ is rejected. A *held* path is an ephemeral z-node: it exists as long as the sess
 that holds it.
 
 Watches fire once: each read sets those that it needs, and the callback of `on_change` is called
-when one fires, and when the state of the connection changes. `renew` restores held paths: they
-vanish with the session, or if another process removes them.
+when one fires, and when the state of the connection changes. `restore_ephemerals` restores held
+paths: they vanish with the session, or if another process removes them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from driftline.coordinator.zookeeper import (
     ANSWER_S,
     LeaderQueue,
     ZooKeeperRegistry,
-    answering,
     close,
     connect,
+    translated_errors,
 )
 from driftline.engine.errors import InUse, StateMismatch
 
 AGENTS, FLOWS, SUBMISSION, REGISTRY = "agents", "flows", "submission", "registry"
 
-LOOK_EVERY_S = 5.0
+POLL_EVERY_S = 5.0
 """Seconds between polls for changes, in addition to watches: a watch may be lost."""
 
-HELD_S = 10.0
+SESSION_EXPIRY_S = 10.0
 """Seconds that the session of a killed agent may outlive it."""
 
 NEW = -1
@@ -89,8 +89,8 @@ class ZooKeeperTree:
         """Name of the tree, for people."""
         self._client: KazooClient = connect(hosts, session_s)
         self._answer_s = answer_s
-        self._held: dict[str, bytes] = {}
-        self._before = ""
+        self._ephemerals: dict[str, bytes] = {}
+        self._previous_session_id = ""
         """Session of the ended process that this one replaces."""
         self._changed: Callable[[], None] = lambda: None
         self._client.add_listener(self._connection)
@@ -179,42 +179,42 @@ class ZooKeeperTree:
         beneath = [found for name in names for found in self._with_versions(f"{path}/{name}")]
         return [(path, stat.version), *beneath]
 
-    def hold(self, path: str, data: bytes) -> None:
+    def put_ephemeral(self, path: str, data: bytes) -> None:
         """Store data as long as this process lives, or replace its data there.
 
         Raises InUse if another process holds the path for some seconds.
         """
-        self._held[path] = data
+        self._ephemerals[path] = data
         try:
             self._create(path, data)
         except InUse:
-            del self._held[path]
+            del self._ephemerals[path]
             raise
 
-    def let_go(self, path: str) -> None:
+    def remove_ephemeral(self, path: str) -> None:
         """Release a path that this process holds; a path held by another process stays."""
-        if self._held.pop(path, None) is None:
+        if self._ephemerals.pop(path, None) is None:
             return
         with self._answering():
             stat = self._client.exists_async(path).get(timeout=self._answer_s)
-            if stat is not None and str(stat.owner_session_id) == self.holder():
+            if stat is not None and str(stat.owner_session_id) == self.session_id():
                 self._remove_version(path, stat.version)
 
-    def holder(self) -> str:
+    def session_id(self) -> str:
         """Return the current session of this process, which outlives the process for a while."""
         session = self._client.client_id
         return str(session[0]) if session is not None else ""
 
-    def succeed(self, holder: str) -> None:
+    def take_over(self, holder: str) -> None:
         """Let this process take over the paths that session `holder` still holds; "": none.
 
         Precondition: the process of that session has certainly ended.
         """
-        self._before = holder
+        self._previous_session_id = holder
 
-    def renew(self) -> None:
+    def restore_ephemerals(self) -> None:
         """Restore held paths that were lost or overwritten. Raises InUse."""
-        for path, data in list(self._held.items()):
+        for path, data in list(self._ephemerals.items()):
             if not self._is_held(path, data):
                 self._create(path, data)
 
@@ -244,7 +244,7 @@ class ZooKeeperTree:
                 found, stat = asked.get(timeout=self._answer_s)
             except errors.NoNodeError:
                 return False
-        return bool(found == data and str(stat.owner_session_id) == self.holder())
+        return bool(found == data and str(stat.owner_session_id) == self.session_id())
 
     def _create(self, path: str, data: bytes) -> None:
         """Create an ephemeral z-node, or replace the data of this session's own."""
@@ -259,12 +259,12 @@ class ZooKeeperTree:
                     asked = self._client.exists_async(path, watch=partial(_gone, gone))
                     stat = asked.get(timeout=self._answer_s)
                 owner = "" if stat is None else str(stat.owner_session_id)
-                if owner and owner == self.holder():
+                if owner and owner == self.session_id():
                     self._client.set_async(path, data).get(timeout=self._answer_s)
                     return
-                if owner and owner == self._before:
+                if owner and owner == self._previous_session_id:
                     self._remove_version(path, stat.version)
-                elif owner and not gone.wait(HELD_S):
+                elif owner and not gone.wait(SESSION_EXPIRY_S):
                     raise InUse(
                         f"{path} in {self.where} belongs to another process: give another name"
                     )
@@ -276,7 +276,7 @@ class ZooKeeperTree:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        with answering(self._client, self.where, self._answer_s):
+        with translated_errors(self._client, self.where, self._answer_s):
             yield
 
     # Called by threads of the client.

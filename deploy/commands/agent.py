@@ -11,8 +11,8 @@ from rich.console import Console
 from driftline.deploy.cluster.agent import AgentConfig, run_agent
 from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.cluster.zookeeper_tree import NAMES, is_name
-from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, reached
-from driftline.deploy.commands.options import logged, metrics_option
+from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, transport_options
+from driftline.deploy.commands.options import logging_options, metrics_option
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import FlowError
 
@@ -29,7 +29,7 @@ def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[
 
 @click.command()
 @in_cluster
-@reached
+@transport_options
 @click.option("--roles", default=",".join(AgentRole), show_default=True, metavar="A,B",
 callback=_roles,
               help="What it runs: masters, nodes, fronts.")  # fmt: skip
@@ -46,7 +46,7 @@ callback=_roles,
     "Serve metrics for Prometheus, /healthz, /readyz and /targets at PORT; its processes serve "
     "theirs at free ports of HOST, which /targets tells."
 )
-@logged
+@logging_options
 def agent(
     console: Console,
     place: ClusterAddress,
@@ -72,5 +72,5 @@ def agent(
     if not is_name(name):
         raise FlowError(f"{name!r} cannot be the name of an agent: {NAMES}; give another --name")
     config = AgentConfig(name, roles, state, slots, network, place.session_s, metrics)
-    with place.opened(new=True) as tree:
+    with place.open_tree(new=True) as tree:
         run_agent(config, tree)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
-from driftline.deploy.commands.config_file import variable
+from driftline.deploy.commands.config_file import env_variable
 from driftline.deploy.runtime.config import SESSION_S
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import Unavailable
@@ -26,7 +26,7 @@ class ClusterAddress:
     session_s: float
 
     @contextmanager
-    def opened(self, *, new: bool = False) -> Iterator[ZooKeeperTree]:
+    def open_tree(self, *, new: bool = False) -> Iterator[ZooKeeperTree]:
         """Open the tree of the cluster; `new`: its path may be created. Raises Unavailable."""
         tree = ZooKeeperTree(self.zookeeper, self.session_s)
         try:
@@ -56,10 +56,10 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
 def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the same options, but optional: `place` is None without a cluster."""
 
-    @click.option("--zookeeper", default="", metavar="HOSTS", envvar=variable("zookeeper"),
+    @click.option("--zookeeper", default="", metavar="HOSTS", envvar=env_variable("zookeeper"),
                   help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
     @click.option("--session", "session_s", default=SESSION_S, show_default=True, metavar="S",
-                  envvar=variable("session"), type=FiniteRange(0.1),
+                  envvar=env_variable("session"), type=FiniteRange(0.1),
                   help="Seconds of silence after which ZooKeeper takes a process for dead. It may "
                   "set bounds of its own.")  # fmt: skip
     @wraps(command)
@@ -69,17 +69,17 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return with_place
 
 
-def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def transport_options_with(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command its transport options, as an argument `network`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @click.option("--bind", default="", metavar="HOST", envvar=variable("bind"),
+        @click.option("--bind", default="", metavar="HOST", envvar=env_variable("bind"),
                       help="Address of this host at which its processes listen, each at a free "
                       "port. Without it they are reached on this machine alone.")  # fmt: skip
-        @click.option("--advertise", default="", metavar="HOST", envvar=variable("advertise"),
+        @click.option("--advertise", default="", metavar="HOST", envvar=env_variable("advertise"),
                       help="Address by which others reach them, if that is another one.",
                       )  # fmt: skip
-        @click.option("--keys", envvar=variable("keys"), metavar="FILE",
+        @click.option("--keys", envvar=env_variable("keys"), metavar="FILE",
                       type=click.Path(path_type=Path, exists=True, resolve_path=True),
                       help=keys_help)  # fmt: skip
         @wraps(command)
@@ -99,5 +99,7 @@ def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., 
     return decorate
 
 
-reached = reached_by("The key of this host, with `authorised` beside it: see `driftline keys`.")
+transport_options = transport_options_with(
+    "The key of this host, with `authorised` beside it: see `driftline keys`."
+)
 """Decorator with the transport options of most commands."""

@@ -46,7 +46,7 @@ class ConfigFile:
     """Parsed configuration file."""
 
     file: Path
-    found: Mapping[str, object]
+    entries: Mapping[str, object]
 
     @staticmethod
     def read(file: Path, commands: Iterable[str]) -> ConfigFile:
@@ -67,11 +67,11 @@ class ConfigFile:
 
     def values_for(self, command: click.Command, name: str) -> dict[str, object]:
         """Return the `default_map` of a command. Raises WrongSettings for an unknown key."""
-        options, table = _options(command), self.found.get(name, {})
+        options, table = _options(command), self.entries.get(name, {})
         shared = {
             key: value
-            for key, value in self.found.items()
-            if key in SHARED and key in options and options[key].envvar == variable(key)
+            for key, value in self.entries.items()
+            if key in SHARED and key in options and options[key].envvar == env_variable(key)
         }
         return self._values(command, name, {**shared, **(table if isinstance(table, dict) else {})})
 
@@ -101,12 +101,12 @@ def config_option(commands: Iterable[str]) -> click.Option:
 
     return click.Option(
         ["--config"], type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
-        envvar=variable("config"), callback=read,
+        envvar=env_variable("config"), callback=read,
         help=f"Options of commands, as TOML.  [default: {FILE}, if it is there]",
     )  # fmt: skip
 
 
-def set_up(context: click.Context, command: click.Command, name: str) -> None:
+def apply_settings(context: click.Context, command: click.Command, name: str) -> None:
     """Let a command read options from the environment and the file. Raises WrongSettings."""
     _name_variables(command, name)
     settings = context.find_object(ConfigFile)
@@ -114,7 +114,7 @@ def set_up(context: click.Context, command: click.Command, name: str) -> None:
         context.default_map = {name: settings.values_for(command, name)}
 
 
-def variable(*names: str) -> str:
+def env_variable(*names: str) -> str:
     """Return the variable of an option: ("agent", "slots") -> DRIFTLINE_AGENT_SLOTS."""
     return "_".join((PREFIX, *names)).upper().replace("-", "_").replace(".", "_")
 
@@ -142,7 +142,7 @@ def _name_variables(command: click.Command, name: str) -> None:
     """
     for key, option in _options(command).items():
         if option.envvar is None:
-            option.envvar = variable(name, key)
+            option.envvar = env_variable(name, key)
     refuse_empty(command)
     for inner, other in _commands(command).items():
         _name_variables(other, f"{name}.{inner}")

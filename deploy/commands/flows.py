@@ -12,27 +12,27 @@ import click
 
 from driftline.deploy.cluster.placement import rescale as rescale_flow
 from driftline.deploy.cluster.records import DesiredState, Submission
-from driftline.deploy.cluster.status import troubles
+from driftline.deploy.cluster.status import find_problems
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     RunReplaced,
-    agents,
-    change,
-    ended_by,
     fail,
+    has_ended,
     is_current,
+    list_agents,
     registry_of,
     submission_of,
+    update_submission,
 )
 from driftline.deploy.cluster.submissions import remove as remove_flow
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.texts import complain, counted
+from driftline.engine.texts import counted, print_error
 from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
 
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 
 WAIT_S = 600.0
 
@@ -60,14 +60,16 @@ def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None
     The flow accepts no more records, delivers the outputs of those it has, and writes a last
     snapshot. If it is submitted again, it resumes there and replays nothing.
     """
-    with place.opened() as tree:
+    with place.open_tree() as tree:
         run = submission_of(tree, name).run
-        wanted = change(tree, name, lambda before: replace(before, wish=DesiredState.STOP), run)
-        how = _end_of(tree, wanted, 0)
+        wanted = update_submission(
+            tree, name, lambda before: replace(before, desired_state=DesiredState.STOP), run
+        )
+        how = _wait_for_end(tree, wanted, 0)
         if wait_s and not how:
-            _tell_troubles(tree, wanted)
-            how = _end_of(tree, wanted, wait_s)
-    _tell_end(name, how, json_file)
+            _print_problems(tree, wanted)
+            how = _wait_for_end(tree, wanted, wait_s)
+    _print_end(name, how, json_file)
     if wait_s and not how:
         raise click.exceptions.Exit(1)
 
@@ -81,16 +83,19 @@ def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
 
     What is under way is not delivered; it is replayed when the flow is submitted again.
     """
-    with place.opened() as tree:
+    with place.open_tree() as tree:
         wanted = submission_of(tree, name)
         if fail(tree, wanted, CANCELLED, how := "cancelled by a command"):
             with suppress(RunReplaced):  # it is over, and was submitted again at once
-                change(
-                    tree, name, lambda before: replace(before, wish=DesiredState.CANCEL), wanted.run
+                update_submission(
+                    tree,
+                    name,
+                    lambda before: replace(before, desired_state=DesiredState.CANCEL),
+                    wanted.run,
                 )
         else:
-            how = _end_of(tree, wanted, WAIT_S)
-    _tell_end(name, how, json_file)
+            how = _wait_for_end(tree, wanted, WAIT_S)
+    _print_end(name, how, json_file)
 
 
 @click.command()
@@ -107,26 +112,26 @@ def rescale(
     Other nodes, at agents with free slots, copy its state while it runs; then they take over. What
     is delivered is the same, in the same order.
     """
-    with place.opened() as tree:
+    with place.open_tree() as tree:
         wanted = rescale_flow(tree, name, nodes)
         give_up_at = monotonic() + wait_s
         while True:
             state = registry_of(tree, name)
-            layout = wanted.layout_in(state)
+            layout = wanted.current_layout(state)
             if len(layout) == nodes or monotonic() >= give_up_at:
                 break
-            if ended_by(state, wanted):
+            if has_ended(state, wanted):
                 raise StateMismatch(f"flow {name!r} has ended with {counted(len(layout), 'node')}")
             now = submission_of(tree, name)
             if now.run != wanted.run:
                 raise RunReplaced(name)
-            if now.wanted not in (0, nodes):
+            if now.desired_nodes not in (0, nodes):
                 raise Unavailable(
                     f"flow {name!r} keeps its {counted(len(layout), 'node')}: another command has "
                     "asked for that, or a new node cannot start; see the log of its agent"
                 )
-            sleep(LOOK_EVERY_S)
-    places = [wanted.place_of(number) for number in layout]
+            sleep(POLL_EVERY_S)
+    places = [wanted.agent_of(number) for number in layout]
     done = len(layout) == nodes
     write_json(json_file, {"name": name, "done": done, "nodes": places, "error": None})
     if done:
@@ -148,7 +153,7 @@ def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
     Its files stay on the hosts of its agents: remove them before a flow of the same name begins
     anew there.
     """
-    with place.opened() as tree:
+    with place.open_tree() as tree:
         submission = remove_flow(tree, name)
     output = None if submission is None else submission.output
     places = _agents_of(submission)
@@ -163,10 +168,10 @@ def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
 
 
 def _agents_of(submission: Submission | None) -> list[str]:
-    return [] if submission is None else sorted({*submission.nodes, *submission.fronts})
+    return [] if submission is None else sorted({*submission.node_agents, *submission.front_agents})
 
 
-def _end_of(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
+def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
     """Return how a run ended; "" if it does not end within `wait_s`.
 
     Raises Unavailable if it failed, RunReplaced if another one has begun.
@@ -184,20 +189,20 @@ def _end_of(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
             raise RunReplaced(submission.name)
         if monotonic() >= give_up_at:
             return ""
-        sleep(LOOK_EVERY_S)
+        sleep(POLL_EVERY_S)
 
 
-def _tell_troubles(tree: ZooKeeperTree, submission: Submission) -> None:
+def _print_problems(tree: ZooKeeperTree, submission: Submission) -> None:
     """Print what keeps a flow from running, and therefore from draining."""
-    layout = submission.layout_in(registry_of(tree, submission.name))
-    found = troubles(submission, layout, agents(tree))
+    layout = submission.current_layout(registry_of(tree, submission.name))
+    found = find_problems(submission, layout, list_agents(tree))
     for text in found:
-        complain(f"flow {submission.name} waits: {text}")
+        print_error(f"flow {submission.name} waits: {text}")
     if found:
-        complain(f"waiting for its end; `driftline cancel {submission.name}` ends it at once")
+        print_error(f"waiting for its end; `driftline cancel {submission.name}` ends it at once")
 
 
-def _tell_end(name: str, how: str, json_file: Path | None) -> None:
+def _print_end(name: str, how: str, json_file: Path | None) -> None:
     write_json(json_file, {"name": name, "ended": bool(how), "how": how or None, "error": None})
     if how:
         click.echo(f"flow {name} is over: {how}")

@@ -15,7 +15,7 @@ from driftline.engine.errors import Unavailable
 
 LIBRARIES = {"click", "filelock", "kazoo", "lmdb", "msgpack", "rich", "zmq"}
 
-TAKEN = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names
+RESERVED_NAMES = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names
 """Module names that a flow cannot have: one of the two modules would hide the other."""
 
 
@@ -29,7 +29,7 @@ def new(folder: Path) -> None:
     """
     module = module_name(folder.name)
     folder = folder.with_name(module)
-    for path, description in begin(folder, module).items():
+    for path, description in write_project(folder, module).items():
         click.echo(f"{path}: {description}")
     quoted = shlex.quote(str(folder))
     click.echo("Run it, and test it:")
@@ -44,14 +44,14 @@ def module_name(name: str) -> str:
         raise click.UsageError(
             f"{name!r} cannot be the name of a module, which begins with a letter or `_`"
         )
-    if keyword.iskeyword(module) or module.lower() in TAKEN:
+    if keyword.iskeyword(module) or module.lower() in RESERVED_NAMES:
         raise click.UsageError(
             f"{name!r} is a word of Python or the name of another module: choose another name"
         )
     return module
 
 
-def begin(folder: Path, module: str) -> dict[Path, str]:
+def write_project(folder: Path, module: str) -> dict[Path, str]:
     """Write the files. Return file -> description. Raises Unavailable for a non-empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Unavailable(f"{folder} exists already: give another name, or remove it")

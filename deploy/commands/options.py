@@ -14,19 +14,19 @@ from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.logs import LEVELS, log_to
 from driftline.deploy.runtime.metrics.endpoint import Endpoint
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.policy import ORDERINGS, POLICIES
 from driftline.engine.ui.options import (
+    check_writable,
     on_error_option,
     reading_options,
     refuse_options,
     renamings,
-    writable,
 )
 from driftline.engine.ui.results import sentence_of
 
-LOGGED = "--log-level", "--log-json", "--log-file"
-"""The options of `logged`."""
+LOGGING_OPTIONS = "--log-level", "--log-json", "--log-file"
+"""The options of `logging_options`."""
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -68,7 +68,7 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_flow
 
 
-def logged(command: Callable[..., None]) -> Callable[..., None]:
+def logging_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options for log lines, and an argument `console` that receives them.
 
     Errors are logged, too: a run with `--log-json` prints only JSON, and a log file contains how
@@ -81,7 +81,7 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--log-json", "as_json", is_flag=True,
                   help="Print each log line as a JSON object.")  # fmt: skip
     @click.option("--log-file", "file", type=click.Path(path_type=Path), metavar="FILE",
-                  callback=writable,
+                  callback=check_writable,
                   help="Write log lines to this file, too; it is rotated at 10 MiB.")  # fmt: skip
     @wraps(command)
     def with_log(level: str, as_json: bool, file: Path | None, **others: object) -> None:
@@ -92,7 +92,9 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             raise
         except (DriftlineError, OSError) as error:
-            log.error("%s", sentence_of(error), extra=about("failed", error=type(error).__name__))
+            log.error(
+                "%s", sentence_of(error), extra=event_fields("failed", error=type(error).__name__)
+            )
             raise click.exceptions.Exit(1) from None
 
     return with_log
@@ -107,7 +109,7 @@ def _endpoint(context: click.Context, parameter: click.Parameter, given: str) ->
     """Validate the value of `--metrics`. Raises BadParameter."""
     try:
         if given:
-            Endpoint.of(given)
+            Endpoint.parse(given)
     except FlowError as error:
         raise click.BadParameter(str(error)) from None
     return given

@@ -14,20 +14,25 @@ from driftline.connectors.outputs import JSON_LINES, checked_place_of
 from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
+from driftline.deploy.commands.options import (
+    LOGGING_OPTIONS,
+    flow_options,
+    logging_options,
+    metrics_option,
+)
 from driftline.deploy.local.config import RunConfig, SenderRules, StartOptions
 from driftline.deploy.local.reference import run_reference_to
-from driftline.deploy.local.report import after_good_order, tell_if_all_set_aside
+from driftline.deploy.local.report import describe_next_call, warn_if_all_set_aside
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.config import Limits
-from driftline.deploy.runtime.logs import insist
+from driftline.deploy.runtime.logs import restore_logging
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.errors import FlowError
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.snapshots.savepoint_mapping import Choice
 from driftline.engine.sources.record import Shape
@@ -43,8 +48,8 @@ from driftline.engine.ui.options import (
 )
 from driftline.engine.ui.results import write_json
 
-OF_REFERENCE = (
-    "--reference", "--input", "--output", "--on-error", *SHAPE, *LOGGED, "--json",
+REFERENCE_OPTIONS = (
+    "--reference", "--input", "--output", "--on-error", *SHAPE, *LOGGING_OPTIONS, "--json",
 )  # fmt: skip
 """Options allowed with --reference."""
 
@@ -102,7 +107,7 @@ OF_REFERENCE = (
 @click.option("--seed", default=0, help="Seed of --kill-every: which process is killed next.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
-@logged
+@logging_options
 @json_option_with(ended_by=None)
 def run(
     console: Console,
@@ -160,7 +165,7 @@ def run(
     your own, or a scheme of a connector that is installed.
     """
     loaded = load_flow(flow)
-    insist()
+    restore_logging()
     place = checked_place_of(output, state)
     directory = place.directory.resolve()
     place = replace(place, directory=directory)
@@ -168,7 +173,7 @@ def run(
     then = ""
     if reference:
         refuse_other_options(
-            OF_REFERENCE,
+            REFERENCE_OPTIONS,
             "with --reference: it is one process without nodes, policy or state, which writes "
             "the outputs that a run must have",
         )
@@ -177,7 +182,7 @@ def run(
         files = open_given_files(loaded, inputs, shape, "--reference")
         made = run_reference_to(loaded, files, directory, dead_letters)
         report = made.as_json()
-        tell_if_all_set_aside(**asdict(made), where=place.letters)
+        warn_if_all_set_aside(**asdict(made), where=place.dead_letter_location)
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
@@ -188,7 +193,7 @@ def run(
             open_inputs(loaded, inputs, shape),
             place,
             nodes,
-            policy(policy_name, ordering),
+            get_policy(policy_name, ordering),
             checkpoint_ms / 1000,
             state or directory / ".driftline" / "state",
             dead_letters,
@@ -199,7 +204,7 @@ def run(
             if start is not None
             else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
-            reach=SenderRules(
+            sender_rules=SenderRules(
                 let_anyone_send, keys, tuple(source.name for source in loaded.sources)
             ),
             accept_changed_code=accept_changed_code,
@@ -209,27 +214,27 @@ def run(
         )
         done = run_flow(loaded, config, console)
         ended_by, report = done.ended_by, done.as_json()
-        then = after_good_order(config.policy)
+        then = describe_next_call(config.policy)
     signal = None if ended_by is None else ended_by.name
     write_json(json_file, report | {"ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
-    log.info("%s: %s", what, as_words(report), extra=about("run-over", **figures))
+    log.info("%s: %s", what, as_words(report), extra=event_fields("run-over", **figures))
     if start is not None and not report["records"]:
         log.warning(
             "no record was read: the input ends before the time of %s. A run from a savepoint "
             "continues the input of the savepoint: append records to that input",
             start,
-            extra=about("no-records"),
+            extra=event_fields("no-records"),
         )
     if report.get("bad_records") or report.get("dead_letters"):
-        told = about("set-aside", directory=str(directory / DEAD_LETTERS))
-        places = dict.fromkeys((str(directory / DEAD_LETTERS), place.letters))
+        told = event_fields("set-aside", directory=str(directory / DEAD_LETTERS))
+        places = dict.fromkeys((str(directory / DEAD_LETTERS), place.dead_letter_location))
         log.warning("bad records and failed elements are in %s", " and ".join(places), extra=told)
     if ended_by is not None:
         log.info(
             "drained by %s: the same command %s",
             *(ended_by.name, then),
-            extra=about("ended-in-good-order", signal=ended_by.name),
+            extra=event_fields("ended-in-good-order", signal=ended_by.name),
         )
         raise SystemExit(128 + ended_by)

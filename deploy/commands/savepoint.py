@@ -9,11 +9,11 @@ import click
 from driftline.connectors.inputs import is_live
 from driftline.deploy.cluster.savepoints import save
 from driftline.deploy.cluster.submissions import submission_of
-from driftline.deploy.cluster.wheels import importable
+from driftline.deploy.cluster.wheels import importable_submission
 from driftline.deploy.commands.cluster_options import (
     ClusterAddress,
     perhaps_in_cluster,
-    reached,
+    transport_options,
 )
 from driftline.deploy.local.directories.leftovers import short_folder
 from driftline.deploy.local.report import ExitStatus
@@ -21,7 +21,7 @@ from driftline.deploy.local.savepoints import save_run
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.snapshots.savepoint import Savepoint
-from driftline.engine.texts import counted, time_in_words
+from driftline.engine.texts import counted, format_time
 from driftline.engine.ui.options import json_option, refuse_options
 from driftline.engine.ui.results import write_json
 
@@ -33,7 +33,7 @@ from driftline.engine.ui.results import write_json
 @click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
               help="A new directory for the savepoint.")  # fmt: skip
 @perhaps_in_cluster
-@reached
+@transport_options
 @json_option
 def savepoint(
     flow: str,
@@ -62,7 +62,7 @@ def savepoint(
     if state is not None:
         refuse_options(["--zookeeper"], "with --state, which is of a run that is over")
         saved, how = save_run(state, load_flow(flow), output)
-        _tell(saved, output, json_file)
+        _print_savepoint(saved, output, json_file)
         if how not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
             click.echo(
                 "The run did not end normally: records from there on are not in the "
@@ -70,12 +70,12 @@ def savepoint(
                 "run continue to its end, or drain it with SIGTERM, and make another savepoint."
             )
     elif place is not None:
-        with place.opened() as tree, short_folder() as sockets:
+        with place.open_tree() as tree, short_folder() as sockets:
             submission = submission_of(tree, flow)
-            with importable(tree, submission, sockets / "wheels"):
+            with importable_submission(tree, submission, sockets / "wheels"):
                 loaded = load_flow(submission.flow)
             saved = save(tree, flow, loaded, output, sockets, network)
-        _tell(saved, output, json_file)
+        _print_savepoint(saved, output, json_file)
         if any(map(is_live, submission.reading.inputs)):
             click.echo(
                 f"What producers send from then on is in flow {flow} alone. If another flow is to "
@@ -84,8 +84,8 @@ def savepoint(
             )
 
 
-def _tell(saved: Savepoint, output: Path, json_file: Path | None) -> None:
+def _print_savepoint(saved: Savepoint, output: Path, json_file: Path | None) -> None:
     told = {"savepoint": str(output), "time": saved.time, "files": len(saved.files)}
     write_json(json_file, told | {"error": None})
     files = counted(len(saved.files), "file")
-    click.echo(f"{output}: the state before {time_in_words(saved.time)}, {files}")
+    click.echo(f"{output}: the state before {format_time(saved.time)}, {files}")

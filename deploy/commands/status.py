@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, status_of
-from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, reached
+from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, transport_options
 from driftline.deploy.local.directories.leftovers import short_folder
 from driftline.deploy.runtime.sockets.transport import TransportConfig
-from driftline.engine.texts import size_in_words, time_in_words, visible, visible_lines
+from driftline.engine.texts import escape_controls, escape_lines, format_size, format_time
 from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
@@ -26,7 +26,7 @@ from driftline.engine.ui.results import write_json
 @click.command()
 @click.argument("name", metavar="[NAME]", default="")
 @in_cluster
-@reached
+@transport_options
 @click.option("--watch", "every_s", type=FiniteRange(0.1), metavar="S",
               help="Show it again every S seconds, until Ctrl-C.")  # fmt: skip
 @json_option
@@ -39,7 +39,7 @@ def status(
 ) -> None:
     """Show the agents and the flows of a cluster, or the flow NAME alone."""
     console = wide_console()
-    with place.opened() as tree, short_folder() as sockets:
+    with place.open_tree() as tree, short_folder() as sockets:
 
         def look() -> ClusterStatus:
             found = status_of(tree, sockets, network, name)
@@ -65,7 +65,7 @@ def status(
 
 def as_table(status: ClusterStatus) -> RenderableType:
     """Render agents, flows, and the processes of flows that are not over."""
-    lost = [Text(f"{name}: {visible(why)}", style="red") for name, why in status.damaged]
+    lost = [Text(f"{name}: {escape_controls(why)}", style="red") for name, why in status.damaged]
     flows = [_flow(flow) for flow in status.flows]
     if not flows and not lost:
         flows = [Text("no flows: `driftline submit` begins one")]
@@ -83,7 +83,7 @@ def _agents(status: ClusterStatus) -> RenderableType:
             f"{flow.name}/{name}"
             for flow in status.flows
             if not flow.over
-            for name, place in _places(flow)
+            for name, place in _agents_by_process(flow)
             if place == agent.name
         ]
         roles, slots = ", ".join(agent.roles), str(agent.slots)
@@ -91,14 +91,14 @@ def _agents(status: ClusterStatus) -> RenderableType:
     return table
 
 
-def _places(flow: FlowStatus) -> list[tuple[str, str]]:
+def _agents_by_process(flow: FlowStatus) -> list[tuple[str, str]]:
     nodes = [(node.name, node.agent) for node in flow.nodes]
     return nodes + [(f"front-{i}", agent) for i, agent in enumerate(flow.fronts)]
 
 
 def _flow(flow: FlowStatus) -> RenderableType:
     lines: list[RenderableType] = [
-        Text.assemble((f"{flow.name}: ", "bold"), visible_lines(flow.state)),
+        Text.assemble((f"{flow.name}: ", "bold"), escape_lines(flow.state)),
         _indented(", ".join(_facts(flow))),
     ]
     lines += [_indented(text, "red") for text in flow.trouble]
@@ -122,7 +122,7 @@ def _facts(flow: FlowStatus) -> Iterator[str]:
         yield f"recoveries {flow.recoveries}"
     if flow.frontier is not None:
         done = flow.frontier - 1
-        yield f"delivered up to {time_in_words(done)}" if done > 0 else "nothing delivered yet"
+        yield f"delivered up to {format_time(done)}" if done > 0 else "nothing delivered yet"
     if flow.lag_s is not None:
         yield f"lag {flow.lag_s:.1f} s"
     if flow.last_snapshot is not None:
@@ -132,7 +132,7 @@ def _facts(flow: FlowStatus) -> Iterator[str]:
 
 
 def _indented(text: str, style: str = "") -> RenderableType:
-    return Padding(Text(visible_lines(text), style=style), (0, 0, 0, 2), expand=False)
+    return Padding(Text(escape_lines(text), style=style), (0, 0, 0, 2), expand=False)
 
 
 def _processes(flow: FlowStatus) -> Table:
@@ -146,10 +146,12 @@ def _processes(flow: FlowStatus) -> Table:
     for node in flow.nodes:
         first, last = node.key_groups
         done, waits = _counted(node.figures, "outputs"), _size(node.figures, "waiting_bytes")
-        table.add_row(node.name, node.agent, f"{first}-{last}", visible(node.state), done, waits)
+        table.add_row(
+            node.name, node.agent, f"{first}-{last}", escape_controls(node.state), done, waits
+        )
     for front in flow.inputs:
         done, waits = _counted(front.figures, "records"), _size(front.figures, "under_way_bytes")
-        table.add_row(front.name, front.agent, "", visible(front.state), done, waits)
+        table.add_row(front.name, front.agent, "", escape_controls(front.state), done, waits)
     return table
 
 
@@ -158,4 +160,4 @@ def _counted(figures: Mapping[str, int], name: str) -> str:
 
 
 def _size(figures: Mapping[str, int], name: str) -> str:
-    return size_in_words(figures[name]) if name in figures else ""
+    return format_size(figures[name]) if name in figures else ""

@@ -7,17 +7,17 @@ from pathlib import Path
 import click
 
 from driftline.connectors.outputs import checked_place_of
-from driftline.deploy.cluster.submissions import agents, registry_of
-from driftline.deploy.cluster.submitting import SubmitRequest, name_for, submit
-from driftline.deploy.cluster.wheels import imported
+from driftline.deploy.cluster.submissions import list_agents, registry_of
+from driftline.deploy.cluster.submitting import SubmitRequest, default_name, submit
+from driftline.deploy.cluster.wheels import importable_wheel
 from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster
 from driftline.deploy.commands.options import flow_options
 from driftline.deploy.runtime.config import Limits, Reading
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.policy import policy
-from driftline.engine.snapshots.savepoint_mapping import NOTHING, InitialState
+from driftline.engine.policy import get_policy
+from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 from driftline.engine.sources.record import Shape
-from driftline.engine.texts import complain
+from driftline.engine.texts import print_error
 from driftline.engine.ui.options import (
     flow_argument,
     inputs_option,
@@ -88,16 +88,16 @@ def submit_flow(
             f"{output} is not an absolute path: it has to be right on every host of a node",
             param_hint="--output",
         )
-    beginning = NOTHING if start is None else InitialState(str(start.resolve()), drop, rename)
-    with imported(wheel):
+    beginning = EMPTY_STATE if start is None else InitialState(str(start.resolve()), drop, rename)
+    with importable_wheel(wheel):
         loaded = load_flow(flow)
     order = SubmitRequest(
-        name or name_for(loaded),
+        name or default_name(loaded),
         flow,
         Reading(inputs, shape, window, let_anyone_send),
         output,
         nodes,
-        policy(policy_name, ordering),
+        get_policy(policy_name, ordering),
         checkpoint_ms / 1000,
         dead_letters,
         Limits(),
@@ -106,18 +106,18 @@ def submit_flow(
         beginning,
         wheel,
     )
-    with place.opened() as tree:
+    with place.open_tree() as tree:
         made = submit(tree, loaded, order)
-        layout = made.layout_in(registry_of(tree, made.name))
-        alive = {agent.name for agent in agents(tree)}
-    places = [made.place_of(node) for node in layout]
-    if made.wanted:
-        places = list(made.nodes[-made.wanted :])
-    told = {"name": made.name, "run": made.run, "nodes": places, "fronts": made.fronts}
+        layout = made.current_layout(registry_of(tree, made.name))
+        alive = {agent.name for agent in list_agents(tree)}
+    places = [made.agent_of(node) for node in layout]
+    if made.desired_nodes:
+        places = list(made.node_agents[-made.desired_nodes :])
+    told = {"name": made.name, "run": made.run, "nodes": places, "fronts": made.front_agents}
     write_json(json_file, told | {"error": None})
     click.echo(
         f"flow {made.name} is submitted: nodes at {', '.join(places)}; fronts at "
-        f"{', '.join(made.fronts)}; outputs in {made.output}"
+        f"{', '.join(made.front_agents)}; outputs in {made.output}"
     )
-    for agent in sorted({*places, *made.fronts} - alive):
-        complain(f"note: agent {agent} is away: the flow waits for it")
+    for agent in sorted({*places, *made.front_agents} - alive):
+        print_error(f"note: agent {agent} is away: the flow waits for it")

@@ -9,17 +9,17 @@ from click.core import ParameterSource
 
 from driftline.deploy.cluster.verification import verify_flow
 from driftline.deploy.commands.cluster_options import ClusterAddress, perhaps_in_cluster
-from driftline.deploy.local.verify import LookBeside, Verdict, verify_run
+from driftline.deploy.local.verify import InspectService, Verdict, verify_run
 from driftline.engine.errors import InUse
-from driftline.engine.texts import visible_lines
+from driftline.engine.texts import escape_lines
 from driftline.engine.ui.options import json_option, refuse_options
 from driftline.engine.ui.results import write_json
 
-GOES_ON = 3
+EXIT_STILL_RUNNING = 3
 """Exit status for a run that is still going on: nothing was checked."""
 
 
-def verify_command(look_beside: LookBeside) -> click.Command:
+def verify_command(look_beside: InspectService) -> click.Command:
     """Return the command. `look_beside`: reads what a service has in addition to a run."""
 
     @click.command()
@@ -50,21 +50,21 @@ def verify_command(look_beside: LookBeside) -> click.Command:
         except InUse as error:
             write_json(json_file, {"error": str(error)})
             click.echo(f"{error}", err=True)
-            raise click.exceptions.Exit(GOES_ON) from None
-        _tell(verdict, json_file)
+            raise click.exceptions.Exit(EXIT_STILL_RUNNING) from None
+        _print_verdict(verdict, json_file)
 
     return verify
 
 
-def _tell(verdict: Verdict, json_file: Path | None) -> None:
+def _print_verdict(verdict: Verdict, json_file: Path | None) -> None:
     """Print the verdict. Raises Exit if there are problems."""
     for report in verdict.checked:
         result = "DAMAGED" if report.damage else "ok"
-        click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
+        click.echo(f"{result:7}  {report}: {report.summary or 'unreadable'}")
     for text in filter(None, [*verdict.problems, verdict.note, verdict.ending.text]):
-        click.echo(visible_lines(text))
+        click.echo(escape_lines(text))
     checked = [
-        {"role": report.role, "path": report.path, "holds": report.holds, "damage": report.damage}
+        {"role": report.role, "path": report.path, "holds": report.summary, "damage": report.damage}
         for report in verdict.checked
     ]
     write_json(
@@ -84,14 +84,14 @@ def _verdict(
     given: str,
     state: Path | None,
     place: ClusterAddress | None,
-    look_beside: LookBeside,
+    look_beside: InspectService,
 ) -> Verdict:
     """Verify a directory, or a flow if a cluster is named.
 
     If only the settings name a cluster, a directory that exists takes precedence.
     """
     path = Path(given)
-    if place is None or (not _named_here() and path.is_dir()):
+    if place is None or (not _is_cluster_given() and path.is_dir()):
         if not path.is_dir():
             raise click.BadParameter(
                 f"{given} is not a directory; for a flow of a cluster say which cluster: "
@@ -101,11 +101,11 @@ def _verdict(
             )
         return verify_run(path, state, look_beside)
     refuse_options(["--state"], "for a flow of a cluster: its agents say where their state is")
-    with place.opened() as tree:
+    with place.open_tree() as tree:
         return verify_flow(tree, given)
 
 
-def _named_here() -> bool:
+def _is_cluster_given() -> bool:
     """Return whether the command line names a cluster."""
     context = click.get_current_context()
     return context.get_parameter_source("zookeeper") is ParameterSource.COMMANDLINE

@@ -15,7 +15,7 @@ from driftline.deploy.runtime.sockets.listening import fault_of, is_local
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.savepoint import Savepoint
-from driftline.engine.snapshots.savepoint_mapping import AS_IT_IS, Choice
+from driftline.engine.snapshots.savepoint_mapping import NO_CHOICE, Choice
 from driftline.engine.sources import RetainedSource
 
 
@@ -38,11 +38,11 @@ class SenderRules:
         return Keys(own_key(self.keys), Authorised(directory), self.sources[number])
 
 
-HERE = SenderRules()
+LOCAL_ONLY = SenderRules()
 """Only this machine, without keys."""
 
 
-def check_reach(inputs: Iterable[object], reach: SenderRules = HERE) -> None:
+def check_addresses(inputs: Iterable[object], reach: SenderRules = LOCAL_ONLY) -> None:
     """Check addresses: valid, and with keys or `let_anyone_send` if others can reach them.
 
     Raises FlowError; with keys also NotPermitted and Unavailable.
@@ -51,21 +51,21 @@ def check_reach(inputs: Iterable[object], reach: SenderRules = HERE) -> None:
         check_input(number, given, reach)
 
 
-def check_input(number: int, given: object, reach: SenderRules = HERE) -> None:
-    """Check one input as `check_reach` does."""
+def check_input(number: int, given: object, reach: SenderRules = LOCAL_ONLY) -> None:
+    """Check one input as `check_addresses` does."""
     if isinstance(given, str):
-        check_form(given)
+        check_syntax(given)
         keyed = reach.keys_of(number, given) is not None
-        check_open(given, let_anyone_send=keyed or reach.let_anyone_send)
+        check_exposure(given, let_anyone_send=keyed or reach.let_anyone_send)
 
 
-def check_form(address: str) -> None:
+def check_syntax(address: str) -> None:
     """Raise FlowError unless producers can connect to this address."""
     if fault := fault_of(address):
         raise FlowError(f"cannot listen for producers on {address}: {fault}")
 
 
-def check_open(address: str, *, let_anyone_send: bool) -> None:
+def check_exposure(address: str, *, let_anyone_send: bool) -> None:
     """Raise FlowError if other machines can reach the address and that is not allowed."""
     if not is_local(address) and not let_anyone_send:
         raise FlowError(
@@ -81,7 +81,7 @@ class StartOptions:
     """A savepoint to begin from; `choice`: how to fit it if the flow has changed."""
 
     savepoint: Savepoint
-    choice: Choice = AS_IT_IS
+    choice: Choice = NO_CHOICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class RunConfig:
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Directories in which node processes look for modules, after all others."""
-    reach: SenderRules = HERE
+    sender_rules: SenderRules = LOCAL_ONLY
     """Who may send to addresses among the inputs."""
     accept_changed_code: bool = False
     """Resume from existing state even if operators have other code than in the last session."""

@@ -16,7 +16,7 @@ from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.metrics.endpoint import check_all
+from driftline.deploy.runtime.metrics.endpoint import check_ports
 from driftline.deploy.runtime.metrics.roles import NODE_CHILD, Context, fronts_ready, serve_command
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.flow import Flow
@@ -34,27 +34,27 @@ class OfInputs:
         records."""
         self._inputs = inputs
         self._look_at = 0.0
-        self._looked: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
+        self._last_update: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
         """(time of the loop's last update, the figures)."""
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """Update the figures of the inputs if they are due; `now`: seconds, monotonic."""
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
-            self._looked = now, tuple(tally.look(now) for _, tally, _ in self._inputs)
+            self._last_update = now, tuple(tally.read_figures(now) for _, tally, _ in self._inputs)
 
     def __call__(self) -> Iterator[Sample]:
         now = monotonic()
         for source, tally, aside in self._inputs:
             label, front = (source,), tally.front
-            yield "driftline_records_total", label, front.taken
+            yield "driftline_records_total", label, front.sent_records
             yield "driftline_bad_records_total", label, aside.new
             yield "driftline_delivery_latency_seconds", label, front.meter.latencies
             yield "driftline_undelivered_records", label, front.meter.under_way
             yield "driftline_in_flight_records", label, front.window.under_way
             yield "driftline_in_flight_bytes", label, front.window.bytes
-            yield "driftline_window_full_seconds_total", label, front.held.total(now)
-        at, figures = self._looked
+            yield "driftline_window_full_seconds_total", label, front.window_full_time.total(now)
+        at, figures = self._last_update
         for (source, _, _), seen in zip(self._inputs, figures, strict=bool(figures)):
             overdue = now - at - 2 * LOOK_EVERY_S  # the loop may be held up by a source
             lag_s = seen.lag_s + overdue if seen.lag_s and overdue > 0.0 else seen.lag_s
@@ -86,7 +86,7 @@ def restarts(cluster: LocalCluster) -> Iterator[Sample]:
 def check_metrics(address: str, nodes: int) -> None:
     """Check the metrics address, if there is one. Raise FlowError or Unavailable."""
     if address:
-        check_all(address, NODE_CHILD + nodes)
+        check_ports(address, NODE_CHILD + nodes)
 
 
 def serve_metrics(
@@ -99,9 +99,9 @@ def serve_metrics(
 ) -> Context:
     """Serve the metrics of the command's process, if configured."""
     sources = [source.name for source in flow.sources]
-    inputs = OfInputs(list(zip(sources, progress.tallies, progress.asides, strict=True)))
+    inputs = OfInputs(list(zip(sources, progress.tallies, progress.bad_record_files, strict=True)))
     samples = OfCommand(inputs, cluster)
     if process.metrics:
-        progress.on_look = inputs.look
+        progress.on_update = inputs.update
     ready = fronts_ready([tally.front for tally in progress.tallies])
     return serve_command(process.metrics, flow.name, runtime, ready, heartbeat, samples)

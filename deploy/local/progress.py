@@ -19,7 +19,7 @@ from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import percentile
-from driftline.engine.events import Field, Fields, about, log
+from driftline.engine.events import Field, Fields, event_fields, log
 from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import ProgressView
 
@@ -48,7 +48,7 @@ class ProgressFigures:
     """Dead letters that this call has set aside."""
     bad_records: int
     """Unreadable records that this call has set aside."""
-    rate: float
+    records_per_s: float
     """Records per second, over the last seconds."""
     under_way: int
     """Records whose outputs are not all delivered."""
@@ -67,7 +67,7 @@ class ProgressFigures:
             counted(self.outputs, "output"),
             *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
-            f"{self.rate:.0f}/s",
+            f"{self.records_per_s:.0f}/s",
             f"{self.under_way} under way",
             f"lag {self.lag_s:.1f} s",
         ]
@@ -86,7 +86,7 @@ class ProgressFigures:
             "outputs": self.outputs,
             "dead_letters": self.dead_letters,
             "bad_records": self.bad_records,
-            "records_per_s": self.rate,
+            "records_per_s": self.records_per_s,
             "under_way": self.under_way,
             "lag_s": self.lag_s,
             "p50_s": self.p50_s,
@@ -104,11 +104,11 @@ class RunProgress:
     ) -> None:
         """Read what earlier calls delivered. Precondition: no node runs yet."""
         self.tallies = tallies
-        self.asides = asides
+        self.bad_record_files = asides
         self._output = output
         self._outputs_before, self._failures_before = delivered_to(output)
         """What consumers held before this call; starting nodes have not reported it yet."""
-        self.on_look: Callable[[float], None] = lambda now: None
+        self.on_update: Callable[[float], None] = lambda now: None
         """Called in the loop at each update."""
         self._look_at = 0.0
         self._line_at = -inf
@@ -118,14 +118,14 @@ class RunProgress:
         self._read: deque[tuple[float, int]] = deque()
         """(time, records read by then) over the last seconds."""
 
-    def tell(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
+    def show_if_due(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show or log the figures if they are due; `now`: seconds, monotonic."""
         if now >= self._look_at:
             self._look_at = now + SHOWN_EVERY_S
             self._rate(now)
-            self.on_look(now)
-            for aside in self.asides:
-                aside.tell(now)
+            self.on_update(now)
+            for aside in self.bad_record_files:
+                aside.log_if_due(now)
         every_s = SHOWN_EVERY_S if view.shown else LOGGED_EVERY_S
         if self._line_at == -inf and not view.shown:
             self._line_at = now + every_s
@@ -134,7 +134,7 @@ class RunProgress:
             watch.ask()
         if self._answers_by < inf and (watch.answered or now >= self._answers_by):
             self._answers_by = inf
-            self._tell(self.look(now, watch), view)
+            self._tell(self.read_figures(now, watch), view)
 
     def _tell(self, figures: ProgressFigures, view: ProgressView) -> None:
         if view.shown:
@@ -142,7 +142,9 @@ class RunProgress:
                 view.show(number, each.position, each.size, each.records)
             view.show_line(str(figures))
         else:
-            log.info("%s", figures.with_inputs(), extra=about("progress", **figures.fields()))
+            log.info(
+                "%s", figures.with_inputs(), extra=event_fields("progress", **figures.fields())
+            )
 
     def end(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
@@ -155,9 +157,9 @@ class RunProgress:
         for number, each in enumerate(inputs):
             view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))
-        log.debug("%s", last.with_inputs(), extra=about("progress", **last.fields()))
+        log.debug("%s", last.with_inputs(), extra=event_fields("progress", **last.fields()))
 
-    def look(self, now: float, watch: StatusPoller) -> ProgressFigures:
+    def read_figures(self, now: float, watch: StatusPoller) -> ProgressFigures:
         """Return the current figures; `now`: seconds, monotonic."""
         return self._look(now, watch, watch.outputs, watch.dead_letters)
 
@@ -172,13 +174,13 @@ class RunProgress:
         """Return the figures; `outputs` and `failures` are what consumers hold."""
         failures = max(failures, self._failures_before)
         fronts = [tally.front for tally in self.tallies]
-        inputs = tuple(tally.look(now) for tally in self.tallies)
+        inputs = tuple(tally.read_figures(now) for tally in self.tallies)
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return ProgressFigures(
             self._records,
             max(outputs, self._outputs_before),
             failures - self._failures_before,
-            sum(aside.new for aside in self.asides),
+            sum(aside.new for aside in self.bad_record_files),
             self._rate(now),
             sum(front.meter.under_way for front in fronts),
             max(each.lag_s for each in inputs),
@@ -191,7 +193,7 @@ class RunProgress:
     @property
     def _records(self) -> int:
         """Records that this call has read."""
-        return sum(tally.front.taken for tally in self.tallies)
+        return sum(tally.front.sent_records for tally in self.tallies)
 
     def _rate(self, now: float) -> float:
         read, records = self._read, self._records

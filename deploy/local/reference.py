@@ -60,7 +60,7 @@ def run_reference_to(
             if sink != FAILURES
         }
         items = interpret(flow, streams, dead_letters=dead_letters)
-        for item, line in map(lines.written, items):
+        for item, line in map(lines.encode_item, items):
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ def run_reference_to(
             counts[item.sink] += 1
             if item.sink == FAILURES:
                 files[item.sink].flush()  # before it is logged
-                letters.failed(monotonic(), [item])
+                letters.add_failures(monotonic(), [item])
     failures = counts.pop(FAILURES, 0)
     bad = sum(aside.new for aside in asides)
     return ReferenceReport(sum(map(len, streams)), counts.total(), bad, failures)

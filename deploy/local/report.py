@@ -14,12 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from signal import Signals as Signal
 
-from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
-from driftline.coordinator.snapshots import named
+from driftline.coordinator.snapshots import snapshot_name
 from driftline.deploy.local.directories.survey import HISTORY, DirectoryReport, Problem
-from driftline.engine.errors import IF_CODE, DriftlineError
-from driftline.engine.events import about, log
+from driftline.engine.errors import CODE_CHANGE_HINT, DriftlineError
+from driftline.engine.events import event_fields, log
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.texts import counted
@@ -49,7 +49,7 @@ _TEXTS = {
 def how_ended(run: ClusterState) -> ExitStatus:
     """Return how the last call that wrote to the registry ended."""
     match run.outcome:
-        case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
+        case RunOutcome(error="", text=text) if text == ENDED_ON_REQUEST:
             return ExitStatus.ASKED
         case RunOutcome(error=""):
             return ExitStatus.COMPLETE
@@ -95,12 +95,14 @@ def ending_of(
     `reports` and `found`: the reports and problems of its directories.
     """
     refused = any(problem.fatal for problem in found)
-    about_run = None if run is None else run.about
+    about_run = None if run is None else run.identity_details
     if run is None and {report.kind for report in reports} == {HISTORY}:
         return Ending(ExitStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
     if run is None or about_run is None:
         return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", refused=refused)
-    if any(report.mark is not None and report.mark.session > run.opened for report in reports):
+    if any(
+        report.mark is not None and report.mark.session > run.last_session for report in reports
+    ):
         run = replace(run, outcome=None)  # an earlier call's: the last one recorded none
     how, policy = how_ended(run), POLICIES[about_run.policy]
     snapshot = run.snapshots[0] if run.snapshots and not found else None
@@ -115,7 +117,7 @@ def ending_of(
     elif found and policy.replay:
         parts.append("The same command resumes as described above.")
     elif how is not ExitStatus.COMPLETE:
-        condition = f", once the cause is fixed{IF_CODE}" if error else ""
+        condition = f", once the cause is fixed{CODE_CHANGE_HINT}" if error else ""
         parts.append(f"The same command {_resumes(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
     return Ending(how, text, error, snapshot, refused)
@@ -127,10 +129,10 @@ def _resumes(run: ClusterState, policy: Policy) -> str:
         return "begins with an empty state"
     if not run.snapshots:
         return "resumes without a snapshot, from the beginning of its input"
-    return f"resumes from {named(run.snapshots[0].number, run.snapshots[0].time)}"
+    return f"resumes from {snapshot_name(run.snapshots[0].number, run.snapshots[0].time)}"
 
 
-def asked_to_end(policy: Policy) -> str:
+def describe_drain(policy: Policy) -> str:
     """Return the log text for a run that was asked to end."""
     snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
     return (
@@ -139,7 +141,7 @@ def asked_to_end(policy: Policy) -> str:
     )
 
 
-def after_good_order(policy: Policy) -> str:
+def describe_next_call(policy: Policy) -> str:
     """Return what the same command does after a drained run, as the end of a sentence."""
     return "resumes from here" if policy.replay else "begins with an empty state"
 
@@ -168,7 +170,7 @@ def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
 # How this call resumes the run.
 
 
-def start_of(
+def find_start_time(
     before: ClusterState, policy: Policy, number: int, source: Source | RetainedSource
 ) -> int:
     """Return the time from which the front of input `number` reads.
@@ -188,7 +190,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
         log.info(
             "this call %s; the call before: %s",
             *(_resumes(before, policy), _TEXTS[how].partition(":")[0]),
-            extra=about("resumed", snapshot=number, ended=how.value),
+            extra=event_fields("resumed", snapshot=number, ended=how.value),
         )
 
 
@@ -240,7 +242,7 @@ class ReferenceReport:
         return asdict(self)
 
 
-def tell_if_all_set_aside(
+def warn_if_all_set_aside(
     records: int, outputs: int, dead_letters: int, bad_records: int, where: Path | str
 ) -> None:
     """Warn if a call has no output because everything that it read was set aside.
@@ -256,7 +258,7 @@ def tell_if_all_set_aside(
         counted(dead_letters, "failed element"),
         counted(bad_records, "bad record"),
         where,
-        extra=about(
+        extra=event_fields(
             "all-set-aside",
             records=records,
             dead_letters=dead_letters,

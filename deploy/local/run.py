@@ -22,11 +22,11 @@ from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import is_logged
 from driftline.connectors.sinks.lines import DEAD_LETTERS
-from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
-from driftline.deploy.local.config import RunConfig, check_reach
-from driftline.deploy.local.directories.fresh import begin_anew
+from driftline.deploy.local.config import RunConfig, check_addresses
+from driftline.deploy.local.directories.fresh import remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.local.directories.opening import open_run
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
@@ -36,11 +36,11 @@ from driftline.deploy.local.metrics import check_metrics, serve_metrics
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.local.report import (
     RunReport,
-    asked_to_end,
+    describe_drain,
     error_noted,
+    find_start_time,
     log_resumption,
-    start_of,
-    tell_if_all_set_aside,
+    warn_if_all_set_aside,
 )
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.front import Front
@@ -52,7 +52,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import (
-    ONCE_MENDED,
+    RESUME_HINT,
     DriftlineError,
     FunctionFailed,
     InputError,
@@ -60,11 +60,11 @@ from driftline.engine.errors import (
     advice_for,
     error_of,
 )
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import outline
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.outline import make_outline
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
@@ -80,7 +80,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """
     flow.check_inputs(config.inputs)
     flow.check_nodes(config.nodes)
-    check_reach(config.inputs, config.reach)
+    check_addresses(config.inputs, config.sender_rules)
     check_metrics(config.metrics, config.nodes)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
@@ -89,7 +89,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         outputs = config.output.directory
         clear_drafts(config.state, outputs, outputs / ".driftline")
         if config.fresh:
-            begin_anew(flow, config.state, outputs, _identity(flow, config).text)
+            remove_run(flow, config.state, outputs, _identity(flow, config).text)
             if not config.output.is_directory:
                 log.warning("--fresh removes no outputs from %s", config.output.address)
         sockets = stack.enter_context(socket_folder(config.state))
@@ -99,7 +99,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
 def _run(
     flow: Flow, config: RunConfig, sockets: Path, signals: Signals, console: Console
 ) -> RunReport:
-    flow_plan = plan(flow)
+    flow_plan = make_plan(flow)
     with ExitStack() as receivers, ExitStack() as stack:
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
@@ -121,7 +121,7 @@ def _run(
         assert before is not None, "the run is open"
         tallies = []
         for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
-            start, token = start_of(before, config.policy, i, source), secrets.token_hex(8)
+            start, token = find_start_time(before, config.policy, i, source), secrets.token_hex(8)
             about_front = i, source, aside, start, flow_plan, config, process, runtime
             tallies.append(InputProgress(open_front(*about_front, token=token), source, start))
         log_resumption(before, config.policy)
@@ -139,31 +139,31 @@ def _run(
             note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
-            if stop.text != IN_GOOD_ORDER:
+            if stop.text != ENDED_ON_REQUEST:
                 for tally in tallies:
                     tally.tell_if_empty()
         outputs, failures = progress.delivered()
         report = RunReport(
-            sum(front.taken for front in fronts),
+            sum(front.sent_records for front in fronts),
             outputs,
             monotonic() - started,
             cluster.kills,
             cluster.restarts,
             sum(aside.new for aside in asides),
             failures,
-            signals.asked if stop.text == IN_GOOD_ORDER else None,
+            signals.stop_signal if stop.text == ENDED_ON_REQUEST else None,
         )
-        tell_if_all_set_aside(
+        warn_if_all_set_aside(
             *(report.records, outputs, failures, report.bad_records),
-            config.output.letters,
+            config.output.dead_letter_location,
         )
         return report
 
 
 def _identity(flow: Flow, config: RunConfig) -> Identity:
     return Identity(
-        outline(flow),
-        plan(flow).identity(),
+        make_outline(flow),
+        make_plan(flow).identity(),
         config.policy.name,
         config.nodes,
         tuple(map(identity_of, config.inputs)),
@@ -195,13 +195,13 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         checkpoint_s=config.checkpoint_s,
         state=str(config.state),
         sockets=str(sockets),
-        watch=f"ipc://{sockets}/{WATCH}",
+        watch_address=f"ipc://{sockets}/{WATCH}",
         identity=state.identity,
         code=code.text,
         run=secrets.token_hex(8),
         dead_letters=config.dead_letters,
         lineage=state.lineage,
-        session=state.opened + 1,
+        session=state.last_session + 1,
         output=str(config.output.directory),
         sink=config.output.address,
         limits=config.limits,
@@ -212,7 +212,7 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
 
 
 def _asked_to_end(signals: Signals) -> bool:
-    return signals.asked is not None
+    return signals.stop_signal is not None
 
 
 def _watch(process: ProcessConfig, runtime: Runtime) -> StatusPoller:
@@ -230,8 +230,8 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     if stop.error == FunctionFailed.__name__ and label is not None:
         given = config.inputs[int(label[2])]
         if isinstance(given, FileSource | SeveralFiles):
-            text += f"\n  It comes from {given.place(int(label[1]))}."
-        text += f"\n  {ONCE_MENDED} (in Python accept_changed_code=True)."
+            text += f"\n  It comes from {given.describe_place(int(label[1]))}."
+        text += f"\n  {RESUME_HINT} (in Python accept_changed_code=True)."
     if stop.error == InputError.__name__:
         text += advice_for(text)
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
@@ -263,7 +263,7 @@ def drive(
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
-    with view, signals.noted(), runtime.undisturbed():
+    with view, signals.noted(), runtime.low_latency():
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
@@ -271,14 +271,14 @@ def drive(
             if len(outcomes) == len(fronts):
                 break
             signals.check()
-            if signals.asked is not None and not fronts[0].draining:
-                name = signals.asked.name
-                told = about("asked-to-end", signal=name)
-                log.info("%s: %s", name, asked_to_end(config.policy), extra=told)
+            if signals.stop_signal is not None and not fronts[0].draining:
+                name = signals.stop_signal.name
+                told = event_fields("asked-to-end", signal=name)
+                log.info("%s: %s", name, describe_drain(config.policy), extra=told)
                 for front in fronts:
                     front.drain()
             now = monotonic()
-            progress.tell(now, watch, view)  # at once when the nodes have answered
+            progress.show_if_due(now, watch, view)  # at once when the nodes have answered
             is_due = cluster.is_due(now)
             if now < kill_at and not is_due:
                 continue
@@ -286,7 +286,7 @@ def drive(
             sent = max(front.furthest for front in fronts)
             # Kills faster than recoveries would stop a run for ever; and a drain should end.
             has_recovered = settled > killed_at or settled > sent
-            if now >= kill_at and has_recovered and signals.asked is None:
+            if now >= kill_at and has_recovered and signals.stop_signal is None:
                 cluster.kill_one(chance)
                 kill_at, killed_at = now + (config.kill_every_s or 0.0), settled
             if not is_due:
@@ -297,7 +297,7 @@ def drive(
             elif master_ended_at is None:
                 master_ended_at = now
             elif now - master_ended_at > END_S:  # the fronts have missed the last messages
-                cluster.ask_again()
+                cluster.restart_master()
                 master_ended_at = None
         _await_nodes(runtime, cluster)
         if not outcomes[0].error:

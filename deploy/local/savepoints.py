@@ -27,20 +27,30 @@ from driftline.deploy.local.inputs.used_files import MAY_GROW
 from driftline.deploy.local.report import ExitStatus, how_ended
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.keygroups import GroupCache, owned_by
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.keygroups import GroupCache, owned_groups
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
 from driftline.engine.snapshots.merging import restore
-from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
-from driftline.engine.snapshots.savepoint_mapping import FIRST, Fitted, begin_with, fit
+from driftline.engine.snapshots.savepoint import (
+    Savepoint,
+    create_savepoint_directory,
+    write_manifest,
+    write_table,
+)
+from driftline.engine.snapshots.savepoint_mapping import (
+    FIRST_SNAPSHOT,
+    Fitted,
+    fit,
+    initialise_store,
+)
 from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.source import time_of
 from driftline.engine.state.table import StateTable
 from driftline.engine.storage.manifest import Mark
-from driftline.engine.texts import counted, time_in_words
+from driftline.engine.texts import counted, format_time
 
 
 def restore_run(
@@ -71,16 +81,16 @@ def restore_run(
     for source, given in zip(flow.sources, inputs, strict=True):
         check_restored(fitted, source.name, given, alone=len(inputs) == 1)
     for index in range(nodes):
-        mark = Mark(run.lineage, f"node-{index}", run.opened + 1)
+        mark = Mark(run.lineage, f"node-{index}", run.last_session + 1)
         with _store(state, index, run.identity, flow, mark) as store:
-            begin_with(store, fitted, owned_by(index, nodes, flow.groups))
-    record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
-    registry.write(run.next(snapshots=(record,), base=FIRST))
+            initialise_store(store, fitted, owned_groups(index, nodes, flow.groups))
+    record = SnapshotRecord(FIRST_SNAPSHOT, savepoint.time, (savepoint.time,) * len(flow.sources))
+    registry.write(run.next(snapshots=(record,), base=FIRST_SNAPSHOT))
     if fitted.notes:
         log.info(
             "from savepoint %s: %s",
             *(savepoint.path, "; ".join(fitted.notes)),
-            extra=about("savepoint-fitted"),
+            extra=event_fields("savepoint-fitted"),
         )
 
 
@@ -92,7 +102,7 @@ def check_restored(
     Raises StateMismatch if its records would be taken for records of another input, InputError,
     Unavailable.
     """
-    savepoint, first = fitted.savepoint, time_in_words(fitted.savepoint.time)
+    savepoint, first = fitted.savepoint, format_time(fitted.savepoint.time)
     if savepoint.time <= 1 or not _numbered(given, alone=alone):
         return
     if source not in fitted.inputs:
@@ -110,12 +120,12 @@ def check_restored(
             "be left out. Let producers send them (tcp://), or give the input log of the run that "
             "made it (its directory input-0, or another number)"
         )
-    if fitted.alone and isinstance(given, MAY_GROW):
+    if fitted.has_single_source and isinstance(given, MAY_GROW):
         _check_length(savepoint, given)
     log.info(
         "%s: its records before %s are in savepoint %s, and are not read",
         *(source, first, savepoint.path),
-        extra=about("records-in-savepoint", source=source, time=savepoint.time),
+        extra=event_fields("records-in-savepoint", source=source, time=savepoint.time),
     )
 
 
@@ -160,36 +170,38 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
             "at once before the first one. A run writes one when it comes to the end of its input, "
             "and when a signal ends it: let it continue, and drain it"
         )
-    begin(output)
+    create_savepoint_directory(output)
     record = run.snapshots[0]
     nodes = run.layout or range(len(list(state.glob("node-*/"))))  # nodes that left have old state
     groups = GroupCache(flow.groups)
     for index in nodes:
-        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
+        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
         store = read_store(state / f"node-{index}")
         if store.mark is not None:
-            Mark(run.lineage, f"node-{index}", store.mark.session).over(store.mark, store.name)
-        restore(tables, PartStore(store, flow).look(record.number).segments)
+            Mark(run.lineage, f"node-{index}", store.mark.session).supersede(store.mark, store.name)
+        restore(tables, PartStore(store, flow).read_snapshot(record.number).segments)
         for vertex in flow.vertices:
-            if vertex.keyed:
+            if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    return complete(output, flow, record.time, _numbered_inputs(run)), how_ended(run)
+    return write_manifest(output, flow, record.time, _numbered_inputs(run)), how_ended(run)
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
     """Map each source to whether its records are numbered from 1."""
-    if run.about is None:
+    if run.identity_details is None:
         return {}
-    alone = len(run.about.inputs) == 1
+    alone = len(run.identity_details.inputs) == 1
     return {
         source: (given == PIPED and alone) or not (has_log(given) or given.startswith(INPUT_LOG))
-        for source, given in zip(run.about.flow.sources, run.about.inputs, strict=True)
+        for source, given in zip(
+            run.identity_details.flow.sources, run.identity_details.inputs, strict=True
+        )
     }
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:
     of_flow, policy_name, *_ = run.identity.split("|")
-    if of_flow != plan(flow).identity():
+    if of_flow != make_plan(flow).identity():
         raise StateMismatch(f"{state} holds the state of another flow than {flow.name!r}")
     if POLICIES[policy_name].cut is not SnapshotCut.LABEL:
         raise StateMismatch(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.connectors.outputs import RECORDS
-from driftline.connectors.sinks.directory import what_lacks
+from driftline.connectors.sinks.directory import why_not_writable
 from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.local.directories.inspection import look, outputs_elsewhere
+from driftline.deploy.local.directories.inspection import inspect_directories, outputs_elsewhere
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import (
     HISTORY,
@@ -22,7 +22,7 @@ from driftline.deploy.local.directories.survey import (
 from driftline.deploy.local.inputs.fronts import has_log
 from driftline.deploy.local.report import Ending, ending_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
 
@@ -46,7 +46,7 @@ class Beside:
     """Contents that have to fit the registry, too."""
     derived: tuple[DirectoryReport, ...]
     """Contents that can be rebuilt from `kept`."""
-    anew: str
+    fresh_start_advice: str
     """How to start from scratch."""
     problems: tuple[Problem, ...] = ()
     """Other problems that keep a service from starting."""
@@ -58,14 +58,14 @@ class Beside:
     """The registry is elsewhere, so nothing can be compared with it."""
 
 
-LookBeside = Callable[[Path, ClusterState | None], Beside | None]
+InspectService = Callable[[Path, ClusterState | None], Beside | None]
 """Function that reads a state directory, given its registry's contents, and changes nothing.
 
 Returns None if no service uses the directory. Raises Unavailable.
 """
 
 
-def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> Verdict:
+def verify_run(directory: Path, state: Path | None, look_beside: InspectService) -> Verdict:
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
@@ -100,18 +100,18 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
         found.append(Problem(str(error)))
     if output is None and run is not None and Path(run.output).name == RECORDS:
         output = state / RECORDS  # the run's own records of outputs at an address
-    checked = look(state, output)
+    checked = inspect_directories(state, output)
     beside = look_beside(state, run) if output is None else None
     if not checked and not registry.exists() and beside is None:
-        with reported("output", directory):
-            lack = what_lacks(directory, FOREIGN)
+        with translate_os_errors("output", directory):
+            lack = why_not_writable(directory, FOREIGN)
         raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
     if beside is not None:
         checked += beside.kept
     if found or (beside is not None and beside.is_alone):
         found += _damage(checked)
     else:
-        anew = "" if beside is None else beside.anew
+        anew = "" if beside is None else beside.fresh_start_advice
         found = _problems(registry, run, checked, state, output, anew)
     if beside is not None:
         found += beside.problems
@@ -141,10 +141,10 @@ def _problems(
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
         return _damage(checked)
     policy = POLICIES["exactly-once"]
-    if run is not None and run.about is not None:
-        policy = POLICIES[run.about.policy]
-        logs = [i for i, source in enumerate(run.about.inputs) if has_log(source)]
-        layout = run.layout or tuple(range(run.about.nodes))
+    if run is not None and run.identity_details is not None:
+        policy = POLICIES[run.identity_details.policy]
+        logs = [i for i, source in enumerate(run.identity_details.inputs) if has_log(source)]
+        layout = run.layout or tuple(range(run.identity_details.nodes))
         checked = with_missing(checked, state, output, layout, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
         return [*_damage(checked), Problem(elsewhere)]

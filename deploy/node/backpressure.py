@@ -17,12 +17,12 @@ from collections.abc import Callable
 from math import inf
 
 from driftline.deploy.node.input_queue import ElementBatch
-from driftline.engine.events import about, log
-from driftline.engine.flow.plan import Plan, functions_of
+from driftline.engine.events import event_fields, log
+from driftline.engine.flow.plan import Plan, function_names
 from driftline.engine.meters import Stopwatch
-from driftline.engine.operators.context import shown
+from driftline.engine.operators.context import format_short
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.texts import label_in_words, let_through
+from driftline.engine.texts import format_label, reraise_interrupt
 from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
@@ -84,7 +84,7 @@ class TurnBudget:
         """When the last batch ended; when the turn ends."""
         self.steps = 0
         """Number of applied batches and restore steps: a sign of progress."""
-        self.at: tuple[int, ElementBatch] | None = None
+        self.current_batch: tuple[int, ElementBatch] | None = None
         """(port, batch) that is being applied."""
 
     def begin(self) -> None:
@@ -93,7 +93,7 @@ class TurnBudget:
         self._until = self._last + TURN_S
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the time of the turn is over, as of the last batch."""
         return self._last > self._until
 
@@ -101,9 +101,9 @@ class TurnBudget:
         """Count a step that belongs to no port. Return whether the time of the turn is over."""
         self.steps += 1
         self._last = self._clock()
-        return self.over
+        return self.is_over
 
-    def room(self, port: int, last: int) -> int:
+    def elements_left(self, port: int, last: int) -> int:
         """Return how many elements of a port fit into the turn, at least 1.
 
         `last`: the largest time of these elements.
@@ -116,12 +116,12 @@ class TurnBudget:
 
     def cut(self, port: int, batch: ElementBatch) -> tuple[ElementBatch, ElementBatch | None]:
         """Cut a batch into the elements to apply now and the rest, if any."""
-        count = self.room(port, max(times(batch.labels)) if self._careful_from >= 0 else 0)
+        count = self.elements_left(port, max(times(batch.labels)) if self._careful_from >= 0 else 0)
         return (batch, None) if len(batch.labels) <= count else batch.cut(count)
 
     def begin_batch(self, port: int, batch: ElementBatch) -> None:
         """Note that a batch is about to be applied."""
-        self.at = port, batch
+        self.current_batch = port, batch
         if self._careful_from >= 0:
             self._note(self._shown(port, batch))
 
@@ -135,25 +135,25 @@ class TurnBudget:
         )
         self._last = now
         self.steps += 1
-        self.at = None
+        self.current_batch = None
         if self._careful_from >= 0:
             self._note("")
 
-    def moved_to(self, processed: int) -> None:
+    def note_processed(self, processed: int) -> None:
         """Learn that all nodes processed all elements below this time."""
         if processed > self._careful_until:
             self._careful_from = -1
 
     def doing(self) -> str:
         """Describe the element being applied, for people. May be called by another thread."""
-        at = self.at
+        at = self.current_batch
         if at is None:
             return "work outside elements"
         port, batch = at
         labels, values, _ = batch.elements()
         of = "" if len(labels) == 1 else f"one of {len(labels)} elements, the first: "
-        record = shown(values[0])
-        return f"{self._operators(port)}, {of}{label_in_words(labels[0])}, record {record}"
+        record = format_short(values[0])
+        return f"{self._operators(port)}, {of}{format_label(labels[0])}, record {record}"
 
     def _vertex(self, port: int) -> Vertex:
         return self._plan.ports[port % len(self._plan.ports)].vertex
@@ -161,7 +161,7 @@ class TurnBudget:
     def _operators(self, port: int) -> str:
         """Name the operators whose functions may be called with an element of a port."""
         vertex = self._vertex(port)
-        names = functions_of(self._plan.flow, vertex)
+        names = function_names(self._plan.flow, vertex)
         named = f"operator{'s' * (len(names) != 1)} {', '.join(map(repr, names))}"
         if vertex.operator.is_source:
             return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
@@ -173,12 +173,12 @@ class TurnBudget:
         key = ""
         if vertex.key is not None:
             try:
-                key = f", key {shown(vertex.key(values[0]))}"
+                key = f", key {format_short(vertex.key(values[0]))}"
             except BaseException as error:  # it becomes a failure when the element is applied
-                let_through(error)
+                reraise_interrupt(error)
                 key = f", key unknown ({type(error).__name__})"
-        place = label_in_words(labels[0])
-        return f"{self._operators(port)}, {place}{key}, record {shown(values[0])}"
+        place = format_label(labels[0])
+        return f"{self._operators(port)}, {place}{key}, record {format_short(values[0])}"
 
 
 class Backpressure:
@@ -198,36 +198,40 @@ class Backpressure:
     """
 
     def __init__(self, name: str, waiting_bytes: int = WAITING_BYTES) -> None:
-        self.on = False
-        """Whether the node pauses, as of the last `look`."""
-        self.held = Stopwatch()
-        """Total time during which `on` held."""
+        self.is_paused = False
+        """Whether the node pauses, as of the last `update`."""
+        self.paused_time = Stopwatch()
+        """Total time during which `is_paused` held."""
         self.waiting_bytes = waiting_bytes
         self._name = name
         self._told_at = -inf
         self._told = False
 
-    def look(self, waiting: int, unsaved: int, now: float) -> bool:
+    def update(self, waiting: int, unsaved: int, now: float) -> bool:
         """Return whether the node must not begin blocks.
 
         `waiting`: bytes of outputs that wait for the consumer; `unsaved`: bytes that wait for a
         snapshot that waits for no block.
         """
-        most = self.waiting_bytes // 2 if self.on else self.waiting_bytes
-        before, self.on = self.on, waiting > most or unsaved > self.waiting_bytes
-        self.held.look(self.on, now)
-        if self.on and not before:
+        most = self.waiting_bytes // 2 if self.is_paused else self.waiting_bytes
+        before, self.is_paused = self.is_paused, waiting > most or unsaved > self.waiting_bytes
+        self.paused_time.update(self.is_paused, now)
+        if self.is_paused and not before:
             self._told = now >= self._told_at + TELL_EVERY_S
             if self._told:
                 self._told_at = now
                 log.warning(
                     "%s holds its input back: %s",
                     *(self._name, self._why(waiting, unsaved)),
-                    extra=about("held-back", name=self._name, waiting=waiting, unsaved=unsaved),
+                    extra=event_fields(
+                        "held-back", name=self._name, waiting=waiting, unsaved=unsaved
+                    ),
                 )
-        elif before and not self.on and self._told:
-            log.info("%s takes input again", self._name, extra=about("goes-on", name=self._name))
-        return self.on
+        elif before and not self.is_paused and self._told:
+            log.info(
+                "%s takes input again", self._name, extra=event_fields("goes-on", name=self._name)
+            )
+        return self.is_paused
 
     def _why(self, waiting: int, unsaved: int) -> str:
         if waiting:  # a snapshot may wait for the consumer, too

@@ -1,8 +1,8 @@
 """Node pipelines of the comparison policies, which do not cut snapshots by label.
 
-- at-least-once: `EpochAssembly`, by markers without alignment;
-- two-phase: `TwoPhaseAssembly`, by aligned markers; outputs wait for the commit;
-- strong productions: `ProductionAssembly`, a sequence of snapshots of this node alone.
+- at-least-once: `EpochPipeline`, by markers without alignment;
+- two-phase: `TwoPhasePipeline`, by aligned markers; outputs wait for the commit;
+- strong productions: `ProductionPipeline`, a sequence of snapshots of this node alone.
 
 Takes: blocks, markers, ends of turns, commits, results of writes. Gives: captures of the changes of
 an epoch or a production, whether a snapshot may be prepared, and messages that had to wait.
@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from driftline.acker.tracker import token
-from driftline.barrier.barrier import NOTHING
+from driftline.acker.tracker import blocking_cell
+from driftline.barrier.barrier import NO_BUNDLE
 from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
 from driftline.deploy.node.input_queue import Block
-from driftline.deploy.node.pipeline import EpochEnd, NodePipeline, Post
+from driftline.deploy.node.pipeline import EpochEnd, NodePipeline, Outgoing
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Port
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
 from driftline.engine.snapshots.ledger import LEDGER, Ledger
-from driftline.engine.snapshots.merging import restoring
+from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Prepared, PrepareFailed
@@ -84,7 +84,7 @@ class Alignment(Generic[T]):
 
 
 @dataclass(slots=True)
-class EpochAssembly(NodePipeline):
+class EpochPipeline(NodePipeline):
     """Pipeline with snapshots cut by markers: an operator ends the epoch when its inputs have.
 
     `names`: the nodes of the layout; `me`: this node. Invariant: once a snapshot is prepared, the
@@ -97,9 +97,9 @@ class EpochAssembly(NodePipeline):
     """Port -> the channels whose markers end its epoch."""
     number: int = 0
     """The latest epoch that ended at a port."""
-    taken: Capture = field(default_factory=Capture)
+    epoch_changes: Capture = field(default_factory=Capture)
     """Changes of the operators that have ended the epoch."""
-    to_deliver: int = NOTHING
+    required_t_last: int = NO_BUNDLE
     """The consumer's t_last from which on it has all outputs of the epoch."""
     ended: set[int] = field(default_factory=set)
     """Ports that have ended the epoch."""
@@ -110,7 +110,7 @@ class EpochAssembly(NodePipeline):
 
     def __post_init__(self) -> None:
         # No bare super(): `slots=True` replaces the class.
-        super(EpochAssembly, self).__post_init__()
+        super(EpochPipeline, self).__post_init__()
         self.alignments = {port.number: self._alignment(port) for port in self.plan.ports}
 
     def _alignment(self, port: Port) -> Alignment[Block]:
@@ -124,15 +124,15 @@ class EpochAssembly(NodePipeline):
         return block if self.alignments[block.port].admit((sender, feeder), block) else None
 
     def capture(self, time: int) -> Capture:
-        capture, self.taken = self.taken, Capture()
+        capture, self.epoch_changes = self.epoch_changes, Capture()
         return capture
 
     def meta(self, time: int) -> bytes:
-        self.to_deliver = self.barrier.delivering
-        return pack((self.to_deliver, ()))
+        self.required_t_last = self.barrier.target_t_last
+        return pack((self.required_t_last, ()))
 
     def may_prepare(self) -> bool:
-        return self.barrier.t_last >= self.to_deliver
+        return self.barrier.t_last >= self.required_t_last
 
     @property
     def waits_for_snapshot(self) -> bool:
@@ -153,8 +153,8 @@ class EpochAssembly(NodePipeline):
         epoch = self.number = self.alignments[port].epoch
         step = self.keyed.get(self.plan.ports[port].vertex.name)
         if step is not None:
-            self.taken.take(step.changelog)
-        markers: Post = []
+            self.epoch_changes.take(step.changelog)
+        markers: Outgoing = []
         for after, _ in self.outbounds[port]:
             self.alignments[after].mark((self.me, port), epoch)
             others = (name for name in self.names if name != self.me)
@@ -172,7 +172,7 @@ class EpochAssembly(NodePipeline):
 
 
 @dataclass(slots=True)
-class TwoPhaseAssembly(EpochAssembly):
+class TwoPhasePipeline(EpochPipeline):
     """Pipeline that pre-commits the outputs of an epoch with its snapshot.
 
     The outputs leave when the snapshot is committed.
@@ -181,12 +181,12 @@ class TwoPhaseAssembly(EpochAssembly):
     outputs: EpochBarrier = field(kw_only=True)
     aligned: ClassVar[bool] = True
 
-    def enter(self, port: int, blocks: list[Block]) -> None:
+    def begin_blocks(self, port: int, blocks: list[Block]) -> None:
         self.outputs.chain = port
 
     def meta(self, time: int) -> bytes:
-        self.to_deliver = self.outputs.delivering
-        return pack((self.to_deliver, self.outputs.pre_commit(self.number)))
+        self.required_t_last = self.outputs.target_t_last
+        return pack((self.required_t_last, self.outputs.pre_commit(self.number)))
 
     def may_prepare(self) -> bool:
         # Neither this part nor a later one contains outputs that the barrier has released: the
@@ -195,21 +195,21 @@ class TwoPhaseAssembly(EpochAssembly):
 
     @property
     def unsaved_bytes(self) -> int:
-        return super(TwoPhaseAssembly, self).unsaved_bytes + self.outputs.unsealed_bytes
+        return super(TwoPhasePipeline, self).unsaved_bytes + self.outputs.unsealed_bytes
 
     def end_epoch(self, port: int) -> EpochEnd:
         self.outputs.seal(port, self.alignments[port].epoch)
-        return super(TwoPhaseAssembly, self).end_epoch(port)
+        return super(TwoPhasePipeline, self).end_epoch(port)
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
         self.committed = number
         self.outputs.commit(number)
         # `whole=False`: outputs wait for the next part, which must not wait for a long merge.
-        return CommitSnapshot(number, before, whole=False)
+        return CommitSnapshot(number, before, merge_all=False)
 
 
 @dataclass(slots=True)
-class ProductionAssembly(NodePipeline):
+class ProductionPipeline(NodePipeline):
     """Pipeline whose snapshots are productions: each begins once the previous one is durable.
 
     A production contains all results of the turns since the previous production: state changes,
@@ -228,25 +228,25 @@ class ProductionAssembly(NodePipeline):
     number: int = field(kw_only=True)
     """Number of the production begun last."""
     ledger: Ledger = field(default_factory=Ledger)
-    arrived: set[int] = field(default_factory=set)
+    unprocessed_ids: set[int] = field(default_factory=set)
     """Ids of other nodes' frames that have arrived and are not processed."""
     acks: Acks = field(default_factory=Acks)
     """Work since the last production, and repeated frames that were already processed."""
-    made: Post = field(default_factory=list)
+    next_frames: Outgoing = field(default_factory=list)
     """Frames of the next production."""
-    written: Post = field(default_factory=list)
+    unstored_messages: Outgoing = field(default_factory=list)
     """Frames and acknowledgement of the production that is being written."""
-    resent: Post = field(default_factory=list)
+    resent: Outgoing = field(default_factory=list)
     """Durable frames that receivers may not have, and their cells; sent when all nodes run."""
     failed: bool = False
     """Whether the last write failed; the next progress then begins the next production."""
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
-        yield from restoring(self.tables, segments)
-        self.ledger.loaded()
+        yield from restore_in_steps(self.tables, segments)
+        self.ledger.rebuild_times()
         self.ledger.forget(start)
         self.outputs.restore(self.number, self.ledger.outputs)
-        cells = [token(self.index, start)]
+        cells = [blocking_cell(self.index, start)]
         for to, frame in self.ledger.frames:
             cells.append((self.plan.ports[frame.port].stage, frame.time, frame.id))
             self.resent.append((to, frame))
@@ -265,33 +265,33 @@ class ProductionAssembly(NodePipeline):
             new.covers = block.covers
             return new
         if sender != self.me:
-            if self.ledger.has_had(block.time, block.id):
+            if self.ledger.was_processed(block.time, block.id):
                 self.acks.add(port.stage, block.time, block.id)
                 return None
-            self.arrived.add(block.id)
+            self.unprocessed_ids.add(block.id)
         return block
 
-    def enter(self, port: int, blocks: list[Block]) -> None:
+    def begin_blocks(self, port: int, blocks: list[Block]) -> None:
         front = self.plan.ports[port].front
         for block in blocks:
             if front is not None:
-                self.ledger.take_record(front, block.last)
-            elif block.id in self.arrived:
-                self.arrived.remove(block.id)
-                self.ledger.take_frame(block.time, block.id)
+                self.ledger.mark_record_processed(front, block.last)
+            elif block.id in self.unprocessed_ids:
+                self.unprocessed_ids.remove(block.id)
+                self.ledger.mark_frame_processed(block.time, block.id)
 
-    def keep(self, to: str, frame: Frame) -> bool:
+    def defer_frame(self, to: str, frame: Frame) -> bool:
         self.ledger.keep_frame(to, frame)
-        self.made.append((to, frame))
+        self.next_frames.append((to, frame))
         return True
 
     @property
-    def durable(self) -> int | None:
-        return self.outputs.released_to
+    def durable_production(self) -> int | None:
+        return self.outputs.released_up_to
 
     def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
         self.acks.join(*acks.take())
-        if self.storing or unfinished or not (self.acks or self.written):
+        if self.storing or unfinished or not (self.acks or self.unstored_messages):
             return 0
         self.number += 1
         return self.number
@@ -300,7 +300,7 @@ class ProductionAssembly(NodePipeline):
         return pack((self.outputs.t_last, ()))
 
     def capture(self, time: int) -> Capture:
-        self.ledger.forget_outputs(self.outputs.forget())
+        self.ledger.forget_outputs(self.outputs.drop_delivered())
         outputs = self.outputs.seal(self.number)
         if outputs is not None:
             self.ledger.keep_outputs(self.number, outputs)
@@ -310,22 +310,22 @@ class ProductionAssembly(NodePipeline):
             capture.take(changelog)
         while capture.step():  # at once: all outputs wait for this production
             pass
-        self.written += [*self.made, ("master", Acknowledge(*self.acks.take(), 0))]
-        self.made.clear()
+        self.unstored_messages += [*self.next_frames, ("master", Acknowledge(*self.acks.take(), 0))]
+        self.next_frames.clear()
         self.storing = True
         return capture
 
-    def stored(self, answer: Prepared | PrepareFailed) -> Post:
+    def stored(self, answer: Prepared | PrepareFailed) -> Outgoing:
         if isinstance(answer, PrepareFailed):
             self.failed = True
             return []
         self.storing = False
         self.outputs.commit(answer.number)
-        post, self.resent, self.written = self.resent + self.written, [], []
+        post, self.resent, self.unstored_messages = self.resent + self.unstored_messages, [], []
         return post
 
-    def progress(self, processed: int) -> Post:
-        self.outputs.progress(processed)
+    def progress(self, processed: int) -> Outgoing:
+        self.outputs.record_processed(processed)
         self.ledger.forget(processed)
         if self.failed:  # begin the next production now; it includes the rows of the failed one
             self.failed = self.storing = False
@@ -338,7 +338,7 @@ class ProductionAssembly(NodePipeline):
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
         # No recovery returns to an earlier production; `whole=False`: none waits for a long merge.
-        return CommitSnapshot(self.number, self.number - 1, whole=False)
+        return CommitSnapshot(self.number, self.number - 1, merge_all=False)
 
     @property
     def tables(self) -> dict[str, StateTable]:

@@ -31,7 +31,7 @@ SILENT_AFTER_S = 0.02
 """Seconds without `Progress` after which a node that is ahead of it gossips. At high load the
 master sends one every millisecond, and windows are full after some ten."""
 
-TELL_EVERY_S = 0.005
+GOSSIP_EVERY_S = 0.005
 """Minimum interval between two `Delivered` messages of a node."""
 
 SETTLE_AFTER_S = 2.0
@@ -60,7 +60,7 @@ class Delivery:
             return None
         self.ask_at = now + ASK_EVERY_S
         barrier = self.barrier
-        if barrier.connected and barrier.outstanding is None and not barrier.tells:
+        if barrier.connected and barrier.outstanding is None and not barrier.reports_progress:
             self.unanswered = 0
             return None
         self.unanswered += 1
@@ -77,18 +77,18 @@ class Delivery:
             self.ask_at = now + ASK_EVERY_S
         return bundle
 
-    def passed(self) -> Bundle | None:
-        """Return an empty bundle to send; see `Barrier.take_passed`."""
-        return self.barrier.take_passed(self._incarnation)
+    def take_empty_bundle(self) -> Bundle | None:
+        """Return an empty bundle to send; see `Barrier.take_progress_report`."""
+        return self.barrier.take_progress_report(self._incarnation)
 
     def stored(self, message: BundleStored) -> None:
         """Note that the consumer has stored a bundle."""
         if message.incarnation == self._incarnation:
             self.unanswered = 0
             self._exchanged += 1
-            self.barrier.stored(message.t_last)
+            self.barrier.mark_stored(message.t_last)
 
-    def last(self, message: LastBundle) -> Bundle | None:
+    def on_last_bundle(self, message: LastBundle) -> Bundle | None:
         """Handle an answer. Return the bundle to resend if the consumer does not have it.
 
         Raises StateMismatch if the consumer's outputs do not fit this node's state.
@@ -97,7 +97,7 @@ class Delivery:
         if (message.incarnation, message.number) != (self._incarnation, self._exchanged):
             return None
         outstanding = self.barrier.outstanding
-        self.barrier.last(message.t_last, message.checksum, message.blobs)
+        self.barrier.handle_last_bundle(message.t_last, message.checksum, message.blobs)
         if outstanding is None or self.barrier.outstanding is not outstanding:
             return None
         self._exchanged += 1
@@ -115,7 +115,7 @@ class DeliveryGossip:
 
     def __init__(self, others: Iterable[str], start: int) -> None:
         self._of_others = dict.fromkeys(others, start)
-        self._by_master = start
+        self._master_delivered = start
         self._since = inf
         """Since when this node's frontier is ahead of the master's."""
         self._told = start
@@ -123,13 +123,13 @@ class DeliveryGossip:
         """The consumer has the outputs of this node below this time."""
         self.settled = 0
         """Elements below this time were settled without the master: no snapshot can be earlier."""
-        self.tell_by = inf
+        self.send_by = inf
         """When `delivered` has to be sent."""
 
     def progress(self, delivered: int, now: float) -> None:
         """Learn the master's delivered frontier."""
-        self._by_master = max(self._by_master, delivered)
-        self._since = now if self.delivered > self._by_master else inf
+        self._master_delivered = max(self._master_delivered, delivered)
+        self._since = now if self.delivered > self._master_delivered else inf
         self._plan(now)
 
     def deliver(self, delivered: int, now: float) -> None:
@@ -137,37 +137,37 @@ class DeliveryGossip:
         if delivered <= self.delivered:
             return
         self.delivered = delivered
-        if self._since == inf and delivered > self._by_master:
+        if self._since == inf and delivered > self._master_delivered:
             self._since = now
-        if self.tell_by == inf:
+        if self.send_by == inf:
             self._plan(now)
 
-    def hear(self, node: str, delivered: int) -> None:
+    def on_delivered(self, node: str, delivered: int) -> None:
         """Learn another node's delivered frontier. Raises MalformedMessage."""
         if node not in self._of_others:
             raise MalformedMessage(f"{node!r} is not another node")
         self._of_others[node] = max(self._of_others[node], delivered)
 
-    def silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
+    def is_master_silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
         """Return whether the master has been silent for `after` seconds although there is news."""
         return now - self._since >= after
 
-    def tell(self) -> int:
+    def take_frontier(self) -> int:
         """Return the frontier to send now."""
-        self.tell_by = inf
+        self.send_by = inf
         self._told = self.delivered
         return self._told
 
     def to_settle(self, now: float) -> int:
         """Return the time up to which to settle now without the master; 0 for none."""
-        if not self.silent(now, SETTLE_AFTER_S):
+        if not self.is_master_silent(now, SETTLE_AFTER_S):
             return 0
         least = min((self.delivered, *self._of_others.values()))
-        if least <= max(self.settled, self._by_master):
+        if least <= max(self.settled, self._master_delivered):
             return 0
         self.settled = least
         return least
 
     def _plan(self, now: float) -> None:
         news = self.delivered > self._told and self._since < inf
-        self.tell_by = max(now + TELL_EVERY_S, self._since + SILENT_AFTER_S) if news else inf
+        self.send_by = max(now + GOSSIP_EVERY_S, self._since + SILENT_AFTER_S) if news else inf

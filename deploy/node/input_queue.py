@@ -20,7 +20,14 @@ from driftline.deploy.node.tracking import Cells, Intervals
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan, Port
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.operators.steps import MANY, Elements, Signs, Values, by_time, chosen
+from driftline.engine.operators.steps import (
+    BATCH_ELEMENTS_MIN,
+    Elements,
+    Signs,
+    Values,
+    by_time,
+    select_elements,
+)
 from driftline.engine.wire.codec import Columns, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import (
     Labels,
@@ -76,11 +83,21 @@ class Block:
 
     `time`: the tracking time; `covers`: (since, until) of the times that a front's frame covers;
     `first`, `last`: the smallest and the largest time of an element; `roots`: the number of
-    distinct times, or 0 if they are already counted as unsettled; `corrects`: whether it contains
-    tombstones.
+    distinct times, or 0 if they are already counted as unsettled; `has_tombstones`: whether it
+    contains tombstones.
     """
 
-    __slots__ = ("batches", "corrects", "covers", "first", "id", "last", "port", "roots", "time")
+    __slots__ = (
+        "batches",
+        "covers",
+        "first",
+        "has_tombstones",
+        "id",
+        "last",
+        "port",
+        "roots",
+        "time",
+    )
 
     def __init__(
         self,
@@ -95,10 +112,10 @@ class Block:
         self.id = id
         self.batches = batches
         self.covers = covers
-        self.corrects = False
+        self.has_tombstones = False
         different: set[int] = set()
         for batch in batches:
-            self.corrects |= batch.signs is not None
+            self.has_tombstones |= batch.signs is not None
             different.update(times(batch.labels))
         self.roots = len(different)
         self.first = min(different)
@@ -121,7 +138,7 @@ class Block:
             if all(inside):
                 batches.append(batch)
             elif any(inside):
-                batches.append(ElementBatch(*chosen(batch.elements(), inside)))
+                batches.append(ElementBatch(*select_elements(batch.elements(), inside)))
         return batches
 
 
@@ -151,15 +168,15 @@ class InputQueue:
         self._blocks[self._stage_of[port]].insert(0, block)
         return block
 
-    def many(self) -> bool:
+    def has_several(self) -> bool:
         """Return whether two blocks or more wait: frontiers then decide which ones are chosen."""
         return sum(map(len, self._blocks)) > 1
 
-    def any(self, stage: int = 0) -> bool:
+    def has_blocks(self, stage: int = 0) -> bool:
         """Return whether a block waits in this stage or a later one."""
         return any(self._blocks[stage:])
 
-    def at(self, stage: int) -> bool:
+    def has_blocks_at(self, stage: int) -> bool:
         """Return whether a block waits in this stage."""
         return bool(self._blocks[stage])
 
@@ -186,7 +203,7 @@ class InputQueue:
         if not self._hold_back or not port.feeders:
             return blocks, []
         unsettled = self._unsettled[port.number]
-        now, later = may_go(blocks, sum(map(_second, unsettled)), complete)
+        now, later = split_ready(blocks, sum(map(_second, unsettled)), complete)
         self._blocks[port.stage] += later
         unsettled += [(block.last, block.roots) for block in now if block.roots]
         return now, [block for block in later if not block.id]
@@ -197,7 +214,9 @@ class InputQueue:
             self._unsettled[port] = [block for block in blocks if block[0] >= frontier]
 
 
-def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Block], list[Block]]:
+def split_ready(
+    blocks: list[Block], unsettled: int, complete: int
+) -> tuple[list[Block], list[Block]]:
     """Return the blocks of one port that are worth applying now, and the blocks that have to wait.
 
     `unsettled`: the number of roots that were applied at the port and are not final;
@@ -228,7 +247,7 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     batches = [batch for block in blocks for batch in block.batches]
     if len(batches) == 1:
         return batches
-    if any(block.corrects for block in blocks):
+    if any(block.has_tombstones for block in blocks):
         return [_merged(batches)]
     batches.sort(key=_first_label)
     columns = [times(batch.labels) for batch in batches]
@@ -238,7 +257,9 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     of_one_time = [smaller for batch in batches for smaller in _by_time(batch)]
     of_one_time.sort(key=_first_label)
     ordered: list[ElementBatch] = []
-    for is_small, neighbours in groupby(of_one_time, key=lambda batch: len(batch.labels) < MANY):
+    for is_small, neighbours in groupby(
+        of_one_time, key=lambda batch: len(batch.labels) < BATCH_ELEMENTS_MIN
+    ):
         if is_small:
             ordered.append(_merged(neighbours))
         else:
@@ -246,7 +267,7 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     return ordered
 
 
-def bounds(batches: list[ElementBatch]) -> list[int]:
+def min_times_from(batches: list[ElementBatch]) -> list[int]:
     """Return for each batch the smallest time in it and in all batches after it."""
     first = [min(times(batch.labels)) for batch in reversed(batches)]
     return list(accumulate(first, min))[::-1]

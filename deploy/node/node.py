@@ -26,7 +26,7 @@ from dataclasses import replace
 from driftline.deploy.node.backpressure import WAITING_BYTES, Backpressure, TurnBudget
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
 from driftline.deploy.node.input_queue import arrived_block
-from driftline.deploy.node.pipeline import NodePipeline, Post, Snapshotter
+from driftline.deploy.node.pipeline import NodePipeline, Outgoing, Snapshotter
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.node.state_transfer import Restoring, StateServer, StateTransfer
@@ -63,11 +63,12 @@ from driftline.engine.wire.messages import (
 )
 from driftline.engine.wire.role import DurableJob
 
-PUT_OFF = 2
+POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
-"""Rows of each state to encode in one turn: with no message to send, and after `PUT_OFF` turns."""
+"""Rows of each state to encode in one turn: with no message to send, and after
+`POSTPONED_TURNS_MAX` turns."""
 
 BUNDLES_WAITING = 8
 """Number of bundles that fit into the bytes of outputs that may wait for the consumer."""
@@ -109,19 +110,19 @@ class Node(Member):
         super().__init__(f"node-{index}", process, address, run)
         self.index = index
         self.plan = plan
-        self.pace = pace or TurnBudget(plan)
+        self.budget = pace or TurnBudget(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Returns the driver's figures for a `StatusReport`."""
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
         makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, tells
-        self._components = PolicyFactory(*makes)
+        self._factory = PolicyFactory(*makes)
         self._waiting_bytes = waiting_bytes
         self._state_server = StateServer()
         self._consumer_silence = Trouble("consumer-silent")
-        self._joining: StateTransfer | None = None
+        self._transfer: StateTransfer | None = None
         """State transfer into the next layout; None if none is under way."""
-        self._begin(self._components.load(), 0)
+        self._begin(self._factory.make_load_job(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
         """Drop all volatile state and begin to load a snapshot of time `start`.
@@ -131,30 +132,30 @@ class Node(Member):
         self.running = self.ready = False
         self._restored = False
         """Whether the assembly has the state of the snapshot; otherwise it is empty."""
-        self._restoring = Restoring(self._components, load, start, same_code, self.now)
-        self._set_up(self._components.assembly(), start)
+        self._restoring = Restoring(self._factory, load, start, same_code, self.now)
+        self._set_up(self._factory.make_pipeline(), start)
 
     def _set_up(self, assembly: NodePipeline, start: int) -> None:
         """Begin to work with an assembly from time `start`."""
-        self.assembly = assembly
+        self.pipeline = assembly
         self.barrier = assembly.barrier
         self._delivery = Delivery(assembly.barrier, self.incarnation, self.address)
-        self._tracking = self._components.tracking(start)
+        self._tracking = self._factory.make_tracking(start)
         self._snapshots = Snapshotter(assembly, self.incarnation)
         self._stages = Stages(
-            self._components, assembly, self._tracking, self._snapshots, self.pace, self.send
+            self._factory, assembly, self._tracking, self._snapshots, self.budget, self.send
         )
-        self.brake = Backpressure(self.name, self._waiting_bytes)
-        self._gossip = DeliveryGossip(self._components.others, start)
+        self.backpressure = Backpressure(self.name, self._waiting_bytes)
+        self._gossip = DeliveryGossip(self._factory.others, start)
         self._begun = False
         """Whether the master has sent `Progress`: all nodes are then in this incarnation."""
         self._stage = 0
         """The stage to continue with; beyond the last stage, the end of the turn."""
-        self._moved = False
+        self._frontiers_moved = False
         """Whether frontiers have moved since the end of the last turn."""
         self._final = 0
         """Elements below this time are delivered, and are settled when there is time."""
-        self._put_off = 0
+        self._postponed_turns = 0
         """Consecutive turns that have postponed settling and encoding."""
         self._unsaved = 0
         """Bytes that wait for a snapshot that waits for no block, as of the last look."""
@@ -172,35 +173,35 @@ class Node(Member):
             return "waiting for the consumer" if waits else "running"
         if self._restored:
             return "waiting for the consumer"
-        if self._joining is not None:
+        if self._transfer is not None:
             return "joining"
         return f"loading {self._restoring.percent} %" if self.incarnation else "starting"
 
     @property
     def steps(self) -> int:
-        return self.pace.steps
+        return self.budget.steps
 
     @property
-    def holds_others_up(self) -> bool:
-        return self.assembly.storing or self.brake.on
+    def blocks_others(self) -> bool:
+        return self.pipeline.storing or self.backpressure.is_paused
 
     @property
-    def snapshots_asked(self) -> tuple[int, int]:
-        return self._snapshots.asked, self._snapshots.answered
+    def snapshot_numbers(self) -> tuple[int, int]:
+        return self._snapshots.requested_number, self._snapshots.answered_number
 
     @property
     def doing(self) -> str:
-        return self.pace.doing()
+        return self.budget.doing()
 
     def follow(self) -> None:
         if self.running:  # before the answer: the new master continues once it has all answers
-            self._tell_all()
+            self._send_acknowledgements()
         super().follow()
 
     def figures(self) -> dict[str, int]:
         """Return the counters of this incarnation, by name. May be called by another thread."""
         own = {"frames": self._stages.frames, "malformed": self.malformed}
-        return {**self.assembly.figures(), **own, **self.more_figures()}
+        return {**self.pipeline.figures(), **own, **self.more_figures()}
 
     def gauges(self) -> dict[str, float]:
         """Return the sizes of queues and the progress, by name. May be called by another thread."""
@@ -212,8 +213,11 @@ class Node(Member):
             "restored": 1.0 if self._restored else self._restoring.percent / 100,
         }
 
-    def told(self) -> dict[str, int]:
-        waits = {"held_back": int(self.brake.on), "waiting_bytes": self.barrier.waiting_bytes}
+    def status_figures(self) -> dict[str, int]:
+        waits = {
+            "held_back": int(self.backpressure.is_paused),
+            "waiting_bytes": self.barrier.waiting_bytes,
+        }
         waits |= {"unsaved_bytes": self._unsaved_bytes(), "delivered": self._gossip.delivered}
         return self.figures() | waits
 
@@ -238,19 +242,21 @@ class Node(Member):
             self._begun = True
             self._final = message.delivered
             self._gossip.progress(message.delivered, self.now)
-            self.pace.moved_to(message.processed)
-            self._send_all(self.assembly.progress(message.processed))
+            self.budget.note_processed(message.processed)
+            self._send_all(self.pipeline.progress(message.processed))
         elif isinstance(message, Marker):
             self._stages.mark(sender, message)
         elif isinstance(message, Delivered):
-            self._gossip.hear(sender, message.time)
+            self._gossip.on_delivered(sender, message.time)
         elif isinstance(message, Prepare):
             refused = message.time < self._gossip.settled
             prepare = self._snapshots.refuse if refused else self._snapshots.prepare
             self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
-            joining = self.assembly.commit(message.number, message.before)
-            if not self._state_server.is_read(self.now):  # else a later commit merges these parts
+            joining = self.pipeline.commit(message.number, message.before)
+            if not self._state_server.is_being_read(
+                self.now
+            ):  # else a later commit merges these parts
                 self.jobs.append(joining)
         elif isinstance(message, LastBundle):
             self._take_last(message)
@@ -263,9 +269,9 @@ class Node(Member):
         elif isinstance(message, Join):
             self._join(message)
         elif isinstance(message, Parts | Slice | NoParts):
-            if self._joining is not None:
-                self._joining.answer(sender, message, self.send, self.now)
-                self._take_jobs(self._joining)
+            if self._transfer is not None:
+                self._transfer.answer(sender, message, self.send, self.now)
+                self._take_jobs(self._transfer)
         elif isinstance(message, AskParts | AskSlice):
             self.addresses[sender] = message.address
             self.jobs.append(self._state_server.ask(sender, message, self.now))
@@ -276,15 +282,15 @@ class Node(Member):
             super().handle(sender, message)
 
     def tick(self, now: float) -> float:
-        if self.running and now >= self._tracking.tell_by:
-            self._tell_all()
-        if self.running and now >= self._gossip.tell_by:
+        if self.running and now >= self._tracking.send_by:
+            self._send_acknowledgements()
+        if self.running and now >= self._gossip.send_by:
             self._tell_delivered()
         if self._restored and now >= self._delivery.ask_at:
             self._ask_consumer(now)
-        if self._joining is not None:
-            self._joining.look(self.send, now)
-            self._take_jobs(self._joining)
+        if self._transfer is not None:
+            self._transfer.retry_overdue(self.send, now)
+            self._take_jobs(self._transfer)
         elif not self.running:
             self._restoring.log_progress(self.name, now)
         return super().tick(now)
@@ -293,44 +299,44 @@ class Node(Member):
         if self._restoring.load_again:
             self._restoring.load_again = False
             self.jobs.append(self._restoring.load)
-        if self._joining is not None:
-            self._joining.tell(self.send)
+        if self._transfer is not None:
+            self._transfer.repeat_joined(self.send)
         if self.running:
             if self._begun:  # in every policy, so that a lost marker also becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
-            self._tell_all()
-            if self._gossip.silent(self.now):
+            self._send_acknowledgements()
+            if self._gossip.is_master_silent(self.now):
                 self._tell_delivered()
-            if 2 * self._unsaved_bytes() > self.brake.waiting_bytes:
+            if 2 * self._unsaved_bytes() > self.backpressure.waiting_bytes:
                 self.send("master", AskSnapshot())
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
-            if not self._state_server.is_read(self.now):  # else a later commit continues
+            if not self._state_server.is_being_read(self.now):  # else a later commit continues
                 self.jobs.append(job)  # there is more to merge
         elif isinstance(job, ListParts | ReadSlice):
             if (part := self._state_server.answer(job, result)) is not None:
-                self.send(job.to, part)
+                self.send(job.requester, part)
         elif job is self._restoring.load:
-            self.note(job, result)
+            self.update_obstacle(job, result)
             self._restoring.take(result)
-            self.pace.begin()
+            self.budget.begin()
             self._restore()
         elif (answer := self._snapshots.stored(job, result)) is not None:
-            self.note(job, result)
+            self.update_obstacle(job, result)
             if isinstance(result, SnapshotDamaged):  # no later write succeeds either
                 self._fail(result)
-            self._send_all(self.assembly.stored(answer))
-        elif self._joining is not None and self._joining.done(job, result, self.send, self.now):
-            self.note(job, result)
-            self._take_jobs(self._joining)
+            self._send_all(self.pipeline.stored(answer))
+        elif self._transfer is not None and self._transfer.done(job, result, self.send, self.now):
+            self.update_obstacle(job, result)
+            self._take_jobs(self._transfer)
 
     # A turn.
 
     def turn(self) -> bool:
         if self.outcome is not None:
             return False
-        self.pace.begin()
+        self.budget.begin()
         if not self.running:
             return self._restore()
         resumed = self._stage > 0  # then blocks that arrived meanwhile need another turn
@@ -344,20 +350,20 @@ class Node(Member):
         """Process the stages. Return whether messages should leave before the turn continues."""
         stages, tracking, last = self._stages, self._tracking, self.plan.stages
         if self._stage == 0:
-            if tracking.news and stages.waiting.many():
+            if tracking.news and stages.input_queue.has_several():
                 self._advance()
-            if self.brake.on:  # else the end of the last turn has updated it
+            if self.backpressure.is_paused:  # else the end of the last turn has updated it
                 self._look_at_unsaved()
-            if self.brake.look(self.barrier.waiting_bytes, self._unsaved, self.now):
+            if self.backpressure.update(self.barrier.waiting_bytes, self._unsaved, self.now):
                 self._stage = last
             else:
                 stages.unfinished = False
         while self._stage < last:
             stage, self._stage = self._stage, self._stage + 1
-            stages.work_off(stage)
-            if stages.peers.waiting:
+            stages.process_stage(stage)
+            if stages.peers.has_unsent_frames:
                 self._acknowledge()
-            if self.outbox and (stages.own_blocks or stages.waiting.any(self._stage)):
+            if self.outbox and (stages.own_blocks or stages.input_queue.has_blocks(self._stage)):
                 return True  # other nodes can begin with these frames
         if self._stage > last:
             return False
@@ -370,7 +376,7 @@ class Node(Member):
         """Do the work that no output waits for. Return whether the node needs another turn."""
         stages, tracking, barrier = self._stages, self._tracking, self.barrier
         self._stage = 0
-        if number := self.assembly.end_turn(tracking.acks, unfinished=stages.unfinished):
+        if number := self.pipeline.end_turn(tracking.acks, unfinished=stages.unfinished):
             self._snapshots.begin(number, INFINITY)
         if tracking.acks:
             self._acknowledge()
@@ -381,43 +387,43 @@ class Node(Member):
         if job is not None:
             self.jobs.append(job)
         more |= bool(tracking.acks) or stages.gates_due
-        if not self.brake.on:
-            more |= stages.unfinished or (self._moved and stages.waiting.any())
-        self._moved = False
-        tracking.deliver(barrier.delivered, barrier.stored_last, self.now)
+        if not self.backpressure.is_paused:
+            more |= stages.unfinished or (self._frontiers_moved and stages.input_queue.has_blocks())
+        self._frontiers_moved = False
+        tracking.deliver(barrier.delivered, barrier.stored_blob_count, self.now)
         # Not INFINITY: no snapshot is later than the time that fronts have reached.
         passed = min(tracking.frontiers[-1], tracking.tracker.reached)
         self._gossip.deliver(min(barrier.delivered, passed), self.now)
-        self.tick_by = min(self.tick_by, tracking.tell_by, self._gossip.tell_by)
-        if self.outbox and self._put_off < PUT_OFF:
-            self._put_off += 1
+        self.tick_by = min(self.tick_by, tracking.send_by, self._gossip.send_by)
+        if self.outbox and self._postponed_turns < POSTPONED_TURNS_MAX:
+            self._postponed_turns += 1
             return True  # let the messages leave first
-        self._put_off = 0
+        self._postponed_turns = 0
         if self.outbox:
-            self._tidy(ROWS_UNDER_LOAD)
+            self._settle_and_encode(ROWS_UNDER_LOAD)
             return True
-        return more or barrier.encode_ahead() or self._tidy(ROWS_AT_LEISURE)
+        return more or barrier.encode_ahead() or self._settle_and_encode(ROWS_AT_LEISURE)
 
     def _advance(self) -> None:
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
-        if self._components.place == 0:
+        if self._factory.place == 0:
             # Even if no frontier moves: all may wait for an idle front.
-            for front, time in tracking.tracker.to_ask():
+            for front, time in tracking.tracker.take_idle_fronts():
                 self.send(f"front-{front}", AskPromise(time))
-        if tracking.moved(self.now):
-            self._moved = stages.gates_due = True
-            stages.waiting.settle(tracking.frontiers[-1])
+        if tracking.update_frontiers(self.now):
+            self._frontiers_moved = stages.gates_due = True
+            stages.input_queue.settle(tracking.frontiers[-1])
         if stages.gates_due:
             stages.release()
-        self.barrier.advance(tracking.final_outputs(stages.waiting.first(-1)))
+        self.barrier.advance(tracking.final_outputs(stages.input_queue.first(-1)))
 
-    def _tidy(self, rows: int) -> bool:
+    def _settle_and_encode(self, rows: int) -> bool:
         """Settle final elements and encode rows. Return whether any were encoded."""
         final, self._final = self._final, 0
         if final := max(final, self._gossip.to_settle(self.now)):
-            self.assembly.settle(final)
-        return self.assembly.encode_early(rows)
+            self.pipeline.settle(final)
+        return self.pipeline.encode_early(rows)
 
     # The beginning of an incarnation.
 
@@ -426,13 +432,13 @@ class Node(Member):
 
         A node that has begun an incarnation is in its layout already.
         """
-        if self.incarnation or self.stopped or self._components.index not in message.layout:
+        if self.incarnation or self.stopped or self._factory.index not in message.layout:
             return
         self.addresses.update(message.sources)
-        before = self._joining
+        before = self._transfer
         if before is None or (before.layout, before.epoch) != (message.layout, self.epoch):
             about = self.epoch, self.process, self.address
-            self._joining = before = StateTransfer(self._components, message, *about)
+            self._transfer = before = StateTransfer(self._factory, message, *about)
         before.join(message, self.send, self.now)
         self._take_jobs(before)
 
@@ -446,32 +452,34 @@ class Node(Member):
     def _recover(self, message: Recover) -> None:
         if message.incarnation <= self.incarnation:
             return
-        self.enter(message.incarnation)
+        self.enter_incarnation(message.incarnation)
         self.addresses.update(message.addresses)
         if message.layout:
-            self._components = replace(self._components, layout=message.layout)
-        load = self._components.load(message.number, message.taken)
+            self._factory = replace(self._factory, layout=message.layout)
+        load = self._factory.make_load_job(message.number, message.snapshot_incarnation)
         self._begin(load, message.time, bool(message.same_code))
-        joining, self._joining = self._joining, None
-        if joining is not None and joining.has(message.layout, message.number, message.taken):
-            self._restoring.assembly = joining.assembly_from(message.time)
+        joining, self._transfer = self._transfer, None
+        if joining is not None and joining.has_state(
+            message.layout, message.number, message.snapshot_incarnation
+        ):
+            self._restoring.pipeline = joining.pipeline_from(message.time)
             self._restore()
         else:
             self.jobs.append(load)
 
     def _restore(self) -> bool:
         """Restore for one turn. Return whether more remains."""
-        if self._joining is not None:
-            more = self._joining.work(self.pace, self.send, self.now)
-            self._take_jobs(self._joining)
+        if self._transfer is not None:
+            more = self._transfer.work(self.budget, self.send, self.now)
+            self._take_jobs(self._transfer)
             return more
         restoring = self._restoring
-        trouble = restoring.work(self.pace, self.incarnation)
+        trouble = restoring.work(self.budget, self.incarnation)
         if trouble is not None:
             self.report(trouble)
-        if restoring.assembly is not None and not self._restored:
+        if restoring.pipeline is not None and not self._restored:
             self._restored = True
-            self._set_up(restoring.assembly, restoring.start)
+            self._set_up(restoring.pipeline, restoring.start)
             self._ask_consumer(self.now)
         return restoring.under_way
 
@@ -479,18 +487,20 @@ class Node(Member):
         """Ask the consumer for its last bundle, if an answer is overdue."""
         question = self._delivery.question(now)
         if question is None:
-            self._consumer_silence.over(now, f"the consumer of {self.barrier.name} answers again")
+            self._consumer_silence.record_success(
+                now, f"the consumer of {self.barrier.name} answers again"
+            )
             return
         self.send("consumer", question)
         if self._delivery.unanswered > SILENT_AFTER:
             text = f"the consumer of {self.barrier.name} does not answer; asking again"
-            self._consumer_silence.failed(now, text, barrier=self.barrier.name)
+            self._consumer_silence.record_failure(now, text, barrier=self.barrier.name)
 
     def _take_last(self, message: LastBundle) -> None:
         if not self._restored:
             return
         try:
-            again = self._delivery.last(message)
+            again = self._delivery.on_last_bundle(message)
         except DriftlineError as error:
             self._fail(error)
             return
@@ -500,7 +510,7 @@ class Node(Member):
             self.obstacles.pop(CONSUMER, None)
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
-            keys = self.assembly.figures()["keys"]
+            keys = self.pipeline.figures()["keys"]
             self._restoring.log_end(self.name, self.now, keys, self.barrier)
             self.hello()
 
@@ -515,35 +525,35 @@ class Node(Member):
         bundle = self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
-        elif (passed := self._delivery.passed()) is not None:
+        elif (passed := self._delivery.take_empty_bundle()) is not None:
             self.send("consumer", passed)
         return bundle is not None
 
     def _unsaved_bytes(self) -> int:
-        return self.assembly.unsaved_bytes + self._snapshots.unstored_bytes
+        return self.pipeline.unsaved_bytes + self._snapshots.unstored_bytes
 
     def _look_at_unsaved(self) -> None:
-        self._unsaved = self._unsaved_bytes() if self.assembly.waits_for_snapshot else 0
+        self._unsaved = self._unsaved_bytes() if self.pipeline.waits_for_snapshot else 0
 
     def _acknowledge(self) -> None:
         """Acknowledge the work of the turn to peers if their outputs wait for it."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.end_turn(self.now)))
 
-    def _tell_all(self) -> None:
+    def _send_acknowledgements(self) -> None:
         """Send peers and the master the acknowledgements that are still pending."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
-        self.send("master", self._tracking.for_master(self.barrier.left))
+        self.send("master", self._tracking.for_master(self.barrier.last_sent))
 
     def _tell_delivered(self) -> None:
         """Send the fronts and the other nodes this node's delivered frontier."""
-        told = Delivered(self._gossip.tell())
+        told = Delivered(self._gossip.take_frontier())
         fronts = (f"front-{front}" for front in range(self.plan.fronts))
-        self._send_all([(to, told) for to in (*self._components.others, *fronts)])
+        self._send_all([(to, told) for to in (*self._factory.others, *fronts)])
 
-    def _send_all(self, post: Post) -> None:
+    def _send_all(self, post: Outgoing) -> None:
         for to, message in post:
             self.send(to, message)
 
     def validate(self) -> None:
         """Assert the invariants of the assembly."""
-        self.assembly.validate()
+        self.pipeline.validate()

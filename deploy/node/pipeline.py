@@ -30,22 +30,22 @@ from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
-from driftline.engine.snapshots.merging import restoring
+from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, PrepareFailed
 from driftline.engine.wire.role import DurableJob
 
-Post = list[tuple[str, Message]]
+Outgoing = list[tuple[str, Message]]
 """(receiver, message) pairs in sending order."""
 
 
 class EpochEnd(NamedTuple):
     """Consequences of the end of an epoch at a port."""
 
-    markers: Post
+    markers: Outgoing
     """Markers to send to other nodes."""
     blocks: list[Block]
     """Blocks that waited for the end of the epoch."""
@@ -78,7 +78,7 @@ class NodePipeline:
 
         `start`: the time of the snapshot. Raises SnapshotDamaged.
         """
-        return restoring(self.tables, segments)
+        return restore_in_steps(self.tables, segments)
 
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         """Accept a received block. Return what to queue at its port: all of it, a part, or None.
@@ -87,10 +87,10 @@ class NodePipeline:
         """
         return block
 
-    def enter(self, port: int, blocks: list[Block]) -> None:
+    def begin_blocks(self, port: int, blocks: list[Block]) -> None:
         """Note that the elements of these blocks are about to be applied at a port."""
 
-    def keep(self, to: str, frame: Frame) -> bool:
+    def defer_frame(self, to: str, frame: Frame) -> bool:
         """Keep a new frame for node `to` if it may not leave yet. Return whether it is kept."""
         return False
 
@@ -101,12 +101,12 @@ class NodePipeline:
         """
         return 0
 
-    def progress(self, processed: int) -> Post:
+    def progress(self, processed: int) -> Outgoing:
         """Learn that all nodes processed all elements below this time. Return messages to send."""
-        self.barrier.progress(processed)
+        self.barrier.record_processed(processed)
         return []
 
-    def stored(self, answer: Prepared | PrepareFailed) -> Post:
+    def stored(self, answer: Prepared | PrepareFailed) -> Outgoing:
         """Handle the result of writing a part. Return messages to send."""
         return [("master", answer)]
 
@@ -123,7 +123,7 @@ class NodePipeline:
 
         Precondition: no later snapshot is as of an earlier time.
         """
-        self.barrier.settle(frontier)
+        self.barrier.trim_history(frontier)
         for step in self.keyed.values():
             step.settle(frontier)
 
@@ -161,7 +161,7 @@ class NodePipeline:
         return pack(self.barrier.checksum_before(time))
 
     @property
-    def durable(self) -> int | None:
+    def durable_production(self) -> int | None:
         """Newest durable production; None in other policies."""
         return None
 
@@ -216,7 +216,7 @@ class Snapshotter:
         self._incarnation = incarnation
         self._capture: Capture | None = None
         self._number = 0
-        self.asked = self.answered = 0
+        self.requested_number = self.answered_number = 0
         """Numbers of the snapshots that the master requested last and that were answered last."""
         self._meta = b""
         self._storing: StoreSnapshot | None = None
@@ -227,20 +227,20 @@ class Snapshotter:
         self.unstored_bytes = 0
         """Size of the segments in `_unstored`."""
 
-    def prepare(self, number: int, time: int) -> Post:
+    def prepare(self, number: int, time: int) -> Outgoing:
         """Begin the part that the master requests. Return the answer, if it is known already."""
-        self.asked = number
-        production = self._assembly.durable
+        self.requested_number = number
+        production = self._assembly.durable_production
         if production is not None:
-            self.answered = number
+            self.answered_number = number
             return [("master", Prepared(number, production))]
         self.begin(number, time)
         return []
 
-    def refuse(self, number: int, time: int) -> Post:
+    def refuse(self, number: int, time: int) -> Outgoing:
         """Refuse a part as of a time that is already settled. Return the answer."""
-        self.asked = self.answered = number
-        reason = f"the master was silent, and the state from {time_in_words(time)} on is settled"
+        self.requested_number = self.answered_number = number
+        reason = f"the master was silent, and the state from {format_time(time)} on is settled"
         return [("master", PrepareFailed(number, reason))]
 
     def begin(self, number: int, time: int) -> None:
@@ -272,7 +272,7 @@ class Snapshotter:
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None
-        self.answered = job.number
+        self.answered_number = job.number
         if isinstance(result, Exception):
             self._unstored = job.segments
             self.unstored_bytes = sum(map(len, job.segments.values()))

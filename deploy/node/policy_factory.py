@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftline.barrier.barrier import BUNDLE_BYTES, NOTHING, Barrier
+from driftline.barrier.barrier import BUNDLE_BYTES, NO_BUNDLE, Barrier
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.comparison import EpochAssembly, ProductionAssembly, TwoPhaseAssembly
+from driftline.deploy.node.comparison import EpochPipeline, ProductionPipeline, TwoPhasePipeline
 from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.pipeline import BufferingGate, NodePipeline
 from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import Layout, Owners, names_of, owned_by
+from driftline.engine.keygroups import Layout, Owners, names_of, owned_groups
 from driftline.engine.operators.keyed import Arrival, Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
@@ -55,16 +55,16 @@ class PolicyFactory:
         """Number of nodes in the layout."""
         return len(self.layout)
 
-    def load(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
+    def make_load_job(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
         """Return the job that loads snapshot `number`, taken in incarnation `taken`."""
-        return LoadSnapshot(number, taken, or_later=self.policy.goes_on)
+        return LoadSnapshot(number, taken, or_later=self.policy.recovers_locally)
 
-    def tracking(self, start: int) -> Tracking:
+    def make_tracking(self, start: int) -> Tracking:
         """Return the tracking of an incarnation that replays from time `start`."""
         ordered, speculative = self.policy.ordered, self._speculative
         return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
 
-    def waiting(self) -> InputQueue:
+    def make_input_queue(self) -> InputQueue:
         """Return the queue of blocks; a speculative node holds blocks back under load."""
         return InputQueue(self.plan, hold_back=self._speculative)
 
@@ -78,7 +78,7 @@ class PolicyFactory:
         """Names of the other nodes."""
         return names_of(node for node in self.layout if node != self.index)
 
-    def assembly(
+    def make_pipeline(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
     ) -> NodePipeline:
         """Return the pipeline as of snapshot `number` (0: none), of time `start`, without state.
@@ -101,19 +101,19 @@ class PolicyFactory:
         gates = {
             port.number: BufferingGate(port.stage, self.new_id)
             for port in plan.ports
-            if buffered and port.vertex.keyed
+            if buffered and port.vertex.is_keyed
         }
         parts = plan, barrier, chains, keyed, gates
         me = f"node-{self.index}"
         if isinstance(barrier, ProductionBarrier):
-            return ProductionAssembly(
+            return ProductionPipeline(
                 *parts, index=self.place, me=me, outputs=barrier, number=number
             )
         if isinstance(barrier, EpochBarrier):
             names = names_of(self.layout)
-            return TwoPhaseAssembly(*parts, names=names, me=me, outputs=barrier)
+            return TwoPhasePipeline(*parts, names=names, me=me, outputs=barrier)
         if self.policy.has_markers:
-            return EpochAssembly(*parts, names=names_of(self.layout), me=me)
+            return EpochPipeline(*parts, names=names_of(self.layout), me=me)
         return NodePipeline(*parts)
 
     @property
@@ -124,11 +124,11 @@ class PolicyFactory:
         """Return the barrier as of a snapshot with these decoded metadata."""
         barrier = self._empty_barrier(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
-        barrier.tells = self.tells
+        barrier.reports_progress = self.tells
         return barrier
 
     def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
-        groups = owned_by(self.place, self.nodes, self.plan.flow.groups)
+        groups = owned_groups(self.place, self.nodes, self.plan.flow.groups)
         options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
         output = self.policy.output
         if output is Output.FRONTIER:
@@ -152,7 +152,7 @@ def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
     """Return (the consumer's t_last, pre-committed outputs) in metadata. Raises SnapshotDamaged."""
     match meta:
         case None:
-            return NOTHING, ()
+            return NO_BUNDLE, ()
         case (int(t_last), pre_committed):
             return t_last, pre_committed
     raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")

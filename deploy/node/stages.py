@@ -27,11 +27,11 @@ from driftline.deploy.node.input_queue import (
     Block,
     ElementBatch,
     UnsentFrame,
-    bounds,
     in_label_order,
+    min_times_from,
     to_frame,
 )
-from driftline.deploy.node.pipeline import NodePipeline, Post, Snapshotter, Token
+from driftline.deploy.node.pipeline import NodePipeline, Outgoing, Snapshotter, Token
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.tracking import Cells, Intervals, Tracking
 from driftline.engine.flow.plan import Port
@@ -59,8 +59,8 @@ class Stages:
         send: Send,
     ) -> None:
         plan = components.plan
-        self.waiting = components.waiting()
-        self.peers = Peers(components.others, None if components.ordered else assembly.keep)
+        self.input_queue = components.make_input_queue()
+        self.peers = Peers(components.others, None if components.ordered else assembly.defer_frame)
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the frames that the node made for itself."""
         self.unfinished = False
@@ -69,16 +69,16 @@ class Stages:
         """Whether gates may hold elements below the frontiers of their stages."""
         self.frames = 0
         """Number of frames made in this incarnation."""
-        self._assembly = assembly
+        self._pipeline = assembly
         self._has_markers = components.policy.has_markers
         self._tracking = tracking
         self._snapshots = snapshots
-        self._pace = pace
+        self._budget = pace
         self._send = send
         self._new_id = components.new_id
         self._place = components.place
         self._names = names_of(components.layout)
-        self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
+        self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
         self._entries = assembly.chains.entries
         """Port -> the first step of its chain."""
@@ -87,30 +87,30 @@ class Stages:
 
     def admit(self, sender: str, feeder: int, block: Block) -> None:
         """Accept a block from the channel (sender, feeder)."""
-        if (admitted := self._assembly.admit(sender, feeder, block)) is not None:
-            self.waiting.add(admitted)
+        if (admitted := self._pipeline.admit(sender, feeder, block)) is not None:
+            self.input_queue.add(admitted)
 
     def mark(self, sender: str, marker: Marker) -> None:
         """Accept a marker. Raises MalformedMessage if its port takes no markers."""
-        self._assembly.mark(sender, marker)
+        self._pipeline.mark(sender, marker)
 
-    def work_off(self, stage: int) -> None:
+    def process_stage(self, stage: int) -> None:
         """Process the blocks at the ports of a stage, except those that have to wait."""
         if self.own_blocks:
             self._admit_own()
-        if not (self._has_markers or self.waiting.at(stage)):
+        if not (self._has_markers or self.input_queue.has_blocks_at(stage)):
             return
-        waiting = self.waiting.take(stage)
+        waiting = self.input_queue.take(stage)
         for port in self._ports[stage]:
             if port.number in waiting:
                 complete = self._tracking.frontiers[stage - 1]
-                now, split = self.waiting.choose(port, waiting[port.number], complete)
+                now, split = self.input_queue.choose(port, waiting[port.number], complete)
                 for block in split:
                     block.id = self._new_id()
                     self._tracking.acks.add(stage, block.time, block.id)
                 if now:
-                    self._work_off(port, now, complete)
-            if self._has_markers and self._assembly.ends_epoch(port.number):
+                    self._process_blocks(port, now, complete)
+            if self._has_markers and self._pipeline.ends_epoch(port.number):
                 self._end_epoch(port.number)
 
     def release(self) -> None:
@@ -119,13 +119,13 @@ class Stages:
         Of each gate, apply as many elements as fit into the turn.
         """
         self.gates_due = False
-        pace, frontiers = self._pace, self._tracking.frontiers
-        for port, gate in self._assembly.gates.items():
+        pace, frontiers = self._budget, self._tracking.frontiers
+        for port, gate in self._pipeline.gates.items():
             frontier = frontiers[gate.stage]
             if not gate.due(frontier):
                 continue
             behind_gate = len(self._entries) + port  # its number in the turn budget
-            batch, tokens = gate.take(frontier, pace.room(behind_gate, frontier - 1))
+            batch, tokens = gate.take(frontier, pace.elements_left(behind_gate, frontier - 1))
             pace.begin_batch(behind_gate, batch)
             self._entries[port].push(*batch.elements())
             pace.end_batch(behind_gate, len(batch.labels))
@@ -134,14 +134,14 @@ class Stages:
             self._tracking.acks.join(tokens, ())
             self.gates_due |= gate.due(frontier)
 
-    def _work_off(self, port: Port, blocks: list[Block], complete: int) -> None:
+    def _process_blocks(self, port: Port, blocks: list[Block], complete: int) -> None:
         """Push blocks through a port's chain and send the resulting frames."""
         number, acks = port.number, self._tracking.acks
-        epoch_ends = self._has_markers and self._assembly.ends_epoch(number)
+        epoch_ends = self._has_markers and self._pipeline.ends_epoch(number)
         tokens, rest = self._apply(number, blocks, complete, to_the_end=epoch_ends)
         if rest:
             self.unfinished = True
-            remaining = self.waiting.put_back(number, rest, self._new_id())
+            remaining = self.input_queue.put_back(number, rest, self._new_id())
             acks.add(port.stage, remaining.time, remaining.id)
         if tokens:
             acks.join(tokens, ())
@@ -149,7 +149,7 @@ class Stages:
             acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
                 acks.cover(port.front, block.covers, block.roots)
-        if self._assembly.outbounds[number]:
+        if self._pipeline.outbounds[number]:
             self._send_on(number)
 
     def _apply(
@@ -161,15 +161,15 @@ class Stages:
         the turn is over. Return new tokens, and the rest. Raises MalformedMessage if payloads
         cannot be decoded.
         """
-        assembly, pace = self._assembly, self._pace
-        assembly.enter(number, blocks)
+        assembly, pace = self._pipeline, self._budget
+        assembly.begin_blocks(number, blocks)
         gate, push = assembly.gates.get(number), self._entries[number].push
         batches = in_label_order(blocks)
-        next_times = bounds(batches[1:]) if len(batches) > 1 else []
+        next_times = min_times_from(batches[1:]) if len(batches) > 1 else []
         tokens: list[Token] = []
         for at, batch in enumerate(batches):
             if at:
-                if pace.over and not to_the_end:
+                if pace.is_over and not to_the_end:
                     return tokens, batches[at:]
                 # Not after the last batch: its outputs have to leave before anything is closed.
                 self._pack(number)
@@ -198,12 +198,12 @@ class Stages:
                 self.own_blocks.append((feeder, Block(port, time, id, batches)))
                 continue
             unsent = feeder, port, time, id, batches
-            for to, message in self.peers.frame(self._names[node], unsent):
+            for to, message in self.peers.add_frame(self._names[node], unsent):
                 self._send(to, message)
 
     def _pack(self, feeder: int) -> None:
         """Collect the new outputs of a chain, and pack those that are not packed."""
-        for port, outbounds in self._assembly.outbounds[feeder]:
+        for port, outbounds in self._pipeline.outbounds[feeder]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
                     batch = ElementBatch(labels, packed or pack_rows(values), signs)
@@ -229,11 +229,11 @@ class Stages:
     def _end_epoch(self, port: int) -> None:
         """End the epoch of a port: capture its changes and forward the marker."""
         self._admit_own()
-        markers, blocks, snapshot = self._assembly.end_epoch(port)
+        markers, blocks, snapshot = self._pipeline.end_epoch(port)
         for to, marker in markers:
             self._send(to, marker)
         for block in blocks:
-            self.waiting.add(block)
+            self.input_queue.add(block)
         if snapshot:
             self._snapshots.begin(snapshot, INFINITY)
 
@@ -244,8 +244,8 @@ class Peers:
     The acknowledgement of a stage travels in the last frame that the stage makes for a node, so
     that it costs no message of its own; a node without such a frame receives an `Acknowledge`.
     Without label order nodes need no acknowledgements, and frames leave at once unless `keep` keeps
-    them (see `NodePipeline.keep`). Invariant: frames and acknowledgements leave in the order in
-    which they were made.
+    them (see `NodePipeline.defer_frame`). Invariant: frames and acknowledgements leave in the order
+    in which they were made.
     """
 
     def __init__(
@@ -257,11 +257,11 @@ class Peers:
         """Node -> the last frame for it, which waits for the acknowledgement of its stage."""
 
     @property
-    def waiting(self) -> bool:
+    def has_unsent_frames(self) -> bool:
         """Whether a frame waits for an acknowledgement."""
         return bool(self._last)
 
-    def frame(self, to: str, unsent: UnsentFrame) -> Post:
+    def add_frame(self, to: str, unsent: UnsentFrame) -> Outgoing:
         """Take a new frame for node `to`. Return messages to send: the previous frame, if any.
 
         Without label order, return the frame itself unless it is kept.
@@ -273,9 +273,9 @@ class Peers:
         self._last[to] = unsent
         return [] if before is None else [(to, to_frame(before))]
 
-    def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
+    def acknowledge(self, cells: Cells, covered: Intervals) -> Outgoing:
         """Return messages with this acknowledgement for all nodes, in waiting frames if any."""
-        post: Post = []
+        post: Outgoing = []
         for to in self._names:
             unsent = self._last.pop(to, None)
             if unsent is not None:
@@ -284,6 +284,6 @@ class Peers:
                 post.append((to, Acknowledge(cells, covered, 0)))
         return post
 
-    def nothing_new(self) -> Post:
+    def nothing_new(self) -> Outgoing:
         """Return empty acknowledgements, which expose an earlier lost message as a gap."""
         return [(to, NOTHING_NEW) for to in self._names]

@@ -32,8 +32,8 @@ from driftline.deploy.node.backpressure import TurnBudget
 from driftline.deploy.node.pipeline import NodePipeline
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
-from driftline.engine.events import about, log
-from driftline.engine.keygroups import Owners, owned_by
+from driftline.engine.events import event_fields, log
+from driftline.engine.keygroups import Owners, owned_groups
 from driftline.engine.snapshots.jobs import (
     MIXED,
     ListParts,
@@ -43,7 +43,7 @@ from driftline.engine.snapshots.jobs import (
     StoreSnapshot,
     Vacate,
 )
-from driftline.engine.snapshots.merging import restoring_some
+from driftline.engine.snapshots.merging import restore_owned_rows
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     SLICE_BYTES,
@@ -72,7 +72,7 @@ ANEW_MAX_S = 60.0
 WAITING_BYTES = 1 << 26
 """Bytes of segments waiting to be restored at which requests pause."""
 
-NOTHING = 0, 0
+EMPTY_SNAPSHOT = 0, 0
 """The empty snapshot: (number, incarnation in which it was taken)."""
 
 _META = pack(0)
@@ -87,14 +87,14 @@ class StateTransfer:
         self, components: PolicyFactory, asked: Join, epoch: int, process: str, address: str
     ) -> None:
         self.layout = asked.layout
-        self.components = replace(components, layout=asked.layout)
+        self.factory = replace(components, layout=asked.layout)
         self.jobs: list[DurableJob] = []
         self.trouble = ""
         """Why the transfer starts over, for people; "" if it did not."""
         self._process, self._address = process, address
         self.epoch = epoch
-        place, nodes = self.components.place, self.components.nodes
-        groups = owned_by(place, nodes, components.plan.flow.groups)
+        place, nodes = self.factory.place, self.factory.nodes
+        groups = owned_groups(place, nodes, components.plan.flow.groups)
         self._groups = groups[0], groups[-1]
         self._owners, self._place = Owners(nodes, components.plan.flow.groups), place
         self._asked = asked
@@ -108,11 +108,11 @@ class StateTransfer:
 
     def _begin(self) -> None:
         """Begin with an empty state and store."""
-        self.assembly: NodePipeline | None = None
-        self._has = NOTHING
+        self.pipeline: NodePipeline | None = None
+        self._has = EMPTY_SNAPSHOT
         self._bytes = 0
-        self._pulls: dict[str, StateFetch] = {}
-        self._target = NOTHING
+        self._fetches: dict[str, StateFetch] = {}
+        self._target = EMPTY_SNAPSHOT
         """The snapshot being read; its rows beyond `_has` are kept until they are stored."""
         self._kept: list[bytes] = []
         self._segments: deque[bytes] = deque()
@@ -133,27 +133,27 @@ class StateTransfer:
     def join(self, asked: Join, send: Send, now: float) -> None:
         """Fetch the snapshot that the coordinator names, perhaps again."""
         self._asked = asked
-        wanted = asked.number, asked.taken
+        wanted = asked.number, asked.snapshot_incarnation
         if wanted == self._has and self._is_idle:
             self._tell(send)
         elif self._is_idle:
-            self._pull(send, now)
+            self._begin_fetch(send, now)
 
     @property
     def _is_idle(self) -> bool:
-        return not self._pulls and self._storing is None and self._vacating is None
+        return not self._fetches and self._storing is None and self._vacating is None
 
-    def has(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
+    def has_state(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
         """Return whether the assembly has the state for a layout as of a snapshot."""
         return self.layout == layout and self._has == (number, taken) and self._is_idle
 
-    def assembly_from(self, start: int) -> NodePipeline:
+    def pipeline_from(self, start: int) -> NodePipeline:
         """Return the assembly, with outputs that begin at `start`, the time of its snapshot."""
-        assembly = self.assembly or self.components.assembly()
+        assembly = self.pipeline or self.factory.make_pipeline()
         assembly.barrier.advance(start)
         return assembly
 
-    def tell(self, send: Send) -> None:
+    def repeat_joined(self, send: Send) -> None:
         """Repeat `Joined`."""
         if self._is_idle:
             self._tell(send)
@@ -161,25 +161,25 @@ class StateTransfer:
     def _tell(self, send: Send) -> None:
         send("master", Joined(self.layout, self._process, self.epoch, *self._has, self._bytes))
 
-    def _pull(self, send: Send, now: float) -> None:
+    def _begin_fetch(self, send: Send, now: float) -> None:
         """Begin to read the requested snapshot."""
-        wanted = self._asked.number, self._asked.taken
+        wanted = self._asked.number, self._asked.snapshot_incarnation
         if now < self._next_at:
             return
         if wanted[0] <= self._has[0]:  # the coordinator returned to an earlier snapshot
             self._begin_anew(f"snapshot {self._has[0]} was given up", now)
             return
-        if self.assembly is None:
-            self.assembly = self.components.assembly()
+        if self.pipeline is None:
+            self.pipeline = self.factory.make_pipeline()
         self._target, self._bytes = wanted, 0
         self._kept = []
         question = AskParts(self._address, *wanted, *self._has, self._groups)
-        self._pulls = {name: StateFetch(name, question) for name, _ in self._asked.sources}
+        self._fetches = {name: StateFetch(name, question) for name, _ in self._asked.sources}
         self._ask_on(send, now)
 
     def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
         """Handle the answer of a source."""
-        pull = self._pulls.get(sender)
+        pull = self._fetches.get(sender)
         if pull is None:
             return
         if isinstance(message, NoParts):
@@ -197,7 +197,7 @@ class StateTransfer:
 
     def _ask_on(self, send: Send, now: float) -> None:
         """Send each source its next question, or repeat an overdue one."""
-        for name, pull in self._pulls.items():
+        for name, pull in self._fetches.items():
             if self._waiting < WAITING_BYTES and (question := pull.question(now)) is not None:
                 send(name, question)
 
@@ -205,10 +205,10 @@ class StateTransfer:
 
     def work(self, pace: TurnBudget, send: Send, now: float) -> bool:
         """Restore for one turn. Return whether more remains."""
-        if self.assembly is None or self._storing is not None or not self._pulls:
+        if self.pipeline is None or self._storing is not None or not self._fetches:
             return False
         try:
-            while not pace.over:
+            while not pace.is_over:
                 if (chunk := next(self._steps, None)) is not None:
                     if chunk:
                         self._kept.append(chunk)
@@ -216,8 +216,8 @@ class StateTransfer:
                 elif self._segments:
                     segment = self._segments.popleft()
                     self._waiting -= len(segment)
-                    tables, owners = self.assembly.tables, self._owners
-                    self._steps = restoring_some(tables, segment, owners, self._place)
+                    tables, owners = self.pipeline.tables, self._owners
+                    self._steps = restore_owned_rows(tables, segment, owners, self._place)
                 else:
                     break
                 pace.step()
@@ -225,13 +225,13 @@ class StateTransfer:
             self._begin_anew(str(error), now)
             return False
         self._ask_on(send, now)
-        more = bool(self._segments) or pace.over
-        if not more and all(pull.is_over for pull in self._pulls.values()):
+        more = bool(self._segments) or pace.is_over
+        if not more and all(pull.is_over for pull in self._fetches.values()):
             self._store()
         return more
 
     def _store(self) -> None:
-        self._pulls = {}
+        self._fetches = {}
         segments = {MIXED: b"".join(self._kept)} if self._kept else {}
         self._kept = []
         number, taken = self._target
@@ -243,19 +243,19 @@ class StateTransfer:
         if job is not self._vacating and job is not self._storing:
             return False
         if isinstance(result, Exception):
-            self._next_at = now + ASK_AGAIN_S  # `look` retries then
+            self._next_at = now + ASK_AGAIN_S  # `retry_overdue` retries then
         elif job is self._storing:
             self._storing, self._has, self.trouble = None, self._target, ""
             self._again_s = ASK_AGAIN_S
             self._tell(send)
-            if (self._asked.number, self._asked.taken) != self._has:
-                self._pull(send, now)
+            if (self._asked.number, self._asked.snapshot_incarnation) != self._has:
+                self._begin_fetch(send, now)
         elif result is True:
             self._vacating = None
             self.join(self._asked, send, now)
         return True
 
-    def look(self, send: Send, now: float) -> None:
+    def retry_overdue(self, send: Send, now: float) -> None:
         """Repeat overdue questions, and retry failed work once its back-off is over."""
         self._ask_on(send, now)
         if self._next_at and now >= self._next_at:
@@ -341,7 +341,7 @@ class StateServer:
     def __init__(self) -> None:
         self._asked_at = -inf
 
-    def is_read(self, now: float) -> bool:
+    def is_being_read(self, now: float) -> bool:
         """Return whether a node may be reading parts."""
         return now < self._asked_at + READS_S
 
@@ -350,7 +350,12 @@ class StateServer:
         self._asked_at = now
         if isinstance(message, AskSlice):
             return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
-        snapshots = message.number, message.taken, message.after, message.after_taken
+        snapshots = (
+            message.number,
+            message.snapshot_incarnation,
+            message.after,
+            message.after_incarnation,
+        )
         return ListParts(sender, *snapshots, message.groups)
 
     def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
@@ -389,10 +394,10 @@ class Restoring:
         self._same_code = same_code
         self.load_again = False
         """Whether the job failed temporarily and has to be repeated."""
-        self.assembly: NodePipeline | None = None
+        self.pipeline: NodePipeline | None = None
         """The assembly, once its whole state is restored."""
         self._began, self._log_at = now, now + TOLD_EVERY_S
-        self._components = components
+        self._factory = components
         self._steps: Iterator[NodePipeline | None] = iter(())
         self.under_way = False
         """Whether more remains to be restored."""
@@ -408,7 +413,7 @@ class Restoring:
         """Restore for one turn. Return a message to the master if the snapshot is unusable."""
         try:
             for assembly in self._steps:
-                self.assembly = assembly
+                self.pipeline = assembly
                 if pace.step():
                     return None
         except (SnapshotDamaged, MalformedMessage) as error:
@@ -426,7 +431,7 @@ class Restoring:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)
-        assembly = self._components.assembly(
+        assembly = self._factory.make_pipeline(
             self.start, result.number, result.meta, self._same_code
         )
         self.bytes, self.restored_bytes = sum(map(len, result.segments)), 0
@@ -451,26 +456,26 @@ class Restoring:
         if now < self._log_at or not self._began:
             return
         self._log_at = now + TOLD_EVERY_S
-        if self.assembly is not None:
+        if self.pipeline is not None:
             doing = "it waits for the consumer"
         elif self.under_way:
             doing = f"{self.percent} % of {self.bytes / 1e6:.1f} MB are restored"
         else:
             doing = "it waits for the disk"
         took = now - self._began
-        fields = about("loading", name=name, percent=self.percent, seconds=took)
+        fields = event_fields("loading", name=name, percent=self.percent, seconds=took)
         log.info("%s has been loading for %.0f s: %s", name, took, doing, extra=fields)
 
     def log_end(self, name: str, now: float, keys: int, barrier: Barrier) -> None:
         """Log that node `name` is ready with the states of `keys` keys."""
         took = now - self._began
-        fields = about(
+        fields = event_fields(
             "loaded", name=name, snapshot=self.load.number, bytes=self.bytes, keys=keys,
             seconds=took, t_last=barrier.t_last,
         )  # fmt: skip
         log.log(
             logging.INFO if took >= LONG_S else logging.DEBUG,
             "%s has loaded %.1f MB, %d keys, in %.1f s; the consumer has %s",
-            *(name, self.bytes / 1e6, keys, took, barrier.stored_to),
+            *(name, self.bytes / 1e6, keys, took, barrier.stored_summary),
             extra=fields,
         )

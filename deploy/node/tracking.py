@@ -87,10 +87,10 @@ class Tracking:
         """Work since the last `end_turn`."""
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
         self.frontiers = self.tracker.frontiers()
-        """Frontiers of the stages, as of the last call of `moved`."""
+        """Frontiers of the stages, as of the last call of `update_frontiers`."""
         self.news = False
-        """Whether the tracker has learned anything since the last call of `moved`."""
-        self.tell_by = inf
+        """Whether the tracker has learned anything since the last call of `update_frontiers`."""
+        self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
         self._shuffles = speculative and plan.stages > 1
@@ -132,7 +132,7 @@ class Tracking:
         self.news = True
         self.tracker.promise(message.front, message.since, message.until, message.durable)
 
-    def moved(self, now: float) -> bool:
+    def update_frontiers(self, now: float) -> bool:
         """Update `frontiers`. Return whether they moved; without label order they never do."""
         self.news = False
         if not self._ordered:
@@ -163,11 +163,11 @@ class Tracking:
 
     def _tell_soon(self, roots: int, now: float) -> None:
         within = TELL_WITHIN_S if roots < MANY_ROOTS else 0.0
-        self.tell_by = min(self.tell_by, now + within)
+        self.send_by = min(self.send_by, now + within)
 
     def for_master(self, left: int = -1) -> Acknowledge | Reached:
         """Return all progress still unreported to the master; `left`: see `Reached`."""
-        self.tell_by = inf
+        self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:
             return Acknowledge(*self._for_master.take(), delivered)

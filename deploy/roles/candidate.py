@@ -1,10 +1,11 @@
 """The candidate: a master that queues for leadership and leads once it is first.
 
-Takes results of `Enlist`, `LookAtQueue`, `LookBehind` and `ReadState`, and registry events from its
-driver; once it leads, also everything that a master takes. Emits these jobs, then everything that
-its master emits. Invariant: its master begins with a registry state that was read after the
-candidate had become first. A candidate stops leading when its session ends or when it steps down
-for the next one (`coordinator.leadership`): its process exits, and a new one joins the queue.
+Takes results of `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and registry events
+from its driver; once it leads, also everything that a master takes. Emits these jobs, then
+everything that its master emits. Invariant: its master begins with a registry state that was read
+after the candidate had become first. A candidate stops leading when its session ends or when it
+steps down for the next one (`coordinator.leadership`): its process exits, and a new one joins the
+queue.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from driftline.coordinator.leadership import PATIENCE_S, Leadership, LookBehind, StepDown
+from driftline.coordinator.leadership import (
+    LEADER_TIMEOUT_MIN_S,
+    FindSuccessor,
+    Leadership,
+    StepDown,
+)
 from driftline.coordinator.registry import AGAIN_S, ClusterState
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.wire.kinds import MASTER, Voice
 from driftline.engine.wire.role import DurableJob, Role
 
@@ -41,7 +47,7 @@ class Candidate(Role):
         self,
         process: str,
         make: Callable[[ClusterState | None], Master],
-        patience_s: float = PATIENCE_S,
+        patience_s: float = LEADER_TIMEOUT_MIN_S,
     ) -> None:
         """Create a candidate.
 
@@ -70,16 +76,16 @@ class Candidate(Role):
     @property
     def broken(self) -> bool:
         """True if this process must be replaced by a new one."""
-        return self.leadership.lost or (self.master is not None and self.master.broken)
+        return self.leadership.is_session_lost or (self.master is not None and self.master.broken)
 
-    def noticed(self) -> None:
+    def on_queue_changed(self) -> None:
         """Take note that the queue has changed or that the registry is reachable again."""
-        self.leadership.noticed()
+        self.leadership.on_queue_changed()
         self.tick_by = self.now
 
-    def expired(self) -> None:
+    def on_session_expired(self) -> None:
         """Take note that the session has ended."""
-        self.leadership.expired()
+        self.leadership.on_session_expired()
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
         if self.master is not None and not self.stepped_down:
@@ -87,18 +93,18 @@ class Candidate(Role):
             self.master.receive(data, voice)
             self._pass_on(self.master)
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         if job is self._reading:
             self._take(result)
         elif self.stepped_down:
             return
-        elif isinstance(job, LookBehind):
-            self._look_behind(job, result)
+        elif isinstance(job, FindSuccessor):
+            self._on_successor_found(job, result)
         elif self.master is not None:
-            self.master.done(job, result)
+            self.master.on_job_done(job, result)
             self._pass_on(self.master)
         else:
-            self.note(job, result)
+            self.update_obstacle(job, result)
             self.leadership.done(job, result, self.now)
             self._begin_to_lead()
             self.tick_by = self.now
@@ -108,11 +114,11 @@ class Candidate(Role):
             return inf
         if self.master is not None:
             self.master.now = now
-            if self._step_down.asks(now):
-                self.master.coordinator.ask_who_hears()
+            if self._step_down.is_probe_due(now):
+                self.master.coordinator.probe_members()
             by = self.master.tick(now)
             self._pass_on(self.master)
-            self.jobs += self._step_down.due(now, self.master.coordinator.missed)
+            self.jobs += self._step_down.due(now, self.master.coordinator.unreachable_s)
             return by
         self.jobs += self.leadership.due(now)
         if now >= self._read_at:
@@ -127,13 +133,13 @@ class Candidate(Role):
         self._pass_on(self.master)
         return more
 
-    def _look_behind(self, job: LookBehind, result: object) -> None:
+    def _on_successor_found(self, job: FindSuccessor, result: object) -> None:
         """Step down if another master waits behind this one and members are out of reach."""
         assert self.master is not None
-        self.note(job, result)
+        self.update_obstacle(job, result)
         if isinstance(result, StateMismatch):
-            self.leadership.expired()
-        elif self._step_down.done(job, result, self.master.coordinator.missed):
+            self.leadership.on_session_expired()
+        elif self._step_down.done(job, result, self.master.coordinator.unreachable_s):
             self.stepped_down = True
             self.master.coordinator.step_down()
 
@@ -149,13 +155,13 @@ class Candidate(Role):
     def _take(self, result: object) -> None:
         """Begin to lead with the registry state that was read, or retry later."""
         assert self._reading is not None
-        self.note(self._reading, result)
+        self.update_obstacle(self._reading, result)
         if isinstance(result, Unavailable):
             self._read_at = self.now + AGAIN_S
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:
-            told = about("leads", process=self._process)
+            told = event_fields("leads", process=self._process)
             log.info("this master leads now, as %s", self._process, extra=told)
             self.master = self._make(result)
             self.master.addresses.update(self.addresses)

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 
 from driftline.connectors.sinks.consumer import Consumer
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
-from driftline.engine.events import TOLD_EVERY_S, Field, RateLimitedLog, Trouble, about, log
+from driftline.engine.events import REPEAT_LOG_S, Field, RateLimitedLog, Trouble, event_fields, log
 from driftline.engine.operators.context import parts
-from driftline.engine.operators.user_code import is_of_driftline
+from driftline.engine.operators.user_code import is_driftline_file
 from driftline.engine.sources import BadRecord
-from driftline.engine.texts import counted, time_in_words, visible
+from driftline.engine.texts import counted, escape_controls, format_time
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import (
     Bundle,
@@ -45,41 +45,41 @@ class DeadLetters(RateLimitedLog):
     """
 
     def __init__(self, where: str) -> None:
-        super().__init__("dead-letters", where, pause_s=TOLD_EVERY_S)
+        super().__init__("dead-letters", where, pause_s=REPEAT_LOG_S)
         self._fields: dict[str, Field] = {}
         """Log fields of the last dead letter."""
         self._more = ""
 
-    def failed(self, now: float, failures: Sequence[Item]) -> None:
+    def add_failures(self, now: float, failures: Sequence[Item]) -> None:
         """Add failures that a consumer stored, if any; `now`: seconds, monotonic."""
         if not failures:
             return
         label, value = failures[-1].label, failures[-1].value
         operator, _, _, error, line, _ = parts(value)
-        place = f"{time_in_words(label[0])} of input {label[1]}"
+        place = f"{format_time(label[0])} of input {label[1]}"
         self._fields = {
             "operator": operator,
             "label": str(list(label)),
             "error": error,
             "line": line,
         }
-        at = "" if is_of_driftline(line) else f"; at: {line}"
+        at = "" if is_driftline_file(line) else f"; at: {line}"
         text = f"operator {operator!r} failed at {place}: {error}{at}"
-        self.add(now, visible(text), len(failures))
+        self.add(now, escape_controls(text), len(failures))
 
-    def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:
+    def add_bad_records(self, now: float, records: Sequence[BadRecord]) -> None:
         """Add bad records that were set aside, if any."""
         if not records:
             return
         last = records[-1]
         self._fields = {"file": last.file, "record": last.time, "error": last.reason}
-        text = f"{last.file}, {time_in_words(last.time)}: {last.reason}"
-        self.add(now, visible(text), len(records))
+        text = f"{last.file}, {format_time(last.time)}: {last.reason}"
+        self.add(now, escape_controls(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
         letters = counted(count, f"{self._more}dead letter")
         which = "the last one: " * (count > 1)
-        told = about(self._event, count=count, directory=self._what, **self._fields)
+        told = event_fields(self._event, count=count, directory=self._what, **self._fields)
         log.warning("%s in %s: %s%s", letters, self._what, which, last, extra=told)
         self._more = "more "
 
@@ -97,7 +97,7 @@ class ConsumerServer(Role):
         """Barrier -> the highest incarnation that has sent a `FetchLast`."""
         self.trouble: dict[str, str] = {}
         """Barrier -> why its last message failed."""
-        self._told: dict[str, Trouble] = {}
+        self._trouble_logs: dict[str, Trouble] = {}
         self._unstored: set[str] = set()
         """Barriers whose last bundle could not be stored. A successful read does not clear them."""
         self._make = make
@@ -121,7 +121,9 @@ class ConsumerServer(Role):
             self.send(sender, Delayed(message.barrier, message.incarnation, str(error)))
         except DriftlineError as error:
             kind = type(error).__name__
-            told = about("consumer-refuses", barrier=message.barrier, error=kind, reason=str(error))
+            told = event_fields(
+                "consumer-refuses", barrier=message.barrier, error=kind, reason=str(error)
+            )
             log.error("%s: the consumer refuses: %s", message.barrier, error, extra=told)
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
@@ -130,7 +132,7 @@ class ConsumerServer(Role):
 
     def tick(self, now: float) -> float:
         if self._letters is not None:
-            self._letters.tell(now)
+            self._letters.log_if_due(now)
         return super().tick(now)
 
     def channel_lost(self, sender: str) -> None:
@@ -174,8 +176,8 @@ class ConsumerServer(Role):
         self.trouble[barrier] = trouble
         if isinstance(message, Bundle):
             self._unstored.add(barrier)
-        told = self._told.setdefault(barrier, Trouble("consumer-unavailable"))
-        told.failed(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
+        told = self._trouble_logs.setdefault(barrier, Trouble("consumer-unavailable"))
+        told.record_failure(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
 
     def _works_again(self, message: FetchLast | Bundle) -> None:
         barrier = message.barrier
@@ -185,4 +187,4 @@ class ConsumerServer(Role):
             return
         del self.trouble[barrier]
         text = f"{barrier}: its consumer is available again"
-        self._told.pop(barrier).over(self.now, text, barrier=barrier)
+        self._trouble_logs.pop(barrier).record_success(self.now, text, barrier=barrier)

@@ -29,7 +29,7 @@ from itertools import chain
 
 from driftline.deploy.roles.member import Member
 from driftline.deploy.roles.window import WINDOW, LatencyMeter, Window
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
@@ -39,7 +39,7 @@ from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, So
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
 from driftline.engine.sources.source import time_of
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.label_columns import encode_labels
@@ -106,7 +106,7 @@ class Front(Member):
         """Nodes of the layout; the first layout has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
-        self._by_delivery = policy.settles_by_delivery
+        self._by_delivery = policy.retains_until_delivery
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
@@ -120,7 +120,7 @@ class Front(Member):
         """The time from which the front first started to read; 0 before that."""
         self.settled = 0
         """Records below this time are no longer under way."""
-        self.taken = 0
+        self.sent_records = 0
         """Records sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
         """The largest time sent in any incarnation."""
@@ -128,7 +128,7 @@ class Front(Member):
         """Unreadable records; one that is read again in a replay counts once."""
         self._furthest_bad = 0
         self.meter = LatencyMeter()
-        self.held = Stopwatch()
+        self.window_full_time = Stopwatch()
         """Total time during which the window was full."""
         self._delivered = 0
         """The consumers have all outputs below this time."""
@@ -143,7 +143,7 @@ class Front(Member):
         """Frames and promises cover all times below this one."""
         self._durable = 0
         """The last promise said that records below this time survive a crash."""
-        self._asked = 0
+        self._requested_time = 0
         """A tracker has asked for a promise up to this time."""
         self._early = False
         """A record waits until it is durable."""
@@ -152,7 +152,7 @@ class Front(Member):
         """The run is to drain and end."""
         self._until = INFINITY
         """No record with this or a later time is sent."""
-        self._held = INFINITY
+        self._pause_time = INFINITY
         """No record from this time on is sent while the run is rescaled."""
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
@@ -180,9 +180,9 @@ class Front(Member):
     def state(self) -> str:
         return "over" if self.stopped else "reading" if self.begun else "starting"
 
-    def told(self) -> dict[str, int]:
-        own = {"records": self.taken, "bad_records": self.bad}
-        return {**own, **self.window.told(), **self.more_figures()}
+    def status_figures(self) -> dict[str, int]:
+        own = {"records": self.sent_records, "bad_records": self.bad}
+        return {**own, **self.window.status_figures(), **self.more_figures()}
 
     @property
     def obstacle(self) -> str:
@@ -197,7 +197,7 @@ class Front(Member):
             if all(node in self._of_nodes for node in self.nodes):
                 self._settle(*[min(self._of_nodes[node] for node in self.nodes)] * 2)
         elif isinstance(message, AskPromise):
-            self._asked = message.next
+            self._requested_time = message.next
         elif isinstance(message, BeginEpoch):
             for node in self.nodes:
                 self.send(node, Marker(self.index, self.index, message.number))
@@ -209,11 +209,11 @@ class Front(Member):
         elif isinstance(message, Drain):
             # With markers, the last snapshot contains everything sent so far.
             self._until = max(self.next, message.time)
-            self._asked = max(self._asked, message.time)
+            self._requested_time = max(self._requested_time, message.time)
         elif isinstance(message, Pause):
-            self._hold(message)
+            self._pause(message)
         elif isinstance(message, Resume):
-            self._held = INFINITY
+            self._pause_time = INFINITY
         elif isinstance(message, Start):
             self._start(message)
         elif isinstance(message, AskDrain):
@@ -222,12 +222,12 @@ class Front(Member):
         else:
             super().handle(sender, message)
             if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
-                self._give_up(self.next)
+                self._trim_delivered(self.next)
 
-    def _hold(self, message: Pause) -> None:
+    def _pause(self, message: Pause) -> None:
         """Send only the records below a time, or none from now on, and answer `Paused`."""
-        self._held = max(self.next, message.time)
-        self._asked = max(self._asked, message.time)
+        self._pause_time = max(self.next, message.time)
+        self._requested_time = max(self._requested_time, message.time)
         self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
 
     def note_used(self, until: int) -> None:
@@ -236,8 +236,8 @@ class Front(Member):
         Precondition: all of them were read. If the write fails, the older note still holds.
         """
         if self._checked is not None:
-            used = self._checked.used(until)
-            self._checked.note(used)
+            used = self._checked.fingerprint_until(until)
+            self._checked.extend_expected(used)
             self.jobs.append(StoreUsed(used))
 
     def repeat(self) -> None:
@@ -253,15 +253,15 @@ class Front(Member):
                 self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
-        self.meter.look(self.now, self._delivered)
-        self._replay.look(self.now, self.settled)
+        self.meter.update(self.now, self._delivered)
+        self._replay.update(self.now, self.settled)
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
         if self._fatal is not None and self.settled >= self.next:
             self.report(Failed(self.incarnation, "InputError", str(self._fatal.error())))
             self._fatal = None
-        self.held.look(self.window.full, self.now)
+        self.window_full_time.update(self.window.full, self.now)
         while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():
             number, offset = self._epochs.pop(0)
             self.send("master", Prepared(number, offset))
@@ -270,7 +270,7 @@ class Front(Member):
     def _start(self, message: Start) -> None:
         if message.incarnation <= self.incarnation:
             return
-        self.enter(message.incarnation)
+        self.enter_incarnation(message.incarnation)
         self.addresses.update(message.addresses)
         if message.layout:
             self.nodes = names_of(message.layout)
@@ -280,16 +280,16 @@ class Front(Member):
             self.next = max(self.next, self.live.trimmed)
         self.since = self.since or self.next
         if self.live is not None and self.next < self.live.trimmed:
-            why = given_up(self.source.name, self.next, self.live.trimmed)
+            why = trimmed_error(self.source.name, self.next, self.live.trimmed)
             self.report(Failed(self.incarnation, "SnapshotDamaged", why))
             return
         self._ended = self.next >= INFINITY
         self._fatal = None
-        self._end = self._held = INFINITY
+        self._end = self._pause_time = INFINITY
         self._early = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
-        self._covered = self._durable = self._asked = 0
+        self._covered = self._durable = self._requested_time = 0
         self._epochs.clear()
         self.settled = self._delivered = 0
         self._of_nodes.clear()
@@ -307,7 +307,7 @@ class Front(Member):
             self._until = self.live.stop()
         else:
             self._until = INFINITY if self._ended else max(self.next, self.furthest + 1)
-        self._asked = max(self._asked, self._until)
+        self._requested_time = max(self._requested_time, self._until)
         self._tell_drained()
 
     def _tell_drained(self) -> None:
@@ -320,9 +320,9 @@ class Front(Member):
         self.window.settle(self.settled)
         if self.now >= self._trim_at:
             self._trim_at = self.now + TRIM_EVERY_S
-            self._give_up(self._delivered)
+            self._trim_delivered(self._delivered)
 
-    def _give_up(self, time: int) -> None:
+    def _trim_delivered(self, time: int) -> None:
         """Trim delivered records below this time; without replays they are no longer needed."""
         if self.live is not None and not self.policy.replay:
             self.live.trim(min(time, self._end))  # not INFINITY: the log may grow after its end
@@ -343,7 +343,7 @@ class Front(Member):
         bad: list[BadRecord] = []
         taken = taken_bytes = 0
         more = over = False
-        until = min(self._until, self._held)
+        until = min(self._until, self._pause_time)
         while not (self._ended or self.window.full) and self.next < until:
             if taken == BATCH or taken_bytes >= BATCH_BYTES:
                 more = True
@@ -354,9 +354,11 @@ class Front(Member):
                 self._ended = over = True
                 break
             if record is None:
-                if self.live is not None and self._asked > self.next and not self._early:
+                if self.live is not None and self._requested_time > self.next and not self._early:
                     # No record waits: the clock may move past the times of other fronts.
-                    self.next = max(self.next, min(self.live.move_to(self._asked), until))
+                    self.next = max(
+                        self.next, min(self.live.advance_to(self._requested_time), until)
+                    )
                 break
             if time_of(record) >= until:
                 self._records = chain((record,), records)
@@ -364,7 +366,7 @@ class Front(Member):
                 break
             taken += 1
             if isinstance(record, BadRecord):
-                if record.ends or self.on_bad is None:
+                if record.ends_input or self.on_bad is None:
                     self._fatal = record
                     self._ended, self._end = True, self.next
                     break
@@ -380,8 +382,8 @@ class Front(Member):
             self.next = time + 1
             if time > self.furthest:
                 self.furthest = time
-                self.taken += 1
-                self.meter.hand(time, self.now)
+                self.sent_records += 1
+                self.meter.record_sent(time, self.now)
             self.window.add(time, len(payload))
             node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)
             labels, payloads = batches.setdefault(node, ([], []))
@@ -445,29 +447,29 @@ class ReplayLog:
         self._until = furthest if since <= furthest else 0
         self._began = now
         if self._until:
-            told = about(
+            told = event_fields(
                 "replay", name=self._front, source=self._source, since=since, until=furthest
             )
             log.info(
                 "%s reads %s again from %s to %s",
-                *(self._front, self._source, time_in_words(since), time_in_words(furthest)),
+                *(self._front, self._source, format_time(since), format_time(furthest)),
                 extra=told,
             )
 
-    def look(self, now: float, settled: int) -> None:
+    def update(self, now: float, settled: int) -> None:
         """Log the end of the replay, once all its records are below `settled`."""
         if self._until and settled > self._until:
             took = now - self._began
-            told = about("caught-up", name=self._front, seconds=took, time=self._until)
+            told = event_fields("caught-up", name=self._front, seconds=took, time=self._until)
             text = "%s has caught up after %.1f s, at %s"
-            log.info(text, self._front, took, time_in_words(self._until), extra=told)
+            log.info(text, self._front, took, format_time(self._until), extra=told)
             self._until = 0
 
 
-def given_up(source: str, start: int, trimmed: int) -> str:
+def trimmed_error(source: str, start: int, trimmed: int) -> str:
     """Return the error text for a replay that needs records before `trimmed`."""
     return (
-        f"{source}: a replay from {time_in_words(start)} on is needed, but records before "
-        f"{time_in_words(trimmed)} were given up when newer snapshots were committed, which cannot "
+        f"{source}: a replay from {format_time(start)} on is needed, but records before "
+        f"{format_time(trimmed)} were given up when newer snapshots were committed, which cannot "
         "be loaded any more: restore the state directory"
     )

@@ -44,12 +44,12 @@ class Guide(Role):
         self._look_at = -inf
         self._tell_at = 0.0
 
-    def noticed(self) -> None:
+    def on_queue_changed(self) -> None:
         """Take note that the queue of masters changed or that the registry is reachable again."""
         self._look_at = -inf
         self.tick_by = self.now
 
-    def keep(self, names: Iterable[str]) -> None:
+    def retain_members(self, names: Iterable[str]) -> None:
         """Forget all members except these; the others have ended for good."""
         for name in self.addresses.keys() - set(names):
             del self.addresses[name]
@@ -62,12 +62,12 @@ class Guide(Role):
     def channel_lost(self, sender: str) -> None:
         """Do nothing: every message except `Hello` is for the master."""
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         if job is not self._job:
             return
         self._job = None
         self.tick_by = self.now  # the queue may have changed again during the job
-        self.note(job, result)
+        self.update_obstacle(job, result)
         if isinstance(result, Unavailable):
             self._look_at = self.now + TELL_EVERY_S
         elif isinstance(result, tuple) and result != self.leader:

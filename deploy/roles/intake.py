@@ -45,7 +45,7 @@ from typing import ClassVar, NamedTuple
 from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX, WriteGroup
 from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError, Unavailable
-from driftline.engine.events import RateLimitedLog, about, log
+from driftline.engine.events import RateLimitedLog, event_fields, log
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import Voice
@@ -84,10 +84,10 @@ class Receiver(Role):
         self._again_at = inf
         """When a group whose write failed is written again (seconds, monotonic)."""
 
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         """Return whether the source takes more records now."""
         source = self.source
-        has_room = source.waiting < self.window and source.waiting_bytes < self.window_bytes
+        has_room = source.waiting_records < self.window and source.waiting_bytes < self.window_bytes
         return has_room and not source.stopped
 
     def tick(self, now: float) -> float:
@@ -97,17 +97,17 @@ class Receiver(Role):
         return min(self._again_at, super().tick(now))
 
     def turn(self) -> bool:
-        group = self.source.group()
+        group = self.source.next_group()
         if group is not None:
             self.jobs.append(group)
         return False
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         """Take the result of a write of a group of records. Raise errors that last.
 
         An unavailable disk (a full one, say) makes it retry: records wait, then producers do.
         """
-        self.note(job, result)
+        self.update_obstacle(job, result)
         self.source.obstacle = self.obstacle
         if isinstance(result, Unavailable):
             self._again_at = self.now + AGAIN_S
@@ -116,12 +116,12 @@ class Receiver(Role):
         if isinstance(result, DriftlineError):
             raise result
         assert isinstance(job, WriteGroup)
-        self.stored(self.source.written(job))
+        self.on_stored(self.source.written(job))
 
     def close(self) -> None:
         """Release the socket or file that records come from."""
 
-    def stored(self, producers: Sequence[str]) -> None:
+    def on_stored(self, producers: Sequence[str]) -> None:
         """Take note that records of these producers are in the log."""
 
 
@@ -133,7 +133,7 @@ MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
 SESSION_AHEAD_US = 60_000_000
 """How far ahead of the front's clock a session may be; a larger one would fence its owner off."""
 
-SIGN_S = 1.0
+ACK_REPEAT_S = 1.0
 """Interval of the repeated ACK to producers that wait."""
 
 STRANGERS_MAX = 1_000
@@ -195,9 +195,9 @@ class _ProducerState:
     route: bytes
     answer: IntakeKind = IntakeKind.ACK
     """The kind of the next answer."""
-    early: bool = False
+    is_gap_reported: bool = False
     """SYNC was already sent for records missing before its latest ones."""
-    times: bool = False
+    wants_times: bool = False
     """The producer receives TIME."""
 
 
@@ -233,17 +233,17 @@ class Intake(Receiver):
     # Called by the runtime.
 
     def tick(self, now: float) -> float:
-        self._dropped.tell(now)
-        self._crowded.tell(now)
-        self._foreign.tell(now)
+        self._dropped.log_if_due(now)
+        self._crowded.log_if_due(now)
+        self._foreign.log_if_due(now)
         if now >= self._sign_at:
-            self._sign_at = now + SIGN_S
-            self._give_signs()
+            self._sign_at = now + ACK_REPEAT_S
+            self._repeat_acks()
         return min(self._sign_at, super().tick(now))
 
     def turn(self) -> bool:
         more = super().turn()
-        self._producers.look(self.now, self.source.connected or 0)
+        self._producers.update(self.now, self.source.connected or 0)
         if self._owed:
             self._answer()
         return more
@@ -252,7 +252,7 @@ class Intake(Receiver):
         for lines in (self._dropped, self._crowded, self._foreign):
             lines.close()
 
-    def stored(self, producers: Sequence[str]) -> None:
+    def on_stored(self, producers: Sequence[str]) -> None:
         for producer in producers:
             client = self._clients.get(producer) or self._strangers.get(producer)
             if client is not None:
@@ -281,7 +281,7 @@ class Intake(Receiver):
         self, route: bytes, request: tuple[IntakeKind, str, int, int, object], voice: Voice | None
     ) -> None:
         kind, producer, session, number, record = request
-        if voice is not None and not voice.speaks_for(producer):
+        if voice is not None and not voice.may_send_as(producer):
             reason = f"the key {voice.key} is not for this id: {voice.key} is, and {voice.key}-..."
             self._foreign.add(self.now, f"{producer!r} with the key {voice.key}")
             self._refuse(route, producer, session, 0, reason)
@@ -296,7 +296,7 @@ class Intake(Receiver):
             self._send(route, IntakeKind.FENCED, client.session, producer)
             return
         client.session, client.route = session, route
-        client.times = client.times or kind is IntakeKind.HELLO_TIMES
+        client.wants_times = client.wants_times or kind is IntakeKind.HELLO_TIMES
         if kind is IntakeKind.RECORD:
             wanted = self._receive(client, producer, number, record)
         elif kind is IntakeKind.END:
@@ -326,26 +326,26 @@ class Intake(Receiver):
             return None
         if receipt is Receipt.TAKEN and number == 1:
             self._client(producer, client.session, client.route)  # moves it out of the strangers
-        again = receipt is Receipt.EARLY and client.early
-        client.early = receipt is Receipt.EARLY
+        again = receipt is Receipt.EARLY and client.is_gap_reported
+        client.is_gap_reported = receipt is Receipt.EARLY
         return None if again else _ANSWERS[receipt]
 
     def _end(self, client: _ProducerState, producer: str, number: int) -> IntakeKind | None:
         """Take the end of a producer. Return the kind of the answer; None if it was sent."""
         source = self.source
-        if source.over(producer):
+        if source.has_ended(producer):
             return IntakeKind.ENDED
-        if not source.accepted(producer):
+        if not source.last_accepted(producer):
             self._refuse(client.route, producer, client.session, 0, _ENDS_NOTHING)
             return None
-        if number != source.accepted(producer):
+        if number != source.last_accepted(producer):
             return IntakeKind.SYNC
-        source.end_of(producer)
+        source.end_producer(producer)
         return IntakeKind.ENDED
 
     def _client(self, producer: str, session: int, route: bytes) -> _ProducerState:
         """Return the state of a producer; beyond a bound, evict the least recently active one."""
-        has_records = self.source.accepted(producer) > 0
+        has_records = self.source.last_accepted(producer) > 0
         kept = self._clients if has_records else self._strangers
         client = kept.get(producer)
         if client is not None:
@@ -358,31 +358,33 @@ class Intake(Receiver):
             self._owed.pop(forgotten, None)  # it asks again
         return client
 
-    def _give_signs(self) -> None:
+    def _repeat_acks(self) -> None:
         """Repeat the ACK to producers that wait for the front, and only to these."""
         source = self.source
         if source.stopped:
             return
-        has_room = self.room()
+        has_room = self.has_room()
         for clients in (self._clients, self._strangers):
             for producer, client in clients.items():
-                if not has_room or source.acknowledged(producer) < source.accepted(producer):
+                if not has_room or source.last_acknowledged(producer) < source.last_accepted(
+                    producer
+                ):
                     self._send(client.route, IntakeKind.ACK, client.session, producer)
 
     def _answer(self) -> None:
         """Answer the producers whose answer holds by now; the others wait."""
         source = self.source
         for producer, client in list(self._owed.items()):
-            if client.answer is IntakeKind.SYNC and source.over(producer):
+            if client.answer is IntakeKind.SYNC and source.has_ended(producer):
                 client.answer = IntakeKind.ENDED
-            if client.answer is IntakeKind.ENDED and not source.over_for_good(producer):
+            if client.answer is IntakeKind.ENDED and not source.has_durably_ended(producer):
                 continue
             if client.answer is IntakeKind.SYNC and (
-                source.acknowledged(producer) < source.accepted(producer)
+                source.last_acknowledged(producer) < source.last_accepted(producer)
             ):
                 continue
             del self._owed[producer]
-            if client.times:
+            if client.wants_times:
                 time = source.stored_below
                 self._send(client.route, IntakeKind.TIME, client.session, producer, time)
             self._send(client.route, client.answer, client.session, producer)
@@ -394,7 +396,7 @@ class Intake(Receiver):
     def _send(
         self, route: bytes, kind: IntakeKind, session: int, producer: str, *more: object
     ) -> None:
-        answer = (MAGIC, kind, session, self.source.acknowledged(producer), *more)
+        answer = (MAGIC, kind, session, self.source.last_acknowledged(producer), *more)
         self.answers.append((route, pack(answer)))
 
 
@@ -464,7 +466,7 @@ class ProducerLog:
         self._over = False
         """The end of the stream was logged."""
 
-    def look(self, now: float, connected: int) -> None:
+    def update(self, now: float, connected: int) -> None:
         """Log changes; `connected`: the number of open connections."""
         if self._source.stopped or self._over:
             return
@@ -487,7 +489,7 @@ class ProducerLog:
             "sent records have ended (Producer.end); the stream is over once all have. Ctrl-C, or "
             "SIGTERM, drains the run",
             *(source.name, ended, known),
-            extra=about("no-producers", name=source.name, producers=known, ended=ended),
+            extra=event_fields("no-producers", name=source.name, producers=known, ended=ended),
         )
 
     def _log_over(self) -> None:
@@ -497,5 +499,5 @@ class ProducerLog:
             name,
             "its producer has" if known == 1 else f"all {known} producers have",
             counted(records, "record"),
-            extra=about("stream-over", name=name, producers=known, records=records),
+            extra=event_fields("stream-over", name=name, producers=known, records=records),
         )

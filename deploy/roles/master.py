@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from math import inf
 
-from driftline.acker.tracker import ReportedProgress, Tracker, token
+from driftline.acker.tracker import ReportedProgress, Tracker, blocking_cell
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.kinds import NODE
 from driftline.engine.wire.messages import (
     Acknowledge,
@@ -108,7 +108,7 @@ class Master(Role):
         """A member has worked since the last tick."""
         self._repeated = 0.0
         self._stalls = RunStallDetector()
-        self._told: dict[str, str] = {}
+        self._obstacle_by_member: dict[str, str] = {}
         """Member -> the obstacle in its last `Hello`."""
 
     @property
@@ -125,7 +125,7 @@ class Master(Role):
         return self.coordinator.phase is Phase.BROKEN
 
     def admits(self, header: MessageHeader) -> bool:
-        if not self.coordinator.has(header.sender) or header.sequence <= self.epoch:
+        if not self.coordinator.is_member(header.sender) or header.sequence <= self.epoch:
             return True
         self.coordinator.superseded()
         return False
@@ -138,7 +138,7 @@ class Master(Role):
     @property
     def _all_obstacles(self) -> tuple[str, ...]:
         """The obstacles of the run: the registry's disk, and those that members reported."""
-        told = (self._told[name] for name in sorted(self._told))
+        told = (self._obstacle_by_member[name] for name in sorted(self._obstacle_by_member))
         return tuple(filter(None, (self.obstacle, *told)))
 
     @property
@@ -148,7 +148,7 @@ class Master(Role):
             return waits_for
         if (oldest := tracker.oldest()) is not None:
             time, stage = oldest
-            return f"{waits_for}; stage {stage} is not done with {time_in_words(time)}"
+            return f"{waits_for}; stage {stage} is not done with {format_time(time)}"
         if behind := tracker.undelivered():
             nodes = ", ".join(self.coordinator.nodes[place] for place in behind)
             waits_for += f"; the consumer has not stored all outputs of {nodes}"
@@ -157,7 +157,7 @@ class Master(Role):
     def _report(self) -> StatusReport:
         coordinator, tracker = self.coordinator, self.tracker
         resizing = coordinator.resizing
-        everybody = [*coordinator.nodes, *coordinator.fronts, *resizing.names]
+        everybody = [*coordinator.nodes, *coordinator.fronts, *resizing.next_nodes]
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
@@ -165,8 +165,8 @@ class Master(Role):
             "processed": tracker.processed if tracker is not None else 0,
             "delivered": tracker.delivered if tracker is not None else 0,
             "reached": tracker.reached if tracker is not None else 0,
-            "snapshot": coordinator.start.number,
-            "snapshot_time": coordinator.start.time,
+            "snapshot": coordinator.start_snapshot.number,
+            "snapshot_time": coordinator.start_snapshot.time,
         }
         if (committed_at := coordinator.snapshots.committed_at) is not None:
             figures["snapshot_age_ms"] = int((self.now - committed_at) * 1000)
@@ -176,10 +176,10 @@ class Master(Role):
             self.waits_for,
             coordinator.members.addresses(everybody),
             self._all_obstacles,
-            (*coordinator.nodes, *resizing.names),
+            (*coordinator.nodes, *resizing.next_nodes),
             coordinator.state.layout,
             resizing.doing,
-            resizing.refused,
+            resizing.refusal_reason,
         )
 
     def handle(self, sender: str, message: Message) -> None:
@@ -198,9 +198,9 @@ class Master(Role):
         self._check_sender(sender, message)
         if isinstance(message, Reached):
             if isinstance(tracker, ReportedProgress):
-                oldest, waits = message.oldest, bool(message.waits)
+                oldest, waits = message.oldest, bool(message.waits_for_logs)
                 told = message.processed, message.delivered, message.reached, oldest, waits
-                tracker.tell(coordinator.nodes.index(sender), *told, message.left)
+                tracker.record_report(coordinator.nodes.index(sender), *told, message.last_sent)
             return
         if isinstance(message, Acknowledge):
             if isinstance(tracker, Tracker):
@@ -216,34 +216,34 @@ class Master(Role):
             self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
-        coordinator.at(self.now)
+        coordinator.set_time(self.now)
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
-            self._told[sender] = message.obstacle
+            self._obstacle_by_member[sender] = message.obstacle
             coordinator.hello(sender, message)
         elif isinstance(message, FollowsMaster):
-            coordinator.following(sender, message)
+            coordinator.on_follows_master(sender, message)
         elif isinstance(message, Goodbye):
-            self._told.pop(sender, None)
+            self._obstacle_by_member.pop(sender, None)
             coordinator.goodbye(sender, message)
         elif isinstance(message, Drained):
             if not coordinator.is_draining:
-                self._stalls.asked_to_end(self.now)
+                self._stalls.on_end_requested(self.now)
             coordinator.drained(sender, message)
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)
         elif isinstance(message, PrepareFailed):
             coordinator.prepare_failed(sender, message)
         elif isinstance(message, AskSnapshot):
-            coordinator.snapshots.hurry()
+            coordinator.snapshots.request_early()
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
         elif isinstance(message, Joined):
             coordinator.resizing.joined(sender, message, coordinator.state)
         elif isinstance(message, Paused):
-            coordinator.resizing.held(sender, message)
+            coordinator.resizing.on_paused(sender, message)
         elif isinstance(message, MessageLost):
-            coordinator.lost(message)
+            coordinator.on_message_lost(message)
         elif isinstance(message, Failed):
             coordinator.failed(message)
         else:
@@ -252,7 +252,7 @@ class Master(Role):
 
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raise MalformedMessage if no member of this run sends such a message."""
-        if not self.coordinator.has(sender) and not self._is_of_another_layout(sender):
+        if not self.coordinator.is_member(sender) and not self._is_of_another_layout(sender):
             raise MalformedMessage(f"{sender!r} is not a member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
@@ -267,17 +267,17 @@ class Master(Role):
     def _is_of_another_layout(self, sender: str) -> bool:
         """Return whether this names a node that left the run or has not joined it yet."""
         role, _, number = sender.partition("-")
-        return role == NODE and number.isdecimal() and not self.coordinator.has(sender)
+        return role == NODE and number.isdecimal() and not self.coordinator.is_member(sender)
 
     def channel_lost(self, sender: str) -> None:
-        self.coordinator.lost(
+        self.coordinator.on_message_lost(
             MessageLost(self.incarnation, f"the master misses messages of {sender}")
         )
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, WriteState):
-            self.note(job, result)
-            self.coordinator.at(self.now)
+            self.update_obstacle(job, result)
+            self.coordinator.set_time(self.now)
             self.coordinator.done(job, result)
             self._pass_on()
 
@@ -296,7 +296,7 @@ class Master(Role):
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
             has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
-            self._stalls.look(now, phase, has_work, self.waits_for)
+            self._stalls.update(now, phase, has_work, self.waits_for)
             return
         progress = tracker.processed, tracker.delivered
         has_work = (
@@ -305,23 +305,23 @@ class Master(Role):
             or tracker.waits_for_logs
             or self.coordinator.is_draining
         )
-        self._stalls.look(now, progress, has_work, self.waits_for)
+        self._stalls.update(now, progress, has_work, self.waits_for)
 
     def turn(self) -> bool:
-        self.coordinator.at(self.now)
+        self.coordinator.set_time(self.now)
         if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
             return False
         processed, delivered = self.tracker.processed, self.tracker.delivered
         self.coordinator.consider_end(processed, delivered, self.tracker.reached)
         if isinstance(self.tracker, ReportedProgress):
-            self.coordinator.consider_resizing(delivered, self.tracker.left)
+            self.coordinator.consider_resizing(delivered, self.tracker.last_sent)
         self._pass_on()
         if (processed, delivered) != self._progress:
-            self.coordinator.moved(processed, delivered)
+            self.coordinator.note_progress(processed, delivered)
             self.tick_by = min(self.tick_by, self._progress_at)
             if self.now >= self._progress_at or processed >= INFINITY:
                 self._tell_progress(processed, delivered)
-        for idle, time in self.tracker.to_ask():
+        for idle, time in self.tracker.take_idle_fronts():
             self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
 
@@ -343,8 +343,8 @@ class Master(Role):
         elif now - self._oldest_since > self.stalled_after_s:
             self._oldest_since = now
             time, stage = oldest
-            reason = f"{time_in_words(time)} is not processed to its end in stage {stage}"
-            self.coordinator.lost(MessageLost(self.incarnation, reason))
+            reason = f"{format_time(time)} is not processed to its end in stage {stage}"
+            self.coordinator.on_message_lost(MessageLost(self.incarnation, reason))
             return
         if now - self._repeated >= REPEAT_EVERY_S:
             # Repeat `Progress` even if unchanged, so that members notice if one was lost.
@@ -352,15 +352,15 @@ class Master(Role):
             self._progress = (-1, -1)
 
     def _begin(self) -> None:
-        start = min(self.coordinator.start.offsets) if self.policy.replay else 0
+        start = min(self.coordinator.start_snapshot.offsets) if self.policy.replay else 0
         self._progress = (-1, -1)
         if self.policy.ordered:
             self.tracker = ReportedProgress(len(self.coordinator.nodes), start)
             return
         nodes = len(self.coordinator.nodes)
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)
-        if self.policy.goes_on:
-            self.tracker.acknowledge([token(place, start) for place in range(nodes)])
+        if self.policy.recovers_locally:
+            self.tracker.acknowledge([blocking_cell(place, start) for place in range(nodes)])
 
     def _pass_on(self) -> None:
         """Send the coordinator's messages and start its writes."""
@@ -368,10 +368,10 @@ class Master(Role):
         self.jobs += coordinator.jobs
         coordinator.jobs = []
         if coordinator.state.epoch > self.epoch:
-            self.obey(coordinator.state.epoch)
+            self.follow_master(coordinator.state.epoch)
         # Before it leads, incoming messages are meant for the previous master.
         if coordinator.leads and coordinator.state.incarnation > self.incarnation:
-            self.enter(coordinator.state.incarnation)
+            self.enter_incarnation(coordinator.state.incarnation)
             self.tracker = None
         if coordinator.phase in (Phase.ASKING, Phase.RUNNING) and self.tracker is None:
             self._begin()
@@ -396,23 +396,23 @@ class RunStallDetector:
         self._told = False
         self._pause_max = inf
 
-    def asked_to_end(self, now: float) -> None:
+    def on_end_requested(self, now: float) -> None:
         """Log the next lines sooner, since a user waits for the end of the run."""
         self._tell_after = min(self._tell_after, now - self._since + END_S)
         self._pause_max = ENDING_EVERY_S
 
-    def look(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
+    def update(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
         """Log a stall; `progress` differs from the last call's if the run has progressed."""
         stood = now - self._since
         if has_work and progress == self._progress:
             if stood >= self._tell_after:
                 pause = min(max(STANDSTILL_S, 2 * stood) - stood, self._pause_max)
                 self._tell_after, self._told = stood + pause, True
-                told = about("standstill", seconds=stood, reason=waits_for)
+                told = event_fields("standstill", seconds=stood, reason=waits_for)
                 log.warning("no progress for %.0f s: %s", stood, waits_for, extra=told)
             return
         if self._told:
-            told = about("standstill-over", seconds=stood)
+            told = event_fields("standstill-over", seconds=stood)
             log.warning("there is progress again, after %.0f s", stood, extra=told)
         self._progress, self._since = progress, now
         self._tell_after, self._told = STANDSTILL_S, False

@@ -53,7 +53,7 @@ class Member(Role):
         return 0
 
     @property
-    def holds_others_up(self) -> bool:
+    def blocks_others(self) -> bool:
         """True if others wait for it while it waits for its disk or its consumer.
 
         Work that stands still meanwhile is not lost.
@@ -61,7 +61,7 @@ class Member(Role):
         return False
 
     @property
-    def snapshots_asked(self) -> tuple[int, int]:
+    def snapshot_numbers(self) -> tuple[int, int]:
         """The numbers of the last snapshots that it was asked for and that it answered."""
         return 0, 0
 
@@ -75,7 +75,7 @@ class Member(Role):
         """The current activity, in words."""
         raise NotImplementedError
 
-    def told(self) -> dict[str, int]:
+    def status_figures(self) -> dict[str, int]:
         """Return the figures of its `StatusReport`, by name."""
         raise NotImplementedError
 
@@ -88,7 +88,7 @@ class Member(Role):
             self.follow()
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
-            figures = tuple(self.told().items())
+            figures = tuple(self.status_figures().items())
             self.send(sender, StatusReport(figures, self.state, "", ()))
         elif isinstance(message, MasterAt):
             if self.addresses.get(MASTER) != message.address:
@@ -102,7 +102,7 @@ class Member(Role):
 
     def follow(self) -> None:
         """Report to a new master that this member is in its incarnation."""
-        self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshots_asked))
+        self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshot_numbers))
 
     def repeat(self) -> None:
         """Repeat what the master needs to know, even if unchanged.
@@ -124,15 +124,15 @@ class Member(Role):
             return
         me = self.address, self.process, self.incarnation, int(self.ready), self.obstacle
         self.send("master", Hello(*me))
-        if self.steps != self._steps_told or self.holds_others_up:
+        if self.steps != self._steps_told or self.blocks_others:
             self._steps_told = self.steps
-            self.send("master", Alive(self.process, self.steps, int(self.holds_others_up)))
+            self.send("master", Alive(self.process, self.steps, int(self.blocks_others)))
         if self.trouble is not None:
             self.send("master", self.trouble)
         else:
             self.repeat()
 
-    def beat(self, now: float) -> list[tuple[str, bytes]]:
+    def make_heartbeats(self, now: float) -> list[tuple[str, bytes]]:
         alive = Alive(self.process, self.steps, 1)
         data = encode((self.name, self.incarnation, self.epoch), alive)
         return [(MASTER, data)]
@@ -142,8 +142,8 @@ class Member(Role):
         self.trouble = trouble
         self.send("master", trouble)
 
-    def enter(self, incarnation: int) -> None:
-        super().enter(incarnation)
+    def enter_incarnation(self, incarnation: int) -> None:
+        super().enter_incarnation(incarnation)
         self.trouble = None
         self.obstacles.clear()
 

@@ -36,9 +36,9 @@ class StatusPoller(Role):
         """Its own address, for the answers."""
         self.reports: dict[str, StatusReport] = {}
         """Node or master -> its last answer."""
-        self.nodes = 0
+        self.wanted_nodes = 0
         """Number of nodes that each request asks the master for; 0: leave it unchanged."""
-        self.first = 0
+        self.first_wanted_node = 0
         """Number of the first of the next nodes; 0: the next free one."""
         self._every_s = every_s
         self._roles = roles
@@ -65,8 +65,8 @@ class StatusPoller(Role):
         for name in self.addresses:
             if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
-                wants = self.nodes and name == "master"
-                resize = Resize(self.nodes, self.first, self.address)
+                wants = self.wanted_nodes and name == "master"
+                resize = Resize(self.wanted_nodes, self.first_wanted_node, self.address)
                 self.send(name, resize if wants else AskReport(self.address))
 
     @property
@@ -116,7 +116,7 @@ class StatusPoller(Role):
         """Dead letters that consumers hold, in the same runs."""
         return self._sum("dead_letters")
 
-    def figure(self, name: str) -> int:
+    def master_figure(self, name: str) -> int:
         """Return a figure of the master's last answer; 0 if it had none."""
         report = self.reports.get("master")
         return dict(report.figures).get(name, 0) if report is not None else 0

@@ -65,7 +65,7 @@ class Window:
         """The number of records under way."""
         return len(self._flight)
 
-    def told(self) -> dict[str, int]:
+    def status_figures(self) -> dict[str, int]:
         """Return what is under way, as figures of a `StatusReport`."""
         full = int(self.full)
         return {"under_way": self.under_way, "under_way_bytes": self.bytes, "window_full": full}
@@ -105,14 +105,14 @@ class LatencyMeter:
         self.latencies = Histogram()
         """All latencies so far."""
 
-    def hand(self, time: int, now: float) -> None:
+    def record_sent(self, time: int, now: float) -> None:
         """Add a record that is handed to a node for the first time; `now`: seconds, monotonic."""
         if self._more or len(self._handed) >= HANDED_MAX:
             self._more, self._more_to = self._more + 1, time
         else:
             self._handed.append((time, now))
 
-    def look(self, now: float, delivered: int) -> None:
+    def update(self, now: float, delivered: int) -> None:
         """Measure the records below time `delivered`: all their outputs are delivered."""
         handed = self._handed
         latency, count = 0.0, 0

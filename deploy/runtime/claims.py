@@ -9,9 +9,9 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.engine.durable import Lock, reported
+from driftline.engine.durable import Lock, translate_os_errors
 from driftline.engine.errors import InUse, Unavailable
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 
 ANOTHER_STATE = ": fix that, or give another --state"
 """End of an error message if the operating system rejects an operation on a state directory."""
@@ -37,7 +37,7 @@ def claim(path: Path, by: str = "run") -> Lock:
         f"{path.parent} is in use by another {by}: wait for its end, or give another "
         "--state directory"
     )
-    with reported("state directory", path.parent, ANOTHER_STATE):
+    with translate_os_errors("state directory", path.parent, ANOTHER_STATE):
         path.parent.mkdir(parents=True, exist_ok=True)
         return lock_in_time(path, taken)
 
@@ -51,7 +51,7 @@ def lock_in_time(path: Path, taken: str) -> Lock:
     with suppress(InUse):
         return Lock(path, taken, wait_s=soon_s)
     text = "%s is in use: waiting for up to %g s, as the processes of a killed run end by then"
-    told = about("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
+    told = event_fields("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
     log.warning(text, path.parent, CLAIM_S, extra=told)
     return Lock(path, taken, wait_s=CLAIM_S - soon_s)
 
@@ -64,18 +64,18 @@ def wait_for_others(state: Path) -> None:
             claim(file).release()
 
 
-def opened(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
+def open_with_retry(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
     """Return the result of `what`; a restarted process retries while it raises Unavailable."""
     trouble = Trouble("cannot-open")
     while True:
         try:
             found = what()
         except Unavailable as error:
-            if not config.again:
+            if not config.is_restart:
                 raise
             text = f"{config.name} cannot start: {error}; retrying"
-            trouble.failed(monotonic(), text, name=config.name)
+            trouble.record_failure(monotonic(), text, name=config.name)
             sleep(OPEN_AGAIN_S)
         else:
-            trouble.over(monotonic(), f"{config.name} can start", name=config.name)
+            trouble.record_success(monotonic(), f"{config.name} can start", name=config.name)
             return found

@@ -16,7 +16,7 @@ from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, TransportConfig
 from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
-from driftline.engine.snapshots.savepoint_mapping import NOTHING, InitialState
+from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
@@ -88,11 +88,11 @@ class ProcessConfig:
     """Whether the consumer process merges the outputs of all nodes in label order."""
     role: str = ""
     index: int = 0
-    lifeline: int = -1
+    lifeline_fd: int = -1
     """File descriptor of a pipe that closes when the parent exits."""
-    keep_alive: int = -1
+    keep_alive_fd: int = -1
     """File descriptor of the pipe for signs of life; -1: no parent reads them."""
-    spare: int = -1
+    spare_fd: int = -1
     """File descriptor over which a spare receives its role; -1: not a spare."""
     careful: tuple[int, int] = CARELESS
     """First and last time of the elements that the node notes and applies one by one."""
@@ -103,10 +103,10 @@ class ProcessConfig:
     """The flow's code in the command, as `Code.text`; empty: do not compare."""
     process: str = ""
     """Name of this process, unique among all processes of its role and new with each start."""
-    watch: str = ""
+    watch_address: str = ""
     """Address of the command's watch, to which the process reports when it starts."""
     watch_name: str = WATCH
-    again: bool = False
+    is_restart: bool = False
     """Whether an earlier process of this run had the role, and so could open its directories."""
     log_level: int = logging.WARNING
     """Lowest level of the log lines that go to the parent."""
@@ -122,13 +122,13 @@ class ProcessConfig:
     master, with the registry in `state`."""
     session_s: float = SESSION_S
     """Session timeout of a master in ZooKeeper, in seconds."""
-    in_vain: int = 0
+    futile_step_downs: int = 0
     """Number of consecutive step-downs of this master without progress of the run."""
     guide: str = ""
     """Address of the guide, which knows the leader's address; if empty, the master never moves."""
     reading: Reading = NOT_READING
     """Inputs of fronts that run in processes of their own."""
-    beginning: InitialState = NOTHING
+    initial_state: InitialState = EMPTY_STATE
     """Savepoint that initialises empty state directories."""
 
     def to_json(self) -> str:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import FIELDS, about, log
-from driftline.engine.operators.user_code import is_users
-from driftline.engine.texts import visible_json, visible_lines
+from driftline.engine.events import FIELDS, event_fields, log
+from driftline.engine.operators.user_code import is_user_file
+from driftline.engine.texts import escape_json, escape_lines
 
 if TYPE_CHECKING:  # a child has no console, and the import would delay a recovery
     from rich.console import Console
@@ -34,7 +34,7 @@ BEGIN = b"\x1e"
 
 LEVELS = ("debug", "info", "warning", "error")
 
-OURSELVES = "run"
+COMMAND = "run"
 """Process name in the lines of the command or of the caller, whose process has no name."""
 
 FILE_BYTES, FILES_KEPT = 10 << 20, 3
@@ -54,7 +54,7 @@ class LineFormatter(logging.Formatter):
     lines of a message are indented. `process`: the name of this process.
     """
 
-    def __init__(self, as_json: bool, process: str = OURSELVES) -> None:
+    def __init__(self, as_json: bool, process: str = COMMAND) -> None:
         super().__init__()
         self.as_json = as_json
         self.process = process
@@ -69,7 +69,7 @@ class LineFormatter(logging.Formatter):
         level = record.levelname.lower()
         if not self.as_json:
             time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
-            return f"{time} {level:<7} {process:<7} {visible_lines(message)}"
+            return f"{time} {level:<7} {process:<7} {escape_lines(message)}"
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if isinstance(own := fields.pop(FIELDS, {}), dict):
             fields |= own
@@ -82,13 +82,13 @@ class LineFormatter(logging.Formatter):
             "message": message,
             "fields": fields,
         }
-        return visible_json(json.dumps(line, ensure_ascii=False, default=str))
+        return escape_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """Attributes of every record; any others come from ``extra``."""
 
-_is_users_file = cache(is_users)
+_is_users_file = cache(is_user_file)
 
 _installed: list[logging.Handler] = []
 _level = logging.WARNING
@@ -116,7 +116,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
     )
 
 
-def insist() -> None:
+def restore_logging() -> None:
     """Restore our logging after a flow was loaded, because the flow may configure logging.
 
     Does nothing unless `log_to` or `log_to_parent` was called before: the process is the user's.
@@ -180,7 +180,7 @@ def from_child(line: bytes, process: str) -> logging.LogRecord | None:
     return logging.makeLogRecord(record)
 
 
-def tell_again(record: logging.LogRecord) -> None:
+def relay_record(record: logging.LogRecord) -> None:
     """Pass a child's record to the logger of the same name in this process."""
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
@@ -222,7 +222,7 @@ class ToFile(RotatingFileHandler):
         if self._has_failed or not isinstance(error, OSError):
             return
         self._has_failed = True  # before the warning, which reaches this handler too
-        told = about("log-file", path=self.baseFilename, reason=error.strerror)
+        told = event_fields("log-file", path=self.baseFilename, reason=error.strerror)
         log.warning(
             "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
         )

@@ -11,17 +11,17 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 
-from driftline.coordinator.leadership import patience_s
+from driftline.coordinator.leadership import leader_timeout_s
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.deploy.roles.master import Master
-from driftline.deploy.runtime.claims import claim, opened
+from driftline.deploy.runtime.claims import claim, open_with_retry
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.roles import serve_candidate, serve_master
-from driftline.deploy.runtime.supervision.restarts import BROKEN, MADE_WAY, STOPPED
+from driftline.deploy.runtime.supervision.restarts import BROKEN, STEPPED_DOWN, STOPPED
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
@@ -47,7 +47,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
     runtime = Runtime(carry_out, config.transport(), CpuAffinity(config.cores, 1))
     runtime.add(master, config.inbox("master"))
-    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
+    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive_fd)
     with heartbeat, serve_master(config, master, runtime):
         runtime.run(lambda: master.ended or master.broken)
     runtime.close()
@@ -58,10 +58,10 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
     # Imported here, so that other processes start faster.
     from driftline.coordinator.zookeeper import LeaderQueue, ZooKeeperRegistry, close, connect
 
-    client = opened(config, lambda: connect(config.zookeeper, config.session_s))
+    client = open_with_retry(config, lambda: connect(config.zookeeper, config.session_s))
     registry = ZooKeeperRegistry(client, REGISTRY)
     make = partial(_master, config, flow_plan, chosen, config.zookeeper)
-    patience = patience_s(config.limits.missing_after_s, config.in_vain)
+    patience = leader_timeout_s(config.limits.missing_after_s, config.futile_step_downs)
     candidate = Candidate(config.process, make, patience)
 
     def carry_out(job: DurableJob) -> object:
@@ -75,17 +75,17 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
         client,
         MASTERS,
         address=runtime.add(candidate, config.inbox(f"{config.name}-{config.process}")),
-        changed=lambda: runtime.soon(candidate.noticed),
-        expired=lambda: runtime.soon(candidate.expired),
+        changed=lambda: runtime.call_soon_threadsafe(candidate.on_queue_changed),
+        expired=lambda: runtime.call_soon_threadsafe(candidate.on_session_expired),
     )
     serving = serve_candidate(config, flow_plan.flow.name, candidate, runtime)
-    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
+    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive_fd)
     with closing(succession), heartbeat, serving:
         runtime.run(lambda: candidate.ended or candidate.broken)
         runtime.close()
     close(client)
     if candidate.stepped_down:
-        return MADE_WAY
+        return STEPPED_DOWN
     return STOPPED if candidate.ended else BROKEN
 
 
@@ -108,11 +108,11 @@ def _master(
         process=config.process,
         session=config.session,
     )
-    introduce(master, config)
+    report_to_watch(master, config)
     return master
 
 
-def introduce(party: Role, config: ProcessConfig) -> None:
+def report_to_watch(party: Role, config: ProcessConfig) -> None:
     """Let a role report to the watch as if the watch had asked."""
-    if config.watch:
-        party.handle(config.watch_name, AskReport(config.watch))
+    if config.watch_address:
+        party.handle(config.watch_name, AskReport(config.watch_address))

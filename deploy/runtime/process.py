@@ -24,25 +24,25 @@ from driftline.connectors.sinks.consumer import SinkContext
 from driftline.deploy.node.backpressure import CARELESS, TurnBudget
 from driftline.deploy.node.node import Node
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
-from driftline.deploy.runtime.claims import claim, opened
+from driftline.deploy.runtime.claims import claim, open_with_retry
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.logs import insist, log_to_parent, rename
+from driftline.deploy.runtime.logs import log_to_parent, rename, restore_logging
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.master_process import introduce, run_master
+from driftline.deploy.runtime.master_process import report_to_watch, run_master
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
-from driftline.deploy.runtime.supervision.lifeline import hold_on
+from driftline.deploy.runtime.supervision.lifeline import exit_with_parent
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
 from driftline.deploy.runtime.supervision.spares import await_role
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.keygroups import owned_by
-from driftline.engine.policy import Policy, policy
-from driftline.engine.snapshots.savepoint_mapping import begin_with
+from driftline.engine.flow.plan import Plan, make_plan
+from driftline.engine.keygroups import owned_groups
+from driftline.engine.policy import Policy, get_policy
+from driftline.engine.snapshots.savepoint_mapping import initialise_store
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048
@@ -67,13 +67,15 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     directory = Path(config.state) / f"node-{config.index}"
-    kv = opened(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
+    kv = open_with_retry(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
     store = PartStore(kv, flow)
     first = config.index < config.nodes  # others take their state from the nodes before them
-    if config.beginning.savepoint and first and not store.newest():
-        owned = owned_by(config.index, config.nodes, flow.groups)
-        opened(config, lambda: begin_with(store, config.beginning.fitted(flow), owned))
-    note = opened(config, lambda: _notes(config))
+    if config.initial_state.savepoint and first and not store.newest():
+        owned = owned_groups(config.index, config.nodes, flow.groups)
+        open_with_retry(
+            config, lambda: initialise_store(store, config.initial_state.fitted(flow), owned)
+        )
+    note = open_with_retry(config, lambda: _open_note(config))
     node = Node(
         config.index,
         config.nodes,
@@ -91,7 +93,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     runtime = Runtime(store.carry_out, config.transport(sinks), cores)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at
-    letters = DeadLetters(OutputPlace(config.sink, Path(config.output)).letters)
+    letters = DeadLetters(OutputPlace(config.sink, Path(config.output)).dead_letter_location)
     if config.output:
         context = SinkContext(
             flow,
@@ -100,9 +102,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             Path(config.output),
             config.identity,
             config.mark("output"),
-            lambda found: letters.failed(monotonic(), found),
+            lambda found: letters.add_failures(monotonic(), found),
         )
-        consumer = opened(config, lambda: open_consumer(config.sink, context))
+        consumer = open_with_retry(config, lambda: open_consumer(config.sink, context))
         server = ConsumerServer(lambda barrier: consumer, letters)
         runtime.host(server, node, server.close)
         node.more_figures = lambda: {
@@ -111,17 +113,17 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         }
     else:
         node.addresses["consumer"] = config.address("consumer")
-    introduce(node, config)
+    report_to_watch(node, config)
     with closing(letters):
-        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive)
+        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive_fd)
         with heartbeat, serve_node(config, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
-        introduce(node, config)  # send the final figures
+        report_to_watch(node, config)  # send the final figures
         runtime.close()
     return STOPPED
 
 
-def where_it_was(config: ProcessConfig, name: str) -> str:
+def read_last_element(config: ProcessConfig, name: str) -> str:
     """Return the element, as text, at which a careful node died; empty if unknown."""
     try:
         note = _note_of(config, name).read_bytes()
@@ -130,7 +132,7 @@ def where_it_was(config: ProcessConfig, name: str) -> str:
     return note.rstrip(b"\0").decode(errors="replace")
 
 
-def _notes(config: ProcessConfig) -> Callable[[str], None]:
+def _open_note(config: ProcessConfig) -> Callable[[str], None]:
     """Return a function by which a careful node notes each element in a file before applying it."""
     path = _note_of(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
@@ -156,8 +158,8 @@ def _note_of(config: ProcessConfig, name: str) -> Path:
 def _same_plan(config: ProcessConfig) -> Plan:
     """Return the flow's plan. Raises StateMismatch if it differs from the command's flow or
     code."""
-    flow_plan = plan(load_flow(config.flow))
-    insist()
+    flow_plan = make_plan(load_flow(config.flow))
+    restore_logging()
     code = code_of(flow_plan.flow)
     comparable = config.code.startswith(f"{code.python} ")
     if flow_plan.identity() != config.identity.partition("|")[0] or (
@@ -180,31 +182,31 @@ def main(argument: str, front: RoleMain | None = None) -> int:
     `front`: runs a front; None: this module runs no fronts.
     """
     config = ProcessConfig.from_json(argument)
-    if config.lifeline >= 0:
-        hold_on(config.lifeline)
+    if config.lifeline_fd >= 0:
+        exit_with_parent(config.lifeline_fd)
     log_to_parent(config.name, config.log_level)
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not be buffered
         sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)
-        if config.spare >= 0:
+        if config.spare_fd >= 0:
             if config.metrics:
                 preload()
-            if not (argument := await_role(config.spare)):
+            if not (argument := await_role(config.spare_fd)):
                 return STOPPED
-            config = replace(ProcessConfig.from_json(argument), keep_alive=config.keep_alive)
+            config = replace(ProcessConfig.from_json(argument), keep_alive_fd=config.keep_alive_fd)
             rename(config.name)
-        chosen = policy(config.policy, config.ordering)
+        chosen = get_policy(config.policy, config.ordering)
         roles: dict[str, RoleMain] = {"master": run_master, "node": run_node}
         if front is not None:
             roles["front"] = front
         return roles[config.role](config, flow_plan, chosen)
     except DriftlineError as error:
-        log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
+        log.error("%s", error, extra=event_fields("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except BaseException as error:
-        told = about("died", error=type(error).__name__)
+        told = event_fields("died", error=type(error).__name__)
         log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
         return DIED
 

@@ -23,7 +23,7 @@ from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PipedSource, PolledSource
 from driftline.deploy.roles.intake import AGAIN_S, Receiver
 from driftline.engine.errors import DriftlineError, InputError, Unavailable
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 
 POLL_S = 0.1
 """Timeout of one call of `poll` in seconds; acknowledgements wait as long."""
@@ -53,7 +53,7 @@ class PolledReceiver(Receiver):
     def begin(self) -> None:
         """Start polling."""
         offsets = self._source.offsets()
-        fields = about("input", name=self._source.name, partitions=len(offsets))
+        fields = event_fields("input", name=self._source.name, partitions=len(offsets))
         if self._source.closed:
             log.info("%s is not polled: it has ended", self._source.name, extra=fields)
             return
@@ -71,12 +71,12 @@ class PolledReceiver(Receiver):
             raise InputError(self._source.name, self._source.records, text) from batch
         if batch is None:
             self._source.close()
-            log.info("%s has ended", self._source.name, extra=about("input-ended"))
+            log.info("%s has ended", self._source.name, extra=event_fields("input-ended"))
             return
         for partition, offset, value in batch:
             self._source.take(partition, offset, value)
 
-    def stored(self, producers: Sequence[str]) -> None:
+    def on_stored(self, producers: Sequence[str]) -> None:
         offsets = self._source.offsets()
         with self._lock:
             self._stored.update((partition, offsets[partition]) for partition in producers)
@@ -103,10 +103,12 @@ class PolledReceiver(Receiver):
                 try:
                     batch = self._live.poll(POLL_S)
                 except Unavailable as error:
-                    trouble.failed(monotonic(), f"{name}: {error}; polling again", name=name)
+                    trouble.record_failure(
+                        monotonic(), f"{name}: {error}; polling again", name=name
+                    )
                     self._ending.wait(AGAIN_S)
                     continue
-                trouble.over(monotonic(), f"{name} can be polled again", name=name)
+                trouble.record_success(monotonic(), f"{name} can be polled again", name=name)
                 ended = batch is None
                 if ended or batch:
                     self._hand_over(batch)
@@ -117,7 +119,7 @@ class PolledReceiver(Receiver):
             try:
                 self._live.close()
             except DriftlineError as error:
-                log.warning("%s", error, extra=about("source-not-closed", name=name))
+                log.warning("%s", error, extra=event_fields("source-not-closed", name=name))
 
     def _hand_over(self, batch: _Batch) -> None:
         while not self._ending.is_set():
@@ -135,7 +137,7 @@ class PolledReceiver(Receiver):
             self._live.acknowledge(stored)
         except Unavailable as error:
             name = self._source.name
-            trouble.failed(monotonic(), f"{name}: {error}; acknowledging again", name=name)
+            trouble.record_failure(monotonic(), f"{name}: {error}; acknowledging again", name=name)
             with self._lock:
                 self._stored = {**stored, **self._stored}
 
@@ -173,8 +175,8 @@ class StandardInput(Receiver):
 
     def announce(self) -> None:
         """Log how much of standard input is read, and how much is skipped."""
-        source, taken = self._source, self._source.taken
-        fields = about("input", name=source.name, stored=taken, read=not self._ended)
+        source, taken = self._source, self._source.logged_records
+        fields = event_fields("input", name=source.name, stored=taken, read=not self._ended)
         if self._ended:
             log.warning(
                 "standard input is not read: an earlier run has read it to its end, %d records. "
@@ -191,8 +193,8 @@ class StandardInput(Receiver):
         else:
             log.info("reading standard input", extra=fields)
 
-    def room(self) -> bool:
-        return not (self._ended or self._asked_to_end()) and super().room()
+    def has_room(self) -> bool:
+        return not (self._ended or self._asked_to_end()) and super().has_room()
 
     def drain(self) -> None:
         """Read once, and take all complete lines. Raises Unavailable, InputError, StateMismatch."""
@@ -214,7 +216,7 @@ class StandardInput(Receiver):
             self._ended = True
             self._source.end()
             records = self._source.records
-            told = about("input-ended", name=self._source.name, records=records)
+            told = event_fields("input-ended", name=self._source.name, records=records)
             if records:
                 log.info("standard input has ended, after %d records", records, extra=told)
             else:

@@ -18,24 +18,24 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 
-ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Signals:
     """Signal handlers of this process, as a context manager; a no-op outside the main thread."""
 
     def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
+        self.stop_signal: signal.Signals | None = None
         """The noted signal."""
-        self._again: signal.Signals | None = None
-        self._notes = False
+        self._second_signal: signal.Signals | None = None
+        self._is_deferring = False
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._take) for each in ASKED}
+            self._before = {each: signal.signal(each, self._take) for each in TERMINATION_SIGNALS}
             if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
                 self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
@@ -51,31 +51,31 @@ class Signals:
 
     def check(self) -> None:
         """Raise KeyboardInterrupt or SystemExit after a second signal."""
-        if self._again is not None:
-            self._end(self._again)
+        if self._second_signal is not None:
+            self._end(self._second_signal)
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Note the first signal in `asked` within this context; the caller must call `check`."""
-        self._notes = True
+        self._is_deferring = True
         try:
             yield
         finally:
-            self._notes = False
+            self._is_deferring = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         asked = signal.Signals(number)
-        if self._notes and self.asked is None:
-            self.asked = asked
-        elif self._notes and self._again is None:
-            self._again = asked
+        if self._is_deferring and self.stop_signal is None:
+            self.stop_signal = asked
+        elif self._is_deferring and self._second_signal is None:
+            self._second_signal = asked
         else:
             self._end(asked)
 
     def _end(self, asked: signal.Signals) -> None:
-        for each in ASKED:
+        for each in TERMINATION_SIGNALS:
             signal.signal(each, signal.SIG_IGN)  # a further signal must not interrupt the clean-up
         if asked is signal.SIGINT:
             raise KeyboardInterrupt
-        log.warning("ended by %s", asked.name, extra=about("ended", signal=asked.name))
+        log.warning("ended by %s", asked.name, extra=event_fields("ended", signal=asked.name))
         raise SystemExit(128 + asked)

@@ -17,7 +17,7 @@ from time import monotonic
 import zmq
 
 from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.role import DurableJob, Role
 
 SLOW_S, LOOK_EVERY_S = 10.0, 1.0
@@ -57,19 +57,19 @@ class Worker:
         """(role, kind of job) -> its failures."""
         self._begun: tuple[float, Role, DurableJob] | None = None
         """Start time, role and job of the running job."""
-        self._tell_after = SLOW_S
+        self._warn_after_s = SLOW_S
         self.look_at = 0.0
-        """When to call `look` next."""
+        """When to call `warn_if_slow` next."""
 
-    def put(self, party: Role, job: DurableJob, work: CarryOut) -> None:
+    def put(self, role: Role, job: DurableJob, work: CarryOut) -> None:
         """Queue a job of a role. `work` executes it."""
         if self._thread is None:
             ours = threading.current_thread().name
             self._thread = threading.Thread(target=self._loop, name=ours, daemon=True)
             self._thread.start()
-        self._tasks.put((party, job, work))
+        self._tasks.put((role, job, work))
 
-    def look(self, now: float) -> None:
+    def warn_if_slow(self, now: float) -> None:
         """Log a job that takes long: a frozen disk reports no error."""
         self.look_at = now + LOOK_EVERY_S
         begun = self._begun
@@ -79,36 +79,36 @@ class Worker:
         took = now - since
         text = f"{party.name} has waited for its disk for {took:.0f} s, to {job.what}"
         party.obstacles[SLOW] = text
-        if took >= self._tell_after:
-            self._tell_after = 2 * took
-            told = about("job-slow", name=party.name, job=type(job).__name__, seconds=took)
+        if took >= self._warn_after_s:
+            self._warn_after_s = 2 * took
+            told = event_fields("job-slow", name=party.name, job=type(job).__name__, seconds=took)
             log.warning("%s: is it frozen, or overloaded?", text, extra=told)
 
-    def report(self) -> None:
+    def deliver_results(self) -> None:
         """Hand the results of jobs to their roles. Raises ThreadDied."""
         while self._results:
             party, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
                 raise result
             if party.obstacles.pop(SLOW, None) is not None:
-                self._tell_after = SLOW_S
-                told = about("job-slow-over", name=party.name, job=type(job).__name__)
+                self._warn_after_s = SLOW_S
+                told = event_fields("job-slow-over", name=party.name, job=type(job).__name__)
                 log.warning("%s can %s again", party.name, job.what, extra=told)
-            self._tell(party, job, result)
-            party.done(job, result)
+            self._log_outcome(party, job, result)
+            party.on_job_done(job, result)
 
-    def _tell(self, party: Role, job: DurableJob, result: object) -> None:
+    def _log_outcome(self, role: Role, job: DurableJob, result: object) -> None:
         """Log when jobs of a kind start to fail, while they fail, and when they succeed again."""
-        name, kind = party.name, type(job).__name__
+        name, kind = role.name, type(job).__name__
         if isinstance(result, Disconnected):
             return  # already logged
         if isinstance(result, Unavailable):
             trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
             text = f"{name} cannot {job.what}: {result}; retrying"
-            trouble.failed(monotonic(), text, name=name, job=kind)
+            trouble.record_failure(monotonic(), text, name=name, job=kind)
         elif (name, kind) in self._trouble:
             trouble = self._trouble.pop((name, kind))
-            trouble.over(monotonic(), f"{name} can {job.what} again", name=name, job=kind)
+            trouble.record_success(monotonic(), f"{name} can {job.what} again", name=name, job=kind)
 
     def stop(self) -> None:
         """Finish all jobs."""

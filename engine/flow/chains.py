@@ -21,7 +21,7 @@ class Chains:
     ) -> None:
         self.plan = plan
         self.barrier = barrier
-        self.keyed = keyed
+        self.make_keyed_step = keyed
         self.failures = Failures(barrier)
         self.owners = owners
         self.outbounds = {
@@ -41,7 +41,7 @@ class _Chain:
 
     def __init__(self, chains: Chains, port: Port) -> None:
         self.failures = chains.failures
-        self.keyed = chains.keyed
+        self.make_keyed_step = chains.make_keyed_step
         self._chains = chains
         self._flow = chains.plan.flow
         self._port = port
@@ -50,33 +50,35 @@ class _Chain:
     def entry(self) -> Step:
         """Return the first step of the chain."""
         vertex = self._port.vertex
-        return vertex.operator.step(vertex, self, OutputEncoder(vertex.name, None))
+        return vertex.operator.make_step(vertex, self, OutputEncoder(vertex.name, None))
 
-    def after(self, vertex: Vertex, maker: OutputEncoder) -> Step:
-        edges = [self._step(after, maker) for after in self._flow.outputs_of(vertex.number)]
+    def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
+        edges = [self._step(after, encoder) for after in self._flow.successors(vertex.number)]
         return edges[0] if len(edges) == 1 else FanOut(edges)
 
-    def sink(self, vertex: Vertex, maker: OutputEncoder) -> Step:
+    def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         number = self._flow.sinks.index(vertex)
-        return SinkStep(number, self._chains.barrier, maker, self.failures)
+        return SinkStep(number, self._chains.barrier, encoder, self.failures)
 
     def functions_follow(self, vertex: Vertex) -> bool:
         return functions_follow(self._flow, vertex)
 
-    def _step(self, vertex: Vertex, maker: OutputEncoder) -> Step:
-        place = vertex.number, maker.name
+    def _step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
+        place = vertex.number, encoder.name
         if place not in self._steps:
             keyed = vertex.key is not None
             self._steps[place] = (
-                self._shuffle(vertex, maker) if keyed else vertex.operator.step(vertex, self, maker)
+                self._shuffle(vertex, encoder)
+                if keyed
+                else vertex.operator.make_step(vertex, self, encoder)
             )
         return self._steps[place]
 
-    def _shuffle(self, vertex: Vertex, maker: OutputEncoder) -> Step:
+    def _shuffle(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         assert vertex.key is not None
         port = self._chains.plan.port_of(vertex.number)
         return Shuffle(
             *(vertex.name, vertex.key, vertex.key_line, self._chains.owners),
             self._chains.outbounds[self._port.number, port.number],
-            *(self.failures, maker),
+            *(self.failures, encoder),
         )

@@ -42,25 +42,25 @@ from types import (
 )
 from typing import TypeVar
 
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.operators.user_code import is_of_python, is_users
-from driftline.engine.texts import let_through
+from driftline.engine.operators.user_code import is_python_file, is_user_file
+from driftline.engine.texts import reraise_interrupt
 
 T = TypeVar("T")
 
 DEEPEST = 60
 """Levels of nested values, and of functions that name functions, that a digest covers."""
 
-LONGEST = 10_000
+ITEMS_MAX = 10_000
 """Items of one list, dict or set that a digest covers: of a longer list or dict the first ones, of
 a longer set none, as sets have no order."""
 
-MOST = 200_000
+VALUES_MAX = 200_000
 """Values that the digest of an operator covers; further ones count as their types."""
 
-OF_AN_ITEM = 1000
+ITEM_VALUES_MAX = 1000
 """Values that the digest of one item of a set covers."""
 
 LONG = 1000
@@ -76,7 +76,7 @@ _FLAGS = (
 )
 _HAS_NAME = {*dis.hasname}
 _HAS_CONSTANT = {*dis.hasconst}
-_OF_MODULE = {"LOAD_GLOBAL", "LOAD_NAME"}
+_GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Code:
     def log_unseen(self) -> None:
         """Log the values whose changes are not detected."""
         if self.unseen:
-            told = about("code-unseen", values=", ".join(self.unseen))
+            told = event_fields("code-unseen", values=", ".join(self.unseen))
             log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=told)
 
 
@@ -127,13 +127,13 @@ def _code_of(flow: Flow) -> Code:
     operators, unseen = [], []
     for vertex in flow.vertices:
         looks = _Looks()
-        operators.append((vertex.name, _digest(looks.of_vertex(vertex))))
+        operators.append((vertex.name, _digest(looks.describe_vertex(vertex))))
         unseen += [f"{kind} in {vertex.name!r}" for kind in looks.unseen]
     of = f"{python} (instructions {instructions}){optimised}"
     return Code(of, tuple(operators), tuple(dict.fromkeys(unseen)))
 
 
-def functions_of(vertex: Vertex) -> list[object]:
+def user_functions(vertex: Vertex) -> list[object]:
     """Return the functions of an operator: its own, of its key, and of its states (or None)."""
     reduces = [getattr(state, "reduce", None) for state in vertex.states]
     return [vertex.function, vertex.key, *reduces]
@@ -150,12 +150,12 @@ class _Looks:
     A repeated object is the number of its first look, so functions may name each other.
     """
 
-    def __init__(self, depth: int = 0, most: int = MOST) -> None:
+    def __init__(self, depth: int = 0, most: int = VALUES_MAX) -> None:
         self._numbers: dict[int, int] = {}
         self._kept: list[object] = []
         """All objects with a number, kept alive so that no other object gets the same id."""
         self._depth = depth
-        self._left = most
+        self._remaining_values = most
         self._names: list[str] = []
         """Variables on the path to the current value."""
         self._modules: set[str] = set()
@@ -163,32 +163,32 @@ class _Looks:
         self.unseen: list[str] = []
         """Values that cannot be pickled."""
 
-    def of_vertex(self, vertex: Vertex) -> object:
+    def describe_vertex(self, vertex: Vertex) -> object:
         """Return the look of an operator. Its functions count by code unless they are Python's."""
         parts: list[object] = [vertex.fields]
-        for function in functions_of(vertex):
-            if isinstance(function, FunctionType) and not is_of_python(
+        for function in user_functions(vertex):
+            if isinstance(function, FunctionType) and not is_python_file(
                 function.__code__.co_filename
             ):
                 parts.append(self._once(function, self._function))
             else:
-                parts.append(self.of(function))
+                parts.append(self.describe(function))
         return tuple(parts)
 
-    def of(self, value: object) -> object:
+    def describe(self, value: object) -> object:
         """Return the look of any value."""
         if type(value) in _PLAIN:
             if isinstance(value, str | bytes) and len(value) > LONG:
                 return type(value).__name__, len(value), _digest(value)
             return type(value).__name__, value
-        self._left -= 1
-        if self._depth > DEEPEST or self._left < 0:
+        self._remaining_values -= 1
+        if self._depth > DEEPEST or self._remaining_values < 0:
             return "and more", type(value).__qualname__
         self._depth += 1
         try:
             return self._once(value, self._new)
         except BaseException as error:  # from the user's own properties, iterators or `__repr__`
-            let_through(error)
+            reraise_interrupt(error)
             self.unseen.append(" ".join([*self._names[-1:], f"({type(value).__qualname__})"]))
             return "no look", type(value).__qualname__, type(error).__name__
         finally:
@@ -209,40 +209,42 @@ class _Looks:
         if isinstance(value, list | tuple | deque):
             return self._kind(value), len(value), self._all(_first(value))
         if isinstance(value, set | frozenset):
-            members: Iterable[object] = value if len(value) <= LONGEST else ()
-            looks = sorted(repr(_Looks(self._depth, OF_AN_ITEM).of(item)) for item in members)
+            members: Iterable[object] = value if len(value) <= ITEMS_MAX else ()
+            looks = sorted(
+                repr(_Looks(self._depth, ITEM_VALUES_MAX).describe(item)) for item in members
+            )
             return self._kind(value), len(value), tuple(looks)
         return self._callable(value) or self._reduced(value)
 
     def _kind(self, value: object) -> object:
         kind = type(value)
-        return self.of(kind) if _is_users_class(kind) else _name(kind)
+        return self.describe(kind) if _is_users_class(kind) else _name(kind)
 
     def _all(self, values: Iterable[object]) -> tuple[object, ...]:
-        return tuple(self.of(value) for value in values)
+        return tuple(self.describe(value) for value in values)
 
     # Callables and types.
 
     def _callable(self, value: object) -> object:
         if isinstance(value, FunctionType):
             file = value.__code__.co_filename
-            return self._function(value) if is_users(file) else _name(value)
+            return self._function(value) if is_user_file(file) else _name(value)
         if isinstance(value, MethodType):
-            return "method", self.of(value.__func__), self.of(value.__self__)
+            return "method", self.describe(value.__func__), self.describe(value.__self__)
         if isinstance(value, functools.partial):
             return "partial", self._all((value.func, value.args, value.keywords))
         if isinstance(value, staticmethod | classmethod):
-            return type(value).__name__, self.of(value.__func__)
+            return type(value).__name__, self.describe(value.__func__)
         if isinstance(value, property):
             return "property", self._all((value.fget, value.fset))
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, BuiltinFunctionType) and not isinstance(value.__self__, ModuleType):
-            return "method", value.__name__, self.of(value.__self__)
+            return "method", value.__name__, self.describe(value.__self__)
         if isinstance(value, ModuleType):
             return "module", value.__name__
         if (inside := _wrapped(value)) is not None:
-            return _name(type(value)), self.of(inside)
+            return _name(type(value)), self.describe(inside)
         return _name(value) if inspect.isroutine(value) else None
 
     def _function(self, function: FunctionType) -> object:
@@ -265,7 +267,7 @@ class _Looks:
         if not _is_users_class(value):
             return _name(value)
         parts = [
-            (name, self.of(part))
+            (name, self.describe(part))
             for name, part in sorted(vars(value).items())
             if isinstance(part, FunctionType) or not (name.startswith("__") or name == "_abc_impl")
         ]
@@ -297,7 +299,7 @@ class _Looks:
         """
         if step.opcode in _HAS_CONSTANT:
             value = step.argval
-            look = self._code(value) if isinstance(value, CodeType) else self.of(value)
+            look = self._code(value) if isinstance(value, CodeType) else self.describe(value)
             return step.opname, look
         return step.opname, step.argval if step.opcode in _HAS_NAME else step.arg
 
@@ -309,27 +311,29 @@ class _Looks:
         codes = list(_codes(code))
         steps = [step for each in codes for step in dis.get_instructions(each)]
         assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
-        names = {step.argval for step in steps if step.opname in _OF_MODULE} - assigned
+        names = {step.argval for step in steps if step.opname in _GLOBAL_LOADS} - assigned
         constants = {text for each in codes for text in each.co_consts if isinstance(text, str)}
         attributes = sorted(constants.union(*(each.co_names for each in codes)))
-        named = [(n, self._of_module(n, module[n], attributes)) for n in sorted(names & {*module})]
+        named = [
+            (n, self._describe_global(n, module[n], attributes)) for n in sorted(names & {*module})
+        ]
         return named, [self._imported(name) for name in _imports(steps, module)]
 
-    def _of_module(self, name: str, value: object, attributes: list[str]) -> object:
+    def _describe_global(self, name: str, value: object, attributes: list[str]) -> object:
         """Return the look of a variable of a module.
 
         `attributes`: names that may follow it after a dot or in `getattr`.
         """
         if not isinstance(value, ModuleType):
             self._names.append(name)
-            look = self.of(value)
+            look = self.describe(value)
             self._names.pop()
             return look
-        if not is_users(getattr(value, "__file__", None) or "<frozen "):
+        if not is_user_file(getattr(value, "__file__", None) or "<frozen "):
             return None
         inside = ((each, vars(value)[each]) for each in attributes if each in vars(value))
         looks = [(each, part) for each, part in inside if not isinstance(part, ModuleType)]
-        return [(each, self._of_module(each, part, [])) for each, part in looks]
+        return [(each, self._describe_global(each, part, [])) for each, part in looks]
 
     def _imported(self, name: str) -> object:
         """Return the look of a module that a function imports, and of its packages.
@@ -340,7 +344,7 @@ class _Looks:
         path: Sequence[str] | None = None
         for inner in accumulate(name.split("."), "{}.{}".format):
             spec = PathFinder.find_spec(inner, path)
-            if spec is None or not is_users(spec.origin or ""):
+            if spec is None or not is_user_file(spec.origin or ""):
                 break
             code = spec.loader.get_code(inner) if isinstance(spec.loader, InspectLoader) else None
             if code is not None and inner not in self._modules:
@@ -354,7 +358,7 @@ class _Looks:
 
 
 def _first(values: Iterable[T]) -> Iterator[T]:
-    return (value for value, _ in zip(values, range(LONGEST), strict=False))
+    return (value for value, _ in zip(values, range(ITEMS_MAX), strict=False))
 
 
 def _imports(steps: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
@@ -373,7 +377,7 @@ def _is_users_class(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is None:  # in a notebook, or in Python itself
         return kind.__module__ == "__main__"
-    return is_users(file)
+    return is_user_file(file)
 
 
 def _wrapped(value: object) -> FunctionType | None:

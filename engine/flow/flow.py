@@ -29,7 +29,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import GROUPS, GROUPS_MAX
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
@@ -41,7 +41,7 @@ from driftline.engine.operators.user_code import as_line, line_of_caller, variab
 from driftline.engine.state.managed import State
 from driftline.engine.texts import counted
 
-IN_A_ROW = 100
+PATH_LENGTH_MAX = 100
 """Largest number of operators on a path from a source to a sink, both included. Each uses some
 frames of Python's stack, which must leave room for the calls of user functions."""
 
@@ -126,7 +126,7 @@ class Flow:
         """Sinks in order of declaration."""
         return [vertex for vertex in self.vertices if vertex.operator.is_sink]
 
-    def in_order(self, inputs: Mapping[str, T]) -> list[T]:
+    def order_inputs(self, inputs: Mapping[str, T]) -> list[T]:
         """Return inputs, given by source name, in the order of the sources.
 
         Raises FlowError if a source has no input, or an input has no source.
@@ -158,7 +158,7 @@ class Flow:
                 f"{counted(self.groups, 'node')}, or make the flow with more groups"
             )
 
-    def outputs_of(self, number: int) -> list[Vertex]:
+    def successors(self, number: int) -> list[Vertex]:
         """Return the vertices after a vertex, in the order of edges (a union may occur twice)."""
         return [v for v in self.vertices for before in v.inputs if before == number]
 
@@ -176,7 +176,7 @@ class Flow:
             at = as_line(self.vertices[-1].line)
             raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){at}")
         for vertex in self.vertices:
-            if not vertex.operator.is_sink and not self.outputs_of(vertex.number):
+            if not vertex.operator.is_sink and not self.successors(vertex.number):
                 raise FlowError(
                     f"{vertex.kind} {vertex.name!r} of flow {self.name!r} leads nowhere: "
                     f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
@@ -191,12 +191,12 @@ class Flow:
         for vertex in self.vertices:
             before = (length[number] for number in vertex.inputs)
             length[vertex.number] = 1 + max(before, default=0)
-            if length[vertex.number] > IN_A_ROW:
+            if length[vertex.number] > PATH_LENGTH_MAX:
                 raise FlowError(
                     f"{vertex.kind} {vertex.name!r} of flow {self.name!r} is operator "
-                    f"{IN_A_ROW + 1} in a row, and {IN_A_ROW} is the limit, with source and sink: "
-                    "let one function do the work of several (lambda x: g(f(x))), and give .union "
-                    f"all its streams at once{as_line(vertex.line)}"
+                    f"{PATH_LENGTH_MAX + 1} in a row, and {PATH_LENGTH_MAX} is the limit, with "
+                    "source and sink: let one function do the work of several (lambda x: g(f(x))), "
+                    f"and give .union all its streams at once{as_line(vertex.line)}"
                 )
 
     def _add(
@@ -254,7 +254,7 @@ class Flow:
                 "its last value; let each keep its own, as in lambda x, %s=%s: ...%s",
                 *(name, ", ".join(vertex.name for vertex in vertices), name, name),
                 as_line(vertices[0].line),
-                extra=about("loop-variable", variable=name),
+                extra=event_fields("loop-variable", variable=name),
             )
         self.variables.clear()
 
@@ -286,7 +286,7 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `function` is not a function, the name is taken, or the fields are invalid.
         """
-        return Stream(self.flow, self._next(Map(), name, function, fields))
+        return Stream(self.flow, self._add_next(Map(), name, function, fields))
 
     def flat_map(
         self,
@@ -300,7 +300,7 @@ class Stream(Generic[T_co]):
         Arguments, result and errors are those of `map`, except that the function returns an
         iterable of outputs, or yields them.
         """
-        return Stream(self.flow, self._next(FlatMap(), name, function, fields))
+        return Stream(self.flow, self._add_next(FlatMap(), name, function, fields))
 
     def filter(
         self, predicate: Callable[[T_co], object], *, name: str | None = None
@@ -317,7 +317,7 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `predicate` is not a function, or the name is taken.
         """
-        return Stream(self.flow, self._next(Filter(), name, predicate, self.vertex.fields))
+        return Stream(self.flow, self._add_next(Filter(), name, predicate, self.vertex.fields))
 
     def union(self, *others: Stream[U], name: str | None = None) -> Stream[T_co | U]:
         """Merge this stream and the others, in label order.
@@ -380,7 +380,7 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: The name is taken.
         """
-        self._next(Sink(), name, None, self.vertex.fields)
+        self._add_next(Sink(), name, None, self.vertex.fields)
 
     if not TYPE_CHECKING:  # type checkers report both on an unkeyed stream
 
@@ -392,7 +392,7 @@ class Stream(Generic[T_co]):
                 f"{name} after {self.vertex.name!r} needs a key: put .key_by(...) before it"
             )
 
-    def _next(
+    def _add_next(
         self,
         operator: Operator,
         name: str | None,
@@ -452,7 +452,7 @@ class KeyedStream(Generic[K, T]):
             FlowError: `function` is not a function, a state is not a declaration or is declared
                 twice, the name is taken, or the fields are invalid.
         """
-        return self._keyed(Scan(), name, fields, function, states)
+        return self._add_keyed(Scan(), name, fields, function, states)
 
     def process(
         self,
@@ -466,7 +466,7 @@ class KeyedStream(Generic[K, T]):
         Arguments, result and errors are those of `scan`, except that the function takes a Context
         before the element, and returns an iterable of outputs, or yields them.
         """
-        return self._keyed(Process(), name, fields, function, states)
+        return self._add_keyed(Process(), name, fields, function, states)
 
     def distinct(self, *, name: str | None = None) -> Stream[T]:
         """Keep the first element of each key in label order, with the fields of the stream.
@@ -484,7 +484,7 @@ class KeyedStream(Generic[K, T]):
         """
         operator = Distinct()
         fields = self.stream.vertex.fields
-        return self._keyed(operator, name, fields, operator.apply, operator.states)
+        return self._add_keyed(operator, name, fields, operator.apply, operator.states)
 
     if not TYPE_CHECKING:  # type checkers report these on a keyed stream
 
@@ -497,7 +497,7 @@ class KeyedStream(Generic[K, T]):
                 f".{name} before .key_by, or after that"
             )
 
-    def _keyed(
+    def _add_keyed(
         self,
         operator: KeyedOperator,
         name: str | None,
@@ -519,8 +519,8 @@ class KeyedStream(Generic[K, T]):
         return Stream(flow, vertex)
 
 
-_KEYED = [operator.kind for operator in OPERATORS if operator.keyed]
-_NOT_KEYED = ["key_by", *(operator.kind for operator in OPERATORS if not operator.keyed)]
+_KEYED = [operator.kind for operator in OPERATORS if operator.is_keyed]
+_NOT_KEYED = ["key_by", *(operator.kind for operator in OPERATORS if not operator.is_keyed)]
 
 
 def _one_of(kinds: Sequence[str]) -> str:

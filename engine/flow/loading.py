@@ -17,9 +17,9 @@ from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.user_code import as_line, line_of
-from driftline.engine.texts import let_through
+from driftline.engine.texts import reraise_interrupt
 
-OF_A_FILE = "driftline_flow_"
+FILE_MODULE_PREFIX = "driftline_flow_"
 """Prefix of the names of modules loaded from a file, before the name of the file."""
 
 _being_loaded: list[str] = []
@@ -39,7 +39,7 @@ def check_not_loading(call: str) -> None:
         )
 
 
-def flow_of(flow: object) -> Flow:
+def resolve_flow(flow: object) -> Flow:
     """Return a Flow itself, or the flow that a text names. Raises FlowError for anything else."""
     if isinstance(flow, str):
         return load_flow(flow)
@@ -144,8 +144,8 @@ def _called(
     except Unavailable:
         raise
     except BaseException as error:
-        let_through(error)
-        raise FlowError(f"{where}:{name} fails: {_said(error)}{_line(error)}") from error
+        reraise_interrupt(error)
+        raise FlowError(f"{where}:{name} fails: {_describe_error(error)}{_line(error)}") from error
 
 
 def _with_line(error: FlowError) -> FlowError:
@@ -161,7 +161,7 @@ def _line(error: BaseException) -> str:
     return as_line(line_of(error, of_libraries=False))
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Describe an exception of user code, or its attempt to end the process."""
     if isinstance(error, SystemExit):
         return (
@@ -198,7 +198,7 @@ def _returns(function: FunctionType) -> object:
     try:
         return get_type_hints(function).get("return")
     except BaseException as error:  # for example a name imported only for type checkers
-        let_through(error)
+        reraise_interrupt(error)
         return Flow if annotation in ("Flow", "driftline.Flow") else None
 
 
@@ -218,12 +218,12 @@ def _load_module(where: str) -> ModuleType:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
         raise FlowError(f"{where} cannot be loaded: {error}{_line(error)}") from error
     except BaseException as error:
-        let_through(error)
+        reraise_interrupt(error)
         advice = ""
         if isinstance(error, ImportError) and "relative import" in str(error):
             advice = "; name a file of a package as a module: package.module"
         raise FlowError(
-            f"{where} cannot be loaded: {_said(error)}{advice}{_line(error)}"
+            f"{where} cannot be loaded: {_describe_error(error)}{advice}{_line(error)}"
         ) from error
     finally:
         _being_loaded.pop()
@@ -240,7 +240,7 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FlowError(f"no file {path}")
     _find_also_in(path.parent)
-    name = OF_A_FILE + path.stem
+    name = FILE_MODULE_PREFIX + path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -57,7 +57,7 @@ class Outline:
         return found
 
 
-def outline(flow: Flow) -> Outline:
+def make_outline(flow: Flow) -> Outline:
     """Return the outline of a flow."""
     names = [vertex.name for vertex in flow.vertices]
     operators = tuple(
@@ -84,7 +84,7 @@ def _differences(before: OperatorOutline, now: OperatorOutline) -> list[str]:
     return found
 
 
-def unnamed(operator: OperatorOutline) -> bool:
+def has_default_name(operator: OperatorOutline) -> bool:
     """Return whether the name is the kind and a number, which depends on operators before it."""
     kind, _, number = operator.name.rpartition("-")
     return kind == operator.kind and number.isdecimal()

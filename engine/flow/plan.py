@@ -44,7 +44,7 @@ class Plan:
         """Number of fronts: one per source."""
         return len(self.flow.sources)
 
-    def of_stage(self, stage: int) -> list[Port]:
+    def ports_of_stage(self, stage: int) -> list[Port]:
         """Return the ports of a stage."""
         return [port for port in self.ports if port.stage == stage]
 
@@ -68,16 +68,16 @@ class Plan:
         return digest.hexdigest()
 
 
-def plan(flow: Flow) -> Plan:
+def make_plan(flow: Flow) -> Plan:
     """Cut a flow at its shuffles. Raises FlowError if the flow is not valid."""
     flow.validate()
-    entries = flow.sources + [v for v in flow.vertices if v.keyed]
+    entries = flow.sources + [v for v in flow.vertices if v.is_keyed]
     numbers = {vertex.number: i for i, vertex in enumerate(entries)}
     feeders: dict[int, list[int]] = {i: [] for i in range(len(entries))}
     for i, entry in enumerate(entries):
         for vertex in chain_of(flow, entry):
-            for after in flow.outputs_of(vertex.number):
-                if after.keyed and i not in feeders[numbers[after.number]]:
+            for after in flow.successors(vertex.number):
+                if after.is_keyed and i not in feeders[numbers[after.number]]:
                     feeders[numbers[after.number]].append(i)
     stage: dict[int, int] = {}
     for i in range(len(entries)):  # entries are in topological order, as vertices are
@@ -94,13 +94,13 @@ def functions_follow(flow: Flow, vertex: Vertex) -> bool:
     return any(after.function is not None for after in chain_of(flow, vertex)[1:])
 
 
-def functions_of(flow: Flow, entry: Vertex) -> list[str]:
+def function_names(flow: Flow, entry: Vertex) -> list[str]:
     """Return the names of the functions that a chain calls, as failures name them.
 
     Includes the key functions of the operators after the chain, as the chain calls them first.
     """
     chain = chain_of(flow, entry)
-    keyed = {after.number: after for v in chain for after in flow.outputs_of(v.number)}
+    keyed = {after.number: after for v in chain for after in flow.successors(v.number)}
     names = [vertex.name for vertex in chain if vertex.function is not None]
     return names + [
         f"key of {vertex.name}"
@@ -113,7 +113,7 @@ def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:
     """Return the operator chain that starts at `entry`: all vertices before the next shuffle."""
     chain = [entry]
     for vertex in chain:
-        for after in flow.outputs_of(vertex.number):
-            if not after.keyed and after not in chain:
+        for after in flow.successors(vertex.number):
+            if not after.is_keyed and after not in chain:
                 chain.append(after)
     return chain

@@ -5,7 +5,7 @@ undone:
 
     >>> from driftline.engine.state.managed import ValueState
     >>> log = []
-    >>> states = [ValueState("n").fresh(key, log) for key in "ab"]
+    >>> states = [ValueState("n").for_key(key, log) for key in "ab"]
     >>> batch = Applied([(1, 0), (2, 0)], ["a", "b"], [10, 20])
     >>> batch.results = [None, None]
     >>> for state, value in zip(states, batch.values):
@@ -46,7 +46,7 @@ class Applied:
         "ends",
         "keys",
         "labels",
-        "last",
+        "last_time",
         "results",
         "undo_log",
         "undone",
@@ -63,7 +63,7 @@ class Applied:
         self.undo_log: list[Change] = []
         self.undone: set[int] = set()
         """Positions of the undone elements."""
-        self.last = max(times(labels), default=0)
+        self.last_time = max(times(labels), default=0)
         """Largest time of an element."""
         self.chunk = b""
         """Changes of a closed batch, encoded for the changelog; empty while it is open."""
@@ -77,9 +77,9 @@ class Applied:
         self.values.append(value)
         self.results.append(result)
         self.ends.append(end)
-        self.last = max(self.last, label[0])
+        self.last_time = max(self.last_time, label[0])
 
-    def without_late(self, on_time: list[bool]) -> list[Arrived]:
+    def remove_late(self, on_time: list[bool]) -> list[Arrived]:
         """Remove and return the elements that were not applied."""
         if all(on_time):
             return []
@@ -93,7 +93,7 @@ class Applied:
         self.labels = select(self.labels, on_time)
         self.keys = list(compress(self.keys, on_time))
         self.values = list(compress(self.values, on_time))
-        self.last = max(times(self.labels), default=0)
+        self.last_time = max(times(self.labels), default=0)
         return late
 
     def changes(self, at: int) -> list[Change]:
@@ -113,10 +113,11 @@ class Applied:
         """Encode the changes, and drop everything that only an undo needs.
 
         Precondition: nothing earlier than these elements will arrive. A batch stays open if it is
-        small, has several times or undone elements, or if `Changelog.chunk` cannot encode it.
+        small, has several times or undone elements, or if `Changelog.encode_batch` cannot encode
+        it.
         """
-        if not self.undone and self.labels and min(times(self.labels)) == self.last:
-            chunk = changelog.chunk(self.undo_log)
+        if not self.undone and self.labels and min(times(self.labels)) == self.last_time:
+            chunk = changelog.encode_batch(self.undo_log)
             if chunk is not None:
                 self.chunk = chunk
                 self.labels, self.keys, self.values = [], [], []
@@ -130,7 +131,7 @@ class Applied:
 
     def keys_from(self, time: int) -> Iterator[object]:
         """Return the keys of the elements with this time or a later one."""
-        if self.last < time:
+        if self.last_time < time:
             return iter(())
         return (key for label, key in zip(self.labels, self.keys, strict=True) if label[0] >= time)
 

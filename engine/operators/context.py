@@ -10,13 +10,13 @@ from driftline.engine.keygroups import plain_key
 from driftline.engine.labels import Label
 from driftline.engine.operators.user_code import line_of
 from driftline.engine.texts import (
-    beginning,
-    label_in_words,
-    let_through,
-    raised,
-    shown_by,
-    stable,
-    visible,
+    describe_exception,
+    escape_controls,
+    format_label,
+    reraise_interrupt,
+    safe_repr,
+    strip_addresses,
+    truncate,
 )
 from driftline.engine.wire.codec import (
     RECORD_BYTES_MAX,
@@ -24,7 +24,7 @@ from driftline.engine.wire.codec import (
     pack,
     pack_payload,
     unpack,
-    why_not,
+    why_unencodable,
 )
 
 RECORD_SHOWN = 200
@@ -86,13 +86,13 @@ class Failure:
     line: str
     """Line of the user's own code that raised, called the code that raised, or made the operator;
     NO_LINE if unknown; RETURNED if an output is wrong."""
-    kept: bytes = field(repr=False)
+    encoded_record: bytes = field(repr=False)
     """The element or the output, encoded, so that no function can change it."""
     text: str = ""
     """Its beginning as text, if it cannot travel or is larger than a record may be; else ""."""
 
     @staticmethod
-    def of(
+    def from_exception(
         operator: str, key: object, record: object, error: BaseException, made_at: str = ""
     ) -> "Failure":
         """Describe an exception, identically in every replay.
@@ -102,19 +102,19 @@ class Failure:
 
         Raises `error` itself if it is a Ctrl-C.
         """
-        let_through(error)
-        text = f"{raised(error)}{hint_for(error)}"
+        reraise_interrupt(error)
+        text = f"{describe_exception(error)}{hint_for(error)}"
         line = line_of(error) or made_at or NO_LINE
-        return Failure(operator, shown(plain_key(key)), text, line, *_kept(record))
+        return Failure(operator, format_short(plain_key(key)), text, line, *_kept(record))
 
     @staticmethod
-    def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
+    def from_output(operator: str, key: object, output: object, problem: str) -> "Failure":
         """Describe an invalid output of a function."""
         text = f"PayloadError: {problem}"
-        return Failure(operator, shown(plain_key(key)), text, RETURNED, *_kept(output))
+        return Failure(operator, format_short(plain_key(key)), text, RETURNED, *_kept(output))
 
     @staticmethod
-    def of_payload(payload: object) -> "Failure":
+    def from_payload(payload: object) -> "Failure":
         """Return the failure with this payload."""
         operator, key, record, error, line, text = parts(payload)
         return Failure(operator, key, error, line, pack_payload((record,)), text)
@@ -122,7 +122,7 @@ class Failure:
     @property
     def record(self) -> object:
         """The element or the output, in wire types; None if it cannot travel (see `text`)."""
-        value = unpack(self.kept)
+        value = unpack(self.encoded_record)
         assert isinstance(value, tuple)
         return value[0]
 
@@ -147,39 +147,41 @@ def parts(payload: object) -> Parts:
     return payload
 
 
-def letter_of(payload: object, *, as_text: bool = False) -> dict[str, object]:
+def dead_letter_fields(payload: object, *, as_text: bool = False) -> dict[str, object]:
     """Return the fields of a dead letter; `payload`: of the failure.
 
     `as_text`: give the element or the output as text; else only if it could not be kept.
     """
     operator, key, record, error, line, text = parts(payload)
     name = "output" if line == RETURNED else "record"
-    what = {"text": text or whole(record)} if text or as_text else {name: record}
+    what = {"text": text or format_full(record)} if text or as_text else {name: record}
     return {"operator": operator, "key": key, **what, "error": error, "line": line}
 
 
-def describe(label: Label, payload: object) -> str:
+def describe_failure(label: Label, payload: object) -> str:
     """Return the error message for a final failure; `payload`: of the failure."""
     operator, key, record, error, line, text = parts(payload)
-    shown_record, key, error, line = map(visible, (text or shown(record), key, error, line))
+    shown_record, key, error, line = map(
+        escape_controls, (text or format_short(record), key, error, line)
+    )
     name = "output" if line == RETURNED else "record"
     return (
-        f"operator {operator!r} failed at {label_in_words(label)}, key {key}: {error}\n"
+        f"operator {operator!r} failed at {format_label(label)}, key {key}: {error}\n"
         f"  {name}: {shown_record}\n  at: {line}\n"
         "  Fix the function, or set such elements aside: --on-error dead-letter (in Python "
         "dead_letters=True)."
     )
 
 
-def shown(value: object) -> str:
+def format_short(value: object) -> str:
     """Format a value for an error: short, and identical in every process and replay."""
-    return beginning(whole(value), RECORD_SHOWN)
+    return truncate(format_full(value), RECORD_SHOWN)
 
 
-def whole(value: object) -> str:
+def format_full(value: object) -> str:
     """Format a value identically in every process and replay, in full if it can travel."""
-    is_short = is_deeper(value, LEVELS_SHOWN) or why_not(value)
-    return stable(shown_by(_REPR.repr if is_short else repr, value))
+    is_short = is_deeper(value, LEVELS_SHOWN) or why_unencodable(value)
+    return strip_addresses(safe_repr(_REPR.repr if is_short else repr, value))
 
 
 _NOTHING = pack_payload((None,))
@@ -191,9 +193,9 @@ def _kept(value: object) -> tuple[bytes, str]:
         data = pack_payload((value,))
         unpack(data)  # the packer accepts one level more than the unpacker
     except (PayloadError, MalformedMessage):
-        return _NOTHING, shown(value)
+        return _NOTHING, format_short(value)
     if len(data) > RECORD_BYTES_MAX + 1:
-        return _NOTHING, shown(value)
+        return _NOTHING, format_short(value)
     return data, ""
 
 

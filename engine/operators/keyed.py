@@ -28,22 +28,22 @@ from driftline.engine.operators.steps import (
     Step,
     Values,
     children,
-    chosen,
-    iterable,
+    collect_outputs,
+    select_elements,
 )
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
 from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import (
-    copies,
-    fresh,
+    can_stay_unfrozen,
+    copy_outputs,
+    freeze_arguments,
+    freeze_outputs,
     holds,
     is_plain,
-    kept_outputs,
-    may_be_kept,
-    stored,
+    thaw_argument,
 )
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import round_trip
 from driftline.engine.wire.label_columns import Labels
 
 
@@ -67,23 +67,23 @@ class Keyed:
         self.vertex = vertex
         self.key = vertex.key
         self.function = vertex.function
-        self.many = vertex.operator.many
-        self.apply = self.function if len(vertex.states) == 1 and not self.many else None
+        self.emits_many = vertex.operator.emits_many
+        self.apply = self.function if len(vertex.states) == 1 and not self.emits_many else None
         """The function, if it can be called without a wrapper, with an element and one state."""
-        self.after = after
+        self.next_step = after
         self.failures = failures
         self.record = record
-        self.maker = maker or OutputEncoder(vertex.name, vertex.fields)
+        self.encoder = maker or OutputEncoder(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.undo_log: list[Change] = []
         """Changes of the batch that is being applied, oldest first."""
         self.table = StateTable(vertex.states, self.undo_log)
         self.changelog = Changelog(vertex.name, vertex.states)
-        self.given: Values = []
+        self.stored_results: Values = []
         """Results of the batch, in a form that later functions cannot change."""
         self.to_serialise = False
         """Whether states have to serialise because of a function that raised."""
-        self.gives_own = False
+        self.copies_outputs = False
         """Whether each output is copied as soon as the function returns it."""
         self.elements = 0
         self.late = 0
@@ -104,9 +104,9 @@ class Keyed:
         Stops before the first batch that is only partly below the frontier, unless `exactly`.
         """
 
-    def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
+    def prepare_batch(self, values: Values) -> tuple[Values, list[object], Values]:
         """Return (stored payloads, exact keys, payloads for the function) of a batch."""
-        kept = stored(values)
+        kept = freeze_arguments(values)
         keys = list(map(self.key, values))
         assert len(keys) == len(values), "every element that is sent has a key"
         if not EXACT.issuperset(map(type, keys)):
@@ -114,7 +114,9 @@ class Keyed:
         if isinstance(self.key, itemgetter):
             return kept, keys, values
         if kept is not values:
-            values = list(map(fresh, kept))  # the key function may have changed its argument
+            values = list(
+                map(thaw_argument, kept)
+            )  # the key function may have changed its argument
         return kept, keys, values
 
     def call(self, label: Label, key: object, value: object) -> object:
@@ -122,12 +124,12 @@ class Keyed:
         states = self.table.states(key)
         before = len(self.undo_log)
         try:
-            if self.many:
+            if self.emits_many:
                 plain = key.value if type(key) is ExactKey else key
-                outputs = iterable(self.function(Context(label, plain), value, *states))
-                return self._own(key, outputs) if self.gives_own else outputs
+                outputs = collect_outputs(self.function(Context(label, plain), value, *states))
+                return self._copy_outputs(key, outputs) if self.copies_outputs else outputs
             result = self.function(value, *states)
-            return self._own(key, [result])[0] if self.gives_own else result
+            return self._copy_outputs(key, [result])[0] if self.copies_outputs else result
         except BaseException as error:
             return self.failed(key, value, error, before)
 
@@ -138,13 +140,13 @@ class Keyed:
         """
         if not self.can_keep(self.undo_log[before:]):
             self.to_serialise = True  # the failure may depend on values changed in place
-        self.take_back(before)
-        return Failure.of(self.vertex.name, key, value, error, self.vertex.line)
+        self.roll_back(before)
+        return Failure.from_exception(self.vertex.name, key, value, error, self.vertex.line)
 
-    def _own(self, key: object, outputs: Values) -> Values:
+    def _copy_outputs(self, key: object, outputs: Values) -> Values:
         """Copy outputs, so that nothing can change them; one that cannot travel is a Failure."""
-        if not self.maker.functions_follow:
-            return copies(outputs)
+        if not self.encoder.functions_follow:
+            return copy_outputs(outputs)
         return [self._arriving(key, output) for output in outputs]
 
     def _arriving(self, key: object, output: object) -> object:
@@ -152,19 +154,19 @@ class Keyed:
         if is_plain(output):
             return output
         try:
-            return travelled(output)
+            return round_trip(output)
         except (PayloadError, MalformedMessage) as error:
-            return Failure.of_output(self.vertex.name, key, output, str(error))
+            return Failure.from_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
-        """Run `call` again for an applied element, and set `given` to its one result.
+        """Run `call` again for an applied element, and set `stored_results` to its one result.
 
         `kept`: its stored payload.
         """
         before = len(self.undo_log)
-        result = self.call(label, key, fresh(kept))
-        while self.begins_again([result], before):
-            result = self.call(label, key, fresh(kept))
+        result = self.call(label, key, thaw_argument(kept))
+        while self.undo_if_unsafe([result], before):
+            result = self.call(label, key, thaw_argument(kept))
         return result
 
     def can_keep(self, changes: Sequence[Change]) -> bool:
@@ -172,36 +174,39 @@ class Keyed:
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
         _, slots, _, news = zip(*changes, strict=True)
-        return may_be_kept(slots, news) or may_be_kept(  # again without the marks of removals
+        return can_stay_unfrozen(
+            slots, news
+        ) or can_stay_unfrozen(  # again without the marks of removals
             [slot for slot in slots if slot is not ALL],
             [new for new in news if new is not MISSING],
         )
 
-    def begins_again(self, results: Values, before: int = 0) -> bool:
+    def undo_if_unsafe(self, results: Values, before: int = 0) -> bool:
         """Undo a batch if functions could change its values; return whether to apply it again.
 
         Precondition: the undo log has the batch's changes from position `before` on. After True,
         the next attempt makes only values that can be kept: states serialise, or outputs are
         copied. Outputs are copied if they hold a MapState, which the next element of its key
         changes, or if another function sees them; those get the form in which values travel.
-        After False, `given` has the results.
+        After False, `stored_results` has the results.
         """
         if self.to_serialise or not self.can_keep(self.undo_log[before:]):
             serialise(self.table)
             self.to_serialise = False
-        elif not self._must_own(results):
+        elif not self._must_copy_outputs(results):
             return False
-        self.take_back(before)
+        self.roll_back(before)
         return True
 
-    def _must_own(self, results: Values) -> bool:
-        """Set `given`. Returns whether outputs must be copied from now on and were not so far."""
-        self.given = self.kept_results(results)
-        if self.given is results or self.gives_own:
+    def _must_copy_outputs(self, results: Values) -> bool:
+        """Set `stored_results`. Returns whether outputs must be copied from now on and were not so
+        far."""
+        self.stored_results = self.kept_results(results)
+        if self.stored_results is results or self.copies_outputs:
             return False
-        if not (self.maker.functions_follow or self._holds_states(results)):
+        if not (self.encoder.functions_follow or self._holds_states(results)):
             return False
-        self.gives_own = True
+        self.copies_outputs = True
         self.apply = None
         return True
 
@@ -209,46 +214,49 @@ class Keyed:
         if not self._has_maps:
             return False
         outputs = results
-        if self.many:
+        if self.emits_many:
             outputs = [*chain.from_iterable(r for r in results if isinstance(r, list))]
         return holds(MapState, outputs)
 
     def kept_results(self, results: Values) -> Values:
         """Return results in a form that no function can change; the same list if they have it."""
-        if not self.many:
-            return kept_outputs(results, self.maker.functions_follow)
+        if not self.emits_many:
+            return freeze_outputs(results, self.encoder.functions_follow)
         lists = [result for result in results if isinstance(result, list)]
         outputs = [*chain.from_iterable(lists)]
-        if kept_outputs(outputs, self.maker.functions_follow) is outputs:
+        if freeze_outputs(outputs, self.encoder.functions_follow) is outputs:
             return results
-        return [kept_outputs(r, True) if isinstance(r, list) else r for r in results]
+        return [freeze_outputs(r, True) if isinstance(r, list) else r for r in results]
 
-    def take_back(self, before: int) -> None:
+    def roll_back(self, before: int) -> None:
         """Undo all changes in the undo log except the first `before`."""
         undo(self.undo_log[before:])
         del self.undo_log[before:]
 
-    def keep(self, changes: list[Change]) -> list[object]:
+    def add_changes(self, changes: list[Change]) -> list[object]:
         """Add final changes to the changelog. Returns the keys with removals."""
         if self.record:
-            return self.changelog.keep(changes)
+            return self.changelog.add_changes(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
         """Send results to the next step, and failures to the barrier."""
-        good = self.failures.sort_out(labels, results, signs)
+        good = self.failures.report_failures(labels, results, signs)
         if good is not None:
             keys = list(compress(keys, good))
-            labels, results, signs = chosen((labels, results, signs), good)
-        self.maker.labels, self.maker.keys = labels, keys
-        if self.many:
+            labels, results, signs = select_elements((labels, results, signs), good)
+        self.encoder.labels, self.encoder.keys = labels, keys
+        if self.emits_many:
             for batch in children(labels, results, signs):  # type: ignore[arg-type]
-                if self.gives_own and (good := self.failures.sort_out(*batch)) is not None:
-                    batch = chosen(batch, good)
+                if (
+                    self.copies_outputs
+                    and (good := self.failures.report_failures(*batch)) is not None
+                ):
+                    batch = select_elements(batch, good)
                 if batch[0]:
-                    self.after.push(*batch)
+                    self.next_step.push(*batch)
         elif labels:
-            self.after.push(labels, results, signs)
+            self.next_step.push(labels, results, signs)
 
     def validate(self) -> None:
         """Assert the invariants that can be checked."""
@@ -268,11 +276,11 @@ class Arrival(Keyed):
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"
         self.elements += len(labels)
-        kept, keys, values = self.arrived(values)
+        kept, keys, values = self.prepare_batch(values)
         results = self._apply(labels, keys, values)
-        while self.begins_again(results):
-            results = self._apply(labels, keys, list(map(fresh, kept)))
-        self.table.perhaps_empty += self.keep(self.undo_log)
+        while self.undo_if_unsafe(results):
+            results = self._apply(labels, keys, list(map(thaw_argument, kept)))
+        self.table.perhaps_empty += self.add_changes(self.undo_log)
         if self.table.perhaps_empty:
             self.table.reclaim()
         self.undo_log.clear()

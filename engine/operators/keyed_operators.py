@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
-from driftline.engine.operators.steps import iterable
+from driftline.engine.operators.steps import collect_outputs
 from driftline.engine.state.managed import ValueState
 
 
@@ -16,7 +16,7 @@ class Scan(KeyedOperator):
     kind = "scan"
     takes_function = True
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         assert vertex.function is not None
@@ -28,20 +28,20 @@ class Process(KeyedOperator):
 
     kind = "process"
     takes_function = True
-    many = True
+    emits_many = True
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         assert vertex.function is not None
-        return iterable(vertex.function(context, value, *states))
+        return collect_outputs(vertex.function(context, value, *states))
 
 
 class Distinct(KeyedOperator):
     """Operator that passes the first element of each key, and drops later ones."""
 
     kind = "distinct"
-    many = True
+    emits_many = True
     states = (ValueState[bool]("seen"),)
 
     def apply(self, context: Context, value: object, seen: ValueState[bool]) -> Sequence[object]:
@@ -50,7 +50,7 @@ class Distinct(KeyedOperator):
         seen.set(True)
         return (value,)
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         [seen] = states

@@ -1,8 +1,9 @@
 """Contract of an operator with flows, chains and the reference interpreter.
 
-An operator is one class. It declares its inputs and states (`takes_function`, `keyed`, `states`)
-and the labels of its outputs (`many`). It makes the step that runs it (`step`), and defines its
-meaning in plain code that shares nothing with that step (`plain`).
+An operator is one class. It declares its inputs and states (`takes_function`, `make_keyed_step`,
+`states`) and the labels of its outputs (`emits_many`). It makes the step that runs it
+(`make_step`), and defines its meaning in plain code that shares nothing with that step
+(`apply_reference`).
 
 To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
 `KeyedStream` a method named after its kind. Graphs, chains, the reference interpreter, Spark and
@@ -30,11 +31,11 @@ class Operator:
 
     kind: ClassVar[str]
     """Name in graphs and errors, and of the method that adds the operator to a flow."""
-    keyed: ClassVar[bool] = False
+    is_keyed: ClassVar[bool] = False
     """Whether the input is shuffled by key, and the operator has states."""
     takes_function: ClassVar[bool] = False
     """Whether the operator needs a user function."""
-    many: ClassVar[bool] = False
+    emits_many: ClassVar[bool] = False
     """Whether each output has its own label, the element's with the output's number appended.
     Otherwise an element has at most one output, at its own label."""
     passes_on: ClassVar[bool] = False
@@ -44,11 +45,11 @@ class Operator:
     is_sink: ClassVar[bool] = False
     """Whether elements leave the flow here."""
 
-    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
-        """Make the step of a vertex. `maker`: encoder of the operator that makes its elements."""
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
+        """Make the step of a vertex. `encoder`: encoder of the operator that makes its elements."""
         raise NotImplementedError
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         """Return the outputs for one element, as the reference interpreter defines them.
@@ -68,16 +69,18 @@ class KeyedOperator(Operator):
     operator that does more when the frontier moves makes its own step with these methods.
     """
 
-    keyed = True
+    is_keyed = True
     states: ClassVar[tuple[State, ...]] = ()
     """States per key, if the user does not declare them."""
     apply: ClassVar[Callable[..., object]]
     """Function if the user gives none: takes a value and its states, and returns the output.
-    With `many`, it takes a Context first and returns an iterable of outputs."""
+    With `emits_many`, it takes a Context first and returns an iterable of outputs."""
 
-    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
-        maker = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
-        return chain.keyed(vertex, chain.after(vertex, maker), chain.failures, maker)
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
+        encoder = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
+        return chain.make_keyed_step(
+            vertex, chain.next_step(vertex, encoder), chain.failures, encoder
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Vertex:
         return self.operator.kind
 
     @property
-    def keyed(self) -> bool:
+    def is_keyed(self) -> bool:
         """Whether its input is shuffled by key."""
         return self.key is not None
 
@@ -116,12 +119,12 @@ class Chain(Protocol):
     """Chain of steps that an operator's step joins."""
 
     failures: Failures
-    keyed: KeyedStep
+    make_keyed_step: KeyedStep
 
-    def after(self, vertex: Vertex, maker: OutputEncoder) -> Step:
-        """Return the step that takes the outputs of a vertex; `maker`: of these outputs."""
+    def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
+        """Return the step that takes the outputs of a vertex; `encoder`: of these outputs."""
 
-    def sink(self, vertex: Vertex, maker: OutputEncoder) -> Step:
+    def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         """Return the step that passes outputs of this sink to the barrier."""
 
     def functions_follow(self, vertex: Vertex) -> bool:

@@ -15,7 +15,7 @@ from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Failure
 from driftline.engine.operators.steps import (
-    MANY,
+    BATCH_ELEMENTS_MIN,
     Elements,
     Failures,
     Fields,
@@ -23,17 +23,17 @@ from driftline.engine.operators.steps import (
     OutputReceiver,
     Signs,
     Values,
-    called,
-    chosen,
+    call_each,
+    select_elements,
 )
-from driftline.engine.texts import let_through, text_of
+from driftline.engine.texts import reraise_interrupt, text_of
 from driftline.engine.wire.codec import (
     ATOMS,
     PLAIN,
     Columns,
     encode_rows,
     pack_nested,
-    travelled,
+    round_trip,
     unpack_rows,
 )
 from driftline.engine.wire.label_columns import Labels
@@ -60,12 +60,12 @@ class OutputEncoder:
     def arriving(self, label: Label, output: object) -> object:
         """Return an output as a receiver sees it, or a Failure if it cannot leave the chain."""
         try:
-            value = travelled(output)
-            problem = not_of_fields(value, self.fields)
+            value = round_trip(output)
+            problem = fields_mismatch(value, self.fields)
         except (PayloadError, MalformedMessage) as error:
             problem = str(error)
         if problem:
-            return Failure.of_output(self.name, self._key_of(label), output, problem)
+            return Failure.from_output(self.name, self._key_of(label), output, problem)
         return value
 
     def _key_of(self, label: Label) -> object:
@@ -82,29 +82,29 @@ class OutputEncoder:
                 self._check_fields(columns, values)
             return pack_nested(columns)
         except BaseException as error:  # comparing a user's class may raise anything
-            let_through(error)
+            reraise_interrupt(error)
             raise PayloadError(text_of(error)) from None
 
     def _check_fields(self, columns: Columns, values: Values) -> None:
         _, mask, found = columns
         if mask == PLAIN or len(found) != len(self.fields or ()):
             for value in values:
-                if problem := not_of_fields(value, self.fields):
+                if problem := fields_mismatch(value, self.fields):
                     raise PayloadError(problem)
 
-    def without_refused(self, batch: Elements, failures: Failures) -> Elements:
+    def filter_valid(self, batch: Elements, failures: Failures) -> Elements:
         """Return the elements that can leave the chain; report the others as failures.
 
         Payloads are as a receiver sees them, so no method of a user's class is called again.
         """
         labels, values, signs = batch
         found = list(map(self.arriving, labels, values))
-        good = failures.sort_out(labels, found, signs)
+        good = failures.report_failures(labels, found, signs)
         found_batch = labels, found, signs
-        return found_batch if good is None else chosen(found_batch, good)
+        return found_batch if good is None else select_elements(found_batch, good)
 
 
-def not_of_fields(output: object, fields: Fields) -> str:
+def fields_mismatch(output: object, fields: Fields) -> str:
     """Describe how an output differs from its operator's declared fields; "" if it has them."""
     if fields is None or (isinstance(output, (tuple, list)) and len(output) == len(fields)):
         return ""
@@ -120,18 +120,18 @@ class SinkStep:
     ) -> None:
         self.number = number
         self.barrier = barrier
-        self.maker = maker
+        self.encoder = maker
         self.failures = failures
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         try:
-            packed = self.maker.pack(values)
+            packed = self.encoder.pack(values)
         except PayloadError:
-            batch = self.maker.without_refused((labels, values, signs), self.failures)
+            batch = self.encoder.filter_valid((labels, values, signs), self.failures)
             if batch[0]:
                 self.push(*batch)
             return
-        self.barrier.hold(self.number, labels, values, signs, packed)
+        self.barrier.add_outputs(self.number, labels, values, signs, packed)
 
 
 class Outbound:
@@ -148,7 +148,7 @@ class Outbound:
 
         `packed`: its encoded payloads.
         """
-        if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < MANY:
+        if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < BATCH_ELEMENTS_MIN:
             self.batches[-1] = _joined(self.batches[-1][0], batch), b""
         elif batch[0]:
             self.batches.append((batch, packed))
@@ -191,14 +191,14 @@ class Shuffle:
         self.owners = owners
         self.outbounds = outbounds
         self.failures = failures
-        self.maker = maker
+        self.encoder = maker
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         batch = labels, values, signs
         try:
             self._send(batch, self._owners(values))
         except PayloadError:
-            batch = self.maker.without_refused(batch, self.failures)
+            batch = self.encoder.filter_valid(batch, self.failures)
             batch, owners = self._with_owners(batch)
             if batch[0]:
                 self._send(batch, owners)
@@ -208,36 +208,38 @@ class Shuffle:
         kinds = set(map(type, values))
         direct = kinds <= ATOMS or (isinstance(self.key, itemgetter) and kinds <= _EXACT)
         try:
-            arriving = values if direct else unpack_rows(self.maker.pack(values))
+            arriving = values if direct else unpack_rows(self.encoder.pack(values))
             keys = list(map(self.key, arriving))
             if len(keys) < len(values):  # `map` ends if the function raises StopIteration
                 raise PayloadError("one of the elements has no key")
-            return self.owners.of(keys)
+            return self.owners.owners_of(keys)
         except PayloadError:
             raise
         except BaseException as error:
-            let_through(error)
+            reraise_interrupt(error)
             raise PayloadError("one of the elements has no key") from error
 
     def _with_owners(self, batch: Elements) -> tuple[Elements, list[int]]:
         """Return the elements that have a key, and their nodes; report the others as failures."""
 
         def owner(value: object) -> int:
-            return self.owners.of([self.key(value)])[0]
+            return self.owners.owners_of([self.key(value)])[0]
 
         labels, values, signs = batch
-        found = called(owner, self.name, list(map(travelled, values)), self.made_at)
-        good = self.failures.sort_out(labels, found, signs)
+        found = call_each(owner, self.name, list(map(round_trip, values)), self.made_at)
+        good = self.failures.report_failures(labels, found, signs)
         if good is not None:
-            batch = chosen(batch, good)
+            batch = select_elements(batch, good)
         return batch, [o for o in found if isinstance(o, int)]
 
     def _send(self, batch: Elements, owners: list[int]) -> None:
         by_node = [
-            batch if len(self.outbounds) == 1 else chosen(batch, [o == node for o in owners])
+            batch
+            if len(self.outbounds) == 1
+            else select_elements(batch, [o == node for o in owners])
             for node in range(len(self.outbounds))
         ]
         # Pack all before adding any: a PayloadError must leave `outbounds` unchanged.
-        packed = [self.maker.pack(values) for _, values, _ in by_node]
+        packed = [self.encoder.pack(values) for _, values, _ in by_node]
         for outbound, own, data in zip(self.outbounds, by_node, packed, strict=True):
             outbound.add(own, data)

@@ -55,9 +55,9 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import Failures, Signs, Step, Values
 from driftline.engine.state.managed import MISSING, undo
-from driftline.engine.state.values import exactly, fresh, output
-from driftline.engine.texts import let_through
-from driftline.engine.wire.codec import exact, is_a
+from driftline.engine.state.values import canonical_argument, thaw_argument, thaw_output
+from driftline.engine.texts import reraise_interrupt
+from driftline.engine.wire.codec import canonical_bytes, is_a
 from driftline.engine.wire.label_columns import Labels, times
 
 _label_of = itemgetter(0)
@@ -72,14 +72,14 @@ class Speculative(Keyed):
         after: Step,
         failures: Failures,
         record: bool = True,
-        maker: OutputEncoder | None = None,
+        encoder: OutputEncoder | None = None,
     ) -> None:
-        super().__init__(vertex, after, failures, record, maker)
+        super().__init__(vertex, after, failures, record, encoder)
         self.batches: list[Applied] = []
         """Unsettled batches, in order of application."""
         self._open: list[Applied] = []
         """The batches of `batches` that are not closed."""
-        self.last = -1
+        self.last_time = -1
         """The largest time so far."""
         self.closed = 0
         """Smallest time that an element given to `push` may have."""
@@ -91,21 +91,21 @@ class Speculative(Keyed):
             "closed"
         )
         self.elements += len(labels)
-        kept, keys, values = self.arrived(values)
+        kept, keys, values = self.prepare_batch(values)
         if signs is not None:
             self._correct(list(zip(labels, keys, kept, signs, strict=True)))
             return
         different = set(keys)
-        is_latest = first > self.last
+        is_latest = first > self.last_time
         since = {} if is_latest else self._applied_since(min(labels), different)
         batch = Applied(labels, keys, kept)
         late: list[Arrived] = []
         if since or len(different) < len(keys):
             late = self._apply_in_turn(batch, since, values)
         elif not self._apply_at_once(batch, values):
-            late = self._apply_in_turn(batch, since, list(map(fresh, kept)))
+            late = self._apply_in_turn(batch, since, list(map(thaw_argument, kept)))
         results = batch.results
-        batch.results = self.given
+        batch.results = self.stored_results
         self._append(batch)
         self.emit(batch.labels, batch.keys, results, None)
         if late:
@@ -124,13 +124,13 @@ class Speculative(Keyed):
                 states = map(self.table.__getitem__, batch.keys)
                 batch.results = list(map(self.apply, values, states))
         except BaseException as error:
-            let_through(error)
-            self.take_back(0)
+            reraise_interrupt(error)
+            self.roll_back(0)
             return False
         if len(batch.results) < len(values):  # `map` ends if the function raises StopIteration
-            self.take_back(0)
+            self.roll_back(0)
             return False
-        if self.begins_again(batch.results):
+        if self.undo_if_unsafe(batch.results):
             return False
         batch.ends = None  # `Applied.changes` can find the ends by key, as the keys are distinct
         return True
@@ -146,9 +146,9 @@ class Speculative(Keyed):
         `since`: per key, its elements in force from the batch's first label on.
         """
         on_time = self._try_in_turn(batch, since, values)
-        while self.begins_again(batch.results):
-            on_time = self._try_in_turn(batch, since, list(map(fresh, batch.values)))
-        return batch.without_late(on_time)
+        while self.undo_if_unsafe(batch.results):
+            on_time = self._try_in_turn(batch, since, list(map(thaw_argument, batch.values)))
+        return batch.remove_late(on_time)
 
     def _try_in_turn(
         self,
@@ -182,7 +182,7 @@ class Speculative(Keyed):
     def _append(self, batch: Applied) -> None:
         """Add a batch that was just applied; its changes are in the undo log."""
         if batch.labels:
-            self.last = max(self.last, batch.last)
+            self.last_time = max(self.last_time, batch.last_time)
             batch.undo_log = self.undo_log[:]
             self.undo_log.clear()
             self.batches.append(batch)
@@ -210,7 +210,7 @@ class Speculative(Keyed):
         """
         found: dict[object, list[tuple[Applied, int]]] = {}
         for batch in self.batches:
-            if batch.last >= label[0]:
+            if batch.last_time >= label[0]:
                 for at, key in enumerate(batch.keys):
                     if key in keys and batch.labels[at] >= label and at not in batch.undone:
                         found.setdefault(key, []).append((batch, at))
@@ -256,7 +256,7 @@ class Speculative(Keyed):
                 out.add(label, key, before, -1)
         for label, value, was_applied, before in there:
             self.call_again(label, key, value)
-            [kept] = self.given
+            [kept] = self.stored_results
             again.add(label, key, value, kept, len(self.undo_log))
             if not was_applied:
                 out.add(label, key, kept, 1)
@@ -272,7 +272,7 @@ class Speculative(Keyed):
         if self.record:
             left = []
             for batch in self._open:
-                if batch.last < frontier:
+                if batch.last_time < frontier:
                     batch.close(self.changelog)
                 else:
                     left.append(batch)
@@ -282,20 +282,20 @@ class Speculative(Keyed):
         # In order of application: the changelog needs the rows of a key in label order.
         lost: list[object] = []
         done = 0
-        while done < len(self.batches) and self.batches[done].last < frontier:
+        while done < len(self.batches) and self.batches[done].last_time < frontier:
             lost += self._keep_batch(self.batches[done])
             done += 1
         del self.batches[:done]
         if exactly:
             left = []
             for batch in self.batches:
-                if batch.last < frontier:
+                if batch.last_time < frontier:
                     lost += self._keep_batch(batch)
                 elif batch.chunk or min(times(batch.labels)) >= frontier:
                     left.append(batch)
                 else:
                     below, others = batch.split(frontier)
-                    lost += self.keep(below.final_changes())
+                    lost += self.add_changes(below.final_changes())
                     left.append(others)
             self.batches = [batch for batch in left if batch.chunk or batch.labels]
         self._open = [batch for batch in self.batches if not batch.chunk]
@@ -317,18 +317,18 @@ class Speculative(Keyed):
         if batch.chunk:
             self.changelog.add(batch.chunk)
             return []
-        return self.keep(batch.final_changes())
+        return self.add_changes(batch.final_changes())
 
     def validate(self) -> None:
         super().validate()
         latest: dict[object, Label] = {}
         for batch in self.batches:
-            assert batch.chunk or batch.last == max(times(batch.labels))
+            assert batch.chunk or batch.last_time == max(times(batch.labels))
             for at in batch.in_force():
                 label, key = batch.labels[at], batch.keys[at]
                 assert latest.get(key, ()) <= label, f"key {key!r}: {label} after {latest[key]}"
                 latest[key] = label
-        assert all(batch.last <= self.last for batch in self.batches)
+        assert all(batch.last_time <= self.last_time for batch in self.batches)
 
     def keys_with_removals(self) -> Iterable[object]:
         changes = chain.from_iterable(batch.undo_log for batch in self.batches)
@@ -359,16 +359,16 @@ class _Corrections:
 
 def _made(result: object) -> object:
     """Return a result as the function returned it, from the form of `Keyed.kept_results`."""
-    return list(map(output, result)) if type(result) is list else output(result)
+    return list(map(thaw_output, result)) if type(result) is list else thaw_output(result)
 
 
 def _alike(one: object, other: object) -> bool:
     """Return whether two stored payloads are the same; 1, 1.0 and True differ."""
-    return exactly(one) == exactly(other)
+    return canonical_argument(one) == canonical_argument(other)
 
 
 def _same(one: object, other: object) -> bool:
     """Return whether two stored results encode to the same bytes; 1, 1.0 and True differ."""
     if is_a(one, Failure) or is_a(other, Failure):
         return one == other
-    return exact(_made(one)) == exact(_made(other))
+    return canonical_bytes(_made(one)) == canonical_bytes(_made(other))

@@ -15,12 +15,12 @@ from driftline.engine.operators.steps import (
     Signs,
     Step,
     Values,
-    called,
+    call_each,
     children,
-    chosen,
-    iterable,
+    collect_outputs,
+    select_elements,
 )
-from driftline.engine.state.values import copies
+from driftline.engine.state.values import copy_outputs
 from driftline.engine.wire.label_columns import Labels
 
 
@@ -29,7 +29,7 @@ class Stateless(Operator):
 
     takes_function = True
 
-    def calls(self, function: Function) -> Function:
+    def wrap_function(self, function: Function) -> Function:
         """Return the callable for each element; `outputs` takes its results."""
         return function
 
@@ -39,10 +39,10 @@ class Stateless(Operator):
         """Return the outputs of a batch. `results`: those of the function, without failures."""
         raise NotImplementedError
 
-    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         if not self.passes_on:
-            maker = OutputEncoder(vertex.name, vertex.fields)
-        after, follow = chain.after(vertex, maker), chain.functions_follow(vertex)
+            encoder = OutputEncoder(vertex.name, vertex.fields)
+        after, follow = chain.next_step(vertex, encoder), chain.functions_follow(vertex)
         return StatelessStep(vertex, self, after, chain.failures, follow)
 
 
@@ -63,22 +63,22 @@ class StatelessStep:
         assert vertex.function is not None
         self.name = vertex.name
         self.made_at = vertex.line
-        self.function = operator.calls(vertex.function)
+        self.function = operator.wrap_function(vertex.function)
         self.outputs = operator.outputs
-        self.after = after
+        self.next_step = after
         self.failures = failures
         self.functions_follow = functions_follow
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        results = called(self.function, self.name, values, self.made_at)
-        good = self.failures.sort_out(labels, results, signs)
+        results = call_each(self.function, self.name, values, self.made_at)
+        good = self.failures.report_failures(labels, results, signs)
         if good is not None:
             values = list(compress(values, good))
-            labels, results, signs = chosen((labels, results, signs), good)
+            labels, results, signs = select_elements((labels, results, signs), good)
         for out_labels, outputs, out_signs in self.outputs(labels, values, results, signs):
             if self.functions_follow:
-                outputs = copies(outputs)
-            self.after.push(out_labels, outputs, out_signs)
+                outputs = copy_outputs(outputs)
+            self.next_step.push(out_labels, outputs, out_signs)
 
 
 class Map(Stateless):
@@ -91,7 +91,7 @@ class Map(Stateless):
     ) -> list[Elements]:
         return [(labels, results, signs)] if labels else []
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         assert vertex.function is not None
@@ -104,7 +104,7 @@ class Filter(Stateless):
     kind = "filter"
     passes_on = True
 
-    def calls(self, function: Function) -> Function:
+    def wrap_function(self, function: Function) -> Function:
         return lambda value: bool(function(value))
 
     def outputs(
@@ -112,9 +112,9 @@ class Filter(Stateless):
     ) -> list[Elements]:
         if all(results):
             return [(labels, values, signs)] if labels else []
-        return [chosen((labels, values, signs), results)] if any(results) else []
+        return [select_elements((labels, values, signs), results)] if any(results) else []
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         assert vertex.function is not None
@@ -125,27 +125,27 @@ class FlatMap(Stateless):
     """Operator with any number of outputs; each appends its number to the element's label."""
 
     kind = "flat_map"
-    many = True
+    emits_many = True
 
-    def calls(self, function: Function) -> Function:
-        return lambda value: iterable(function(value))
+    def wrap_function(self, function: Function) -> Function:
+        return lambda value: collect_outputs(function(value))
 
     def outputs(
         self, labels: Labels, values: Values, results: Values, signs: Signs
     ) -> list[Elements]:
         return children(labels, results, signs)  # type: ignore[arg-type]
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         assert vertex.function is not None
-        return iterable(vertex.function(value))
+        return collect_outputs(vertex.function(value))
 
 
 class _PassingOn(Operator):
     passes_on = True
 
-    def plain(
+    def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         return [value]
@@ -157,8 +157,8 @@ class SourceOperator(_PassingOn):
     kind = "source"
     is_source = True
 
-    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
-        return chain.after(vertex, maker)
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
+        return chain.next_step(vertex, encoder)
 
 
 class Union(_PassingOn):
@@ -166,8 +166,8 @@ class Union(_PassingOn):
 
     kind = "union"
 
-    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
-        return chain.after(vertex, maker)
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
+        return chain.next_step(vertex, encoder)
 
 
 class Sink(_PassingOn):
@@ -176,5 +176,5 @@ class Sink(_PassingOn):
     kind = "sink"
     is_sink = True
 
-    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
-        return chain.sink(vertex, maker)
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
+        return chain.sink_step(vertex, encoder)

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Failure
-from driftline.engine.state.values import as_it_is, copies
+from driftline.engine.state.values import copy_if_mutable, copy_outputs
 from driftline.engine.wire.codec import is_a
-from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, select, times
+from driftline.engine.wire.label_columns import LabelColumn, Labels, child_labels, select, times
 
 Function = Callable[..., object]
 """A user function."""
@@ -30,7 +30,7 @@ Signs = list[int] | None
 Elements = tuple[Labels, Values, Signs]
 """A batch: labels, payloads, and signs (None: all are +1)."""
 
-MANY = 16
+BATCH_ELEMENTS_MIN = 16
 """Batches with fewer elements are joined."""
 
 
@@ -44,7 +44,7 @@ class Step(Protocol):
 class OutputReceiver(Protocol):
     """The barrier as operators see it: it takes the outputs of a node."""
 
-    def hold(
+    def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         """Take outputs of a sink; sink FAILURES takes the payloads of failures.
@@ -66,9 +66,9 @@ class Failures:
 
     def add(self, label: Label, failure: Failure, sign: int) -> None:
         """Report a failure (sign +1), or retract one (sign -1)."""
-        self.barrier.hold(FAILURES, [label], [failure.payload()], [sign])
+        self.barrier.add_outputs(FAILURES, [label], [failure.payload()], [sign])
 
-    def sort_out(self, labels: Labels, results: Values, signs: Signs) -> list[bool] | None:
+    def report_failures(self, labels: Labels, results: Values, signs: Signs) -> list[bool] | None:
         """Report the failures among results.
 
         Returns per result whether it is an output, or None if all are.
@@ -81,7 +81,7 @@ class Failures:
         return [not is_a(result, Failure) for result in results]
 
 
-def called(function: Function, name: str, values: Values, made_at: str) -> Values:
+def call_each(function: Function, name: str, values: Values, made_at: str) -> Values:
     """Call a function once per value; return its results, or a Failure where it raises.
 
     `name`: of the operator; `made_at`: the line that made it.
@@ -94,11 +94,11 @@ def called(function: Function, name: str, values: Values, made_at: str) -> Value
             for value in values[len(results) :] if results else values:
                 add(function(value))
         except BaseException as error:
-            add(Failure.of(name, None, values[len(results)], error, made_at))
+            add(Failure.from_exception(name, None, values[len(results)], error, made_at))
     return results
 
 
-def chosen(batch: Elements, selectors: Sequence[object]) -> Elements:
+def select_elements(batch: Elements, selectors: Sequence[object]) -> Elements:
     """Return the elements whose selector is true. Precondition: one selector per element."""
     labels, values, signs = batch
     return (
@@ -133,7 +133,7 @@ def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]
     object at the receiver.
     """
     every = signs or [1] * len(labels)
-    if sum(map(len, made)) >= MANY * len(labels):
+    if sum(map(len, made)) >= BATCH_ELEMENTS_MIN * len(labels):
         return [
             (LabelColumn(label, range(len(outputs))), outputs, signs and [sign] * len(outputs))
             for label, outputs, sign in zip(labels, made, every, strict=True)
@@ -158,10 +158,12 @@ class FanOut:
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         for number, edge in enumerate(self.edges):
             is_last = number == len(self.edges) - 1
-            edge.push(numbered(labels, number), values if is_last else copies(values), signs)
+            edge.push(
+                child_labels(labels, number), values if is_last else copy_outputs(values), signs
+            )
 
 
-def iterable(outputs: object) -> Values:
+def collect_outputs(outputs: object) -> Values:
     """Return the outputs that a user function returned or yields, each as it is at the yield.
 
     Raises TypeError if the function returned no iterable, or a single output: a text or a dict.
@@ -169,7 +171,7 @@ def iterable(outputs: object) -> Values:
     if isinstance(outputs, (list, tuple)):
         return list(outputs)
     if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
-        return list(map(as_it_is, outputs))
+        return list(map(copy_if_mutable, outputs))
     raise TypeError(
         f"the function must return an iterable of outputs, as a list, not {outputs!r:.100}"
     )

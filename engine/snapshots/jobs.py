@@ -23,8 +23,8 @@ from driftline.engine.wire.role import DurableJob
 class StoreSnapshot(DurableJob):
     """Job: make a part durable, with `segments` by key group, and `meta`. Result: None.
 
-    `number`: of the snapshot; `taken`: the incarnation, as a later one may take another snapshot
-    with the same number.
+    `number`: of the snapshot; `snapshot_incarnation`: the incarnation, as a later one may take
+    another snapshot with the same number.
     """
 
     what: ClassVar[str] = "write its part of a snapshot"
@@ -32,21 +32,21 @@ class StoreSnapshot(DurableJob):
     number: int
     segments: dict[int, bytes]
     meta: bytes
-    taken: int = 0
+    snapshot_incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot(DurableJob):
     """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
-    `taken`: the incarnation that took it. `or_later`: load the newest part instead, and remove
-    nothing; precondition: the newest part has at least this number.
+    `snapshot_incarnation`: the incarnation that took it. `or_later`: load the newest part instead,
+    and remove nothing; precondition: the newest part has at least this number.
     """
 
     what: ClassVar[str] = "load a snapshot"
 
     number: int
-    taken: int = 0
+    snapshot_incarnation: int = 0
     or_later: bool = False
 
 
@@ -55,14 +55,15 @@ class CommitSnapshot(DurableJob):
     """Job: merge parts after the commit of `number`; `before`: the previous commit (0: none).
 
     Both stay loadable; parts up to `before` may be merged. Result: whether there is more to merge.
-    `whole`: merge everything in this job; otherwise do one step, and the caller repeats the job.
+    `merge_all`: merge everything in this job; otherwise do one step, and the caller repeats the
+    job.
     """
 
     what: ClassVar[str] = "merge its parts of snapshots"
 
     number: int
     before: int
-    whole: bool = True
+    merge_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +79,32 @@ class Loaded:
 class ListParts(DurableJob):
     """Job: list the segments of snapshot `number` that snapshot `after` lacks (0: none).
 
-    `taken`, `after_taken`: the incarnations in which these were taken; `groups`: the first and the
-    last key group needed; `to`: the node that asks. Result: (part, key group, checksum) of each, in
-    order. Raises SnapshotDamaged if one of these snapshots is missing or was joined into another.
+    `snapshot_incarnation`, `after_incarnation`: the incarnations in which these were taken;
+    `groups`: the first and the last key group needed; `requester`: the node that asks. Result:
+    (part, key group, checksum) of each, in order. Raises SnapshotDamaged if one of these snapshots
+    is missing or was joined into another.
     """
 
     what: ClassVar[str] = "list its parts of snapshots for another node"
 
-    to: str
+    requester: str
     number: int
-    taken: int
+    snapshot_incarnation: int
     after: int
-    after_taken: int
+    after_incarnation: int
     groups: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSlice(DurableJob):
-    """Job: read bytes of a segment, for node `to`.
+    """Job: read bytes of a segment, for node `requester`.
 
     Result: at most `size` bytes from `offset` on; b"" if the segment no longer exists.
     """
 
     what: ClassVar[str] = "read its parts of snapshots for another node"
 
-    to: str
+    requester: str
     part: int
     group: int
     offset: int

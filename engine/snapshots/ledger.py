@@ -41,13 +41,13 @@ class Ledger:
 
     def __init__(self) -> None:
         undo_log: list[Change] = []
-        self._next = MapState[int, int]("next").fresh(None, undo_log)
+        self._next = MapState[int, int]("next").for_key(None, undo_log)
         """Front -> time below which all its records are processed."""
-        self._received = MapState[int, int]("received").fresh(None, undo_log)
+        self._received = MapState[int, int]("received").for_key(None, undo_log)
         """Id -> time of each processed frame of a node."""
-        self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, undo_log)
+        self._sent = MapState[int, tuple[int, str, bytes]]("sent").for_key(None, undo_log)
         """Id -> (time, receiver, encoded frame)."""
-        self._outputs = MapState[int, Outputs]("outputs").fresh(None, undo_log)
+        self._outputs = MapState[int, Outputs]("outputs").for_key(None, undo_log)
         """Number of a production -> its outputs that the consumer may lack."""
         states = States((self._next, self._received, self._sent, self._outputs))
         self.table = StateTable(states, undo_log)
@@ -62,15 +62,15 @@ class Ledger:
         """Return the time below which all records of a front are processed."""
         return max(self._next.get(front, 0), self._next.get(_PROCESSED, 0))
 
-    def take_record(self, front: int, time: int) -> None:
+    def mark_record_processed(self, front: int, time: int) -> None:
         """Note that all records of a front up to and including this time are processed."""
         self._next[front] = time + 1
 
-    def has_had(self, time: int, id: int) -> bool:
+    def was_processed(self, time: int, id: int) -> bool:
         """Return whether the frame of a node with this tracking time and id was processed."""
         return id in self._received or time < self._next.get(_PROCESSED, 0)
 
-    def take_frame(self, time: int, id: int) -> None:
+    def mark_frame_processed(self, time: int, id: int) -> None:
         """Note that the frame of a node with this tracking time and id is processed."""
         self._received[id] = time
         heappush(self._times, (time, id))
@@ -129,10 +129,10 @@ class Ledger:
 
     def keep_changes(self) -> None:
         """Move all changes since the last call to the changelog, for the next part."""
-        self.changelog.keep(self.table.undo_log)
+        self.changelog.add_changes(self.table.undo_log)
         self.table.undo_log.clear()
 
-    def loaded(self) -> None:
+    def rebuild_times(self) -> None:
         """Rebuild the heap of times, after the rows were loaded from disk."""
         self._times = [(time, id) for id, time in self._received.items()]
         self._times += [(time, id) for id, (time, _, _) in self._sent.items()]

@@ -13,31 +13,31 @@ from driftline.engine.errors import MalformedMessage, PayloadError, SnapshotDama
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, Owners, exact_keys
 from driftline.engine.snapshots.ledger import LEDGER, Ledger
-from driftline.engine.state.changelog import Row, encoded
+from driftline.engine.state.changelog import Row, encode_chunk
 from driftline.engine.state.managed import ALL, MISSING
 from driftline.engine.state.table import StateTable, serialise
-from driftline.engine.state.values import Frozen, keep_frozen
+from driftline.engine.state.values import Frozen, decode_frozen
 from driftline.engine.wire.codec import decode_rows, unpack_all
 
 _last = itemgetter(-1)
 
-MERGED_AT_ONCE = 1000
+MERGE_STEP_ROWS = 1000
 """Approximate number of rows that one step of a merge reads or writes."""
 
 
 def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
     """Apply the rows of segments to states. `tables`: by operator. Raises SnapshotDamaged."""
-    for _ in restoring(tables, segments):
+    for _ in restore_in_steps(tables, segments):
         pass
 
 
-def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
+def restore_in_steps(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
     """Run `restore` in steps of about a millisecond."""
     for _ in _restoring(tables, segments):
         yield
 
 
-def restoring_some(
+def restore_owned_rows(
     tables: Mapping[str, StateTable], segment: bytes, owners: Owners, place: int
 ) -> Iterator[bytes]:
     """Restore, in steps, the rows of a segment whose keys the node at a place owns.
@@ -46,10 +46,10 @@ def restoring_some(
     """
     places = _places(tables)
     for operator, name, rows in read_segment(segment):
-        of = owners.of([row[0] for row in rows])
+        of = owners.owners_of([row[0] for row in rows])
         mine = [row for row, owner in zip(rows, of, strict=True) if owner == place]
         _apply(places, operator, name, mine)
-        yield encoded(operator, name, mine) if mine else b""
+        yield encode_chunk(operator, name, mine) if mine else b""
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
@@ -96,7 +96,7 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
     Their keys and slots are exact keys. Raises SnapshotDamaged.
     """
     try:
-        for chunk in unpack_all(segment, keep_frozen):
+        for chunk in unpack_all(segment, decode_frozen):
             if not isinstance(chunk, tuple):
                 raise MalformedMessage("not a chunk")
             operator, state, encoded = chunk
@@ -120,7 +120,7 @@ def _with_exact_keys(rows: list[Row]) -> list[Row]:
 
 
 def by_group(
-    groups: int, segment: bytes, rows_at_once: int = MERGED_AT_ONCE
+    groups: int, segment: bytes, rows_at_once: int = MERGE_STEP_ROWS
 ) -> Iterator[tuple[int, bytes]]:
     """Split a segment of all key groups; yield (group, chunk), each chunk of one group.
 
@@ -137,17 +137,17 @@ def by_group(
             done = 0
             yield 0, b""
     for (group, operator, state), rows in by_place.items():
-        yield group, encoded(operator, state, rows)
+        yield group, encode_chunk(operator, state, rows)
 
 
 def merge(
-    flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGED_AT_ONCE
+    flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGE_STEP_ROWS
 ) -> Iterator[bytes]:
     """Yield the chunks of one segment that restores the same state as a sequence of segments.
 
     Yields an empty chunk about every `rows_at_once` rows, so that steps are short.
     """
-    tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
+    tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
     tables[LEDGER] = Ledger().table
     done = 0
     for rows_read in _restoring(tables, segments):
@@ -161,7 +161,7 @@ def merge(
 
 def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
     """Encode the states of an operator for these keys as a segment; empty if all are empty."""
-    return b"".join(_chunks(operator, table, keys, MERGED_AT_ONCE))
+    return b"".join(_chunks(operator, table, keys, MERGE_STEP_ROWS))
 
 
 def _chunks(
@@ -172,7 +172,7 @@ def _chunks(
         for key in keys:
             rows += [(key, *slot) for slot in table.states(key)[index].slots()]
             if len(rows) >= rows_at_once:
-                yield encoded(operator, state.name, rows)
+                yield encode_chunk(operator, state.name, rows)
                 rows = []
         if rows:
-            yield encoded(operator, state.name, rows)
+            yield encode_chunk(operator, state.name, rows)

@@ -25,11 +25,11 @@ from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
-from driftline.engine.durable import replace_file, reported
+from driftline.engine.durable import replace_file, translate_os_errors
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import OperatorOutline, Outline, outline
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.outline import OperatorOutline, Outline, make_outline
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import GroupCache
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.merging import as_segment
@@ -51,14 +51,14 @@ class Savepoint:
     time: int
     files: Mapping[str, tuple[int, int]]
     """Name of a file -> (size in bytes, checksum)."""
-    about: Outline
+    flow_outline: Outline
     """Outline of the flow."""
     inputs: Mapping[str, bool] = field(default_factory=dict)
     """Source -> whether its records are numbered from 1; omitted if unknown."""
 
     @property
     def title(self) -> str:
-        """Name and time, as in the identity of a run (see `begins_at`)."""
+        """Name and time, as in the identity of a run (see `starts_from_savepoint`)."""
         return f"{self.path.name} at {self.time}"
 
     def segment(self, group: int, operator: str) -> bytes:
@@ -84,8 +84,10 @@ class Savepoint:
 
     def check_flow(self, flow: Flow) -> None:
         """Raise StateMismatch if a flow with another plan made the savepoint."""
-        if (self.plan, self.groups) != (plan(flow).identity(), flow.groups):
-            lines = "".join(f"\n  {text}" for text in outline(flow).differences(self.about))
+        if (self.plan, self.groups) != (make_plan(flow).identity(), flow.groups):
+            lines = "".join(
+                f"\n  {text}" for text in make_outline(flow).differences(self.flow_outline)
+            )
             raise StateMismatch(
                 f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
                 f"another version of it:{lines}\n`driftline run --from-snapshot` can begin from it "
@@ -93,7 +95,7 @@ class Savepoint:
             )
 
 
-def begins_at(identity: str, time: int) -> bool:
+def starts_from_savepoint(identity: str, time: int) -> bool:
     """Return whether a run with this identity starts from a savepoint as of `time`."""
     return re.search(rf"\|from [^|]* at {time}$", identity) is not None
 
@@ -124,7 +126,7 @@ def open_savepoint(path: Path) -> Savepoint:
 
 def write_segment(path: Path, group: int, operator: str, segment: bytes) -> None:
     """Write one file of a savepoint atomically, so that a retry is safe. Raises Unavailable."""
-    with reported("savepoint", path):
+    with translate_os_errors("savepoint", path):
         replace_file(path / _name(group, operator), segment)
 
 
@@ -138,7 +140,7 @@ def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCach
             write_segment(path, group, vertex.name, segment)
 
 
-def complete(
+def write_manifest(
     path: Path, flow: Flow, time: int, inputs: Mapping[str, bool] | None = None
 ) -> Savepoint:
     """Complete the savepoint as of `time` in `path`: write its manifest. Raises Unavailable.
@@ -149,9 +151,9 @@ def complete(
     for file in sorted(path.glob("*.segment")):
         data = file.read_bytes()
         files[file.name] = (len(data), crc32(data))
-    about = outline(flow)
+    about = make_outline(flow)
     savepoint = Savepoint(
-        path, plan(flow).identity(), flow.groups, time, files, about, dict(inputs or {})
+        path, make_plan(flow).identity(), flow.groups, time, files, about, dict(inputs or {})
     )
     manifest = {
         "flow": about.flow,
@@ -163,14 +165,14 @@ def complete(
         "files": files,
     }
     whole = {"format": _FORMAT, **manifest, "checksum": _checksum(manifest)}
-    with reported("savepoint", path):
+    with translate_os_errors("savepoint", path):
         replace_file(path / _MANIFEST, json.dumps(whole, indent=1).encode())
     return savepoint
 
 
-def begin(path: Path) -> None:
+def create_savepoint_directory(path: Path) -> None:
     """Create the directory of a savepoint. Raises StateMismatch if it holds files, Unavailable."""
-    with reported("savepoint", path):
+    with translate_os_errors("savepoint", path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise StateMismatch(f"{path} is not empty: give another directory for the savepoint")

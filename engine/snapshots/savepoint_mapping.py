@@ -21,12 +21,12 @@ from pathlib import Path
 
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import OperatorOutline, Outline, outline, unnamed
+from driftline.engine.flow.outline import OperatorOutline, Outline, has_default_name, make_outline
 from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import read_segment
 from driftline.engine.snapshots.savepoint import Savepoint, open_savepoint
 from driftline.engine.snapshots.store import PartStore
-from driftline.engine.state.changelog import encoded
+from driftline.engine.state.changelog import encode_chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Choice:
     rename: tuple[tuple[str, str], ...] = ()
 
 
-AS_IT_IS = Choice()
+NO_CHOICE = Choice()
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
     """State that an operator takes; `before`: name of the operator that left it."""
 
-    before: str
+    old_operator: str
     states: frozenset[str]
-    whole: bool
+    is_unchanged: bool
     """Whether it takes the segments as they are."""
 
 
@@ -59,41 +59,41 @@ class Fitted:
     """A savepoint as the state of a flow."""
 
     savepoint: Savepoint
-    taken: Mapping[str, RestoredState]
+    restored: Mapping[str, RestoredState]
     """Operator of the flow -> state that it takes; others start empty."""
     inputs: Mapping[str, bool | None]
     """Source of the savepoint, by its new name -> whether its records were numbered from 1; None if
     unknown."""
     notes: tuple[str, ...] = ()
     """Empty and dropped state, for people."""
-    alone: bool = False
+    has_single_source: bool = False
     """Whether the savepoint has only one source, whose input therefore has all times."""
 
     def segment(self, group: int) -> bytes:
         """Return the state of all operators for a key group. Raises SnapshotDamaged."""
-        return b"".join(self._of(group, name, taken) for name, taken in self.taken.items())
+        return b"".join(self._of(group, name, taken) for name, taken in self.restored.items())
 
     def _of(self, group: int, name: str, taken: RestoredState) -> bytes:
-        segment = self.savepoint.segment(group, taken.before)
-        if taken.whole:
+        segment = self.savepoint.segment(group, taken.old_operator)
+        if taken.is_unchanged:
             return segment
         return b"".join(
-            encoded(name, state, rows)
+            encode_chunk(name, state, rows)
             for _, state, rows in read_segment(segment)
             if state in taken.states
         )
 
 
-def fit(savepoint: Savepoint, flow: Flow, choice: Choice = AS_IT_IS) -> Fitted:
+def fit(savepoint: Savepoint, flow: Flow, choice: Choice = NO_CHOICE) -> Fitted:
     """Fit a savepoint to a flow. Raises StateMismatch, which lists all problems."""
-    now = outline(flow)
+    now = make_outline(flow)
     if now.groups != savepoint.groups:
         raise StateMismatch(
             f"savepoint {savepoint.path} has {savepoint.groups} key groups, and flow {flow.name!r} "
             f"has {now.groups}: state stays in its key group. Make the flow with "
             f"Flow({flow.name!r}, groups={savepoint.groups})"
         )
-    return _Fitting(savepoint, savepoint.about, now, choice).fitted()
+    return _Fitting(savepoint, savepoint.flow_outline, now, choice).fitted()
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class _Fitting:
     before: Outline
     now: Outline
     choice: Choice
-    taken: dict[str, RestoredState] = field(default_factory=dict)
+    restored: dict[str, RestoredState] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     unused: set[str] = field(default_factory=set)
@@ -131,7 +131,7 @@ class _Fitting:
         sources = [name for name in inputs if name not in self.now.sources]
         notes += [f"source {name!r} is gone" for name in sources]
         alone = len(inputs) == 1
-        return Fitted(self.savepoint, self.taken, inputs, tuple(notes), alone)
+        return Fitted(self.savepoint, self.restored, inputs, tuple(notes), alone)
 
     def _renamed(self) -> dict[str, str]:
         """Return old name -> new name, as given by the user."""
@@ -175,7 +175,7 @@ class _Fitting:
                 f"{before.name} confirms that, --rename-state {before.name}=NEW gives it to another"
             )
             return
-        if unnamed(before) and not confirmed and not self._same_place(before):
+        if has_default_name(before) and not confirmed and not self._same_place(before):
             self.problems.append(
                 f"{before} has no name of its own, and what stands before it in the flow has "
                 f"changed: whose state is it now? --rename-state {before.name}={now.name} gives it "
@@ -196,7 +196,7 @@ class _Fitting:
                     f"{before.name}.{state} drops what was in it"
                 )
         whole = name == before.name and len(states) == len(before.states)
-        self.taken[name] = RestoredState(before.name, frozenset(states), whole)
+        self.restored[name] = RestoredState(before.name, frozenset(states), whole)
 
     def _same_place(self, operator: OperatorOutline) -> bool:
         """Return whether the flow is unchanged up to an operator that is named by position."""
@@ -211,7 +211,7 @@ class _Fitting:
         """Return what starts empty in the flow and was not empty in the savepoint."""
         found = []
         for operator in self.now.operators:
-            taken = self.taken.get(operator.name)
+            taken = self.restored.get(operator.name)
             names = [name for _, name in operator.states]
             if names and taken is None:
                 if not self._was_empty(operator):
@@ -235,7 +235,7 @@ class _Fitting:
             )
 
 
-FIRST = 1
+FIRST_SNAPSHOT = 1
 """Number of the snapshot that a savepoint becomes."""
 
 
@@ -255,14 +255,14 @@ class InitialState:
         return fit(open_savepoint(Path(self.savepoint)), flow, Choice(self.drop, self.rename))
 
 
-NOTHING = InitialState()
+EMPTY_STATE = InitialState()
 
 
-def begin_with(store: PartStore, fitted: Fitted, groups: Iterable[int]) -> None:
+def initialise_store(store: PartStore, fitted: Fitted, groups: Iterable[int]) -> None:
     """Make the state of these key groups the first and only snapshot of a store.
 
     Raises SnapshotDamaged, Unavailable.
     """
     segments = {group: segment for group in groups if (segment := fitted.segment(group))}
     store.carry_out(LoadSnapshot(0))  # removes the parts of an interrupted attempt
-    store.carry_out(StoreSnapshot(FIRST, segments, b""))
+    store.carry_out(StoreSnapshot(FIRST_SNAPSHOT, segments, b""))

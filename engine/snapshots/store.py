@@ -40,8 +40,8 @@ from driftline.engine.snapshots.jobs import (
     StoreSnapshot,
     Vacate,
 )
-from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
-from driftline.engine.storage.lmdbs import every_row, open_environment, reported
+from driftline.engine.snapshots.merging import MERGE_STEP_ROWS, by_group, merge
+from driftline.engine.storage.lmdbs import every_row, open_environment, translate_lmdb_errors
 from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
@@ -94,7 +94,7 @@ class PartStore:
         kv: KeyValue,
         flow: Flow,
         merge_at: int = MERGE_AT,
-        rows_at_once: int = MERGED_AT_ONCE,
+        rows_at_once: int = MERGE_STEP_ROWS,
     ) -> None:
         self._kv = kv
         self._flow = flow
@@ -109,11 +109,11 @@ class PartStore:
         if isinstance(job, LoadSnapshot):
             if job.or_later:
                 return self._load(self._latest(job.number))
-            return self._load(job.number, job.taken)
+            return self._load(job.number, job.snapshot_incarnation)
         if isinstance(job, StoreSnapshot):
             before = max((n for n in self._sizes if n < job.number), default=0)
-            part = as_part(job.number, job.segments, job.meta, before, job.taken)
-            self._write(job.number, {**part, NEWEST: _as_newest(job.number)}, ())
+            part = as_part(job.number, job.segments, job.meta, before, job.snapshot_incarnation)
+            self._write(job.number, {**part, NEWEST: _encode_number(job.number)}, ())
         elif isinstance(job, CommitSnapshot):
             return self._go_on_joining(job)
         elif isinstance(job, ListParts):
@@ -139,7 +139,7 @@ class PartStore:
         checksums = self._meta(part).checksums
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
-    def look(self, number: int) -> Loaded:
+    def read_snapshot(self, number: int) -> Loaded:
         """Read snapshot `number` without changes. Raises SnapshotDamaged, Unavailable."""
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
@@ -166,10 +166,10 @@ class PartStore:
         Raises SnapshotDamaged if the newest part written is not the newest one present: parts are
         written whole or not at all, so a missing part was lost later.
         """
-        about = self._kv.read(NEWEST) or _as_newest(0)
-        if len(about) != len(_as_newest(0)) or about != _as_newest(_newest_in(about)):
+        about = self._kv.read(NEWEST) or _encode_number(0)
+        if len(about) != len(_encode_number(0)) or about != _encode_number(_decode_number(about)):
             raise SnapshotDamaged(f"{self._kv.name} is damaged: its newest part is not known")
-        newest, present = _newest_in(about), max(self._sizes, default=0)
+        newest, present = _decode_number(about), max(self._sizes, default=0)
         if newest != present:
             raise SnapshotDamaged(
                 f"{self._kv.name} is damaged: its newest part should be {newest}, but is {present}"
@@ -187,24 +187,33 @@ class PartStore:
 
     def _load(self, number: int, taken: int | None = None) -> Loaded:
         self._joining = None
-        if taken is not None and number in self._sizes and self._meta(number).taken != taken:
+        if (
+            taken is not None
+            and number in self._sizes
+            and self._meta(number).snapshot_incarnation != taken
+        ):
             raise SnapshotDamaged(
                 f"{self._kv.name} is an old copy: its snapshot {number} is one that was later "
                 "given up"
             )
-        loaded = self.look(number) if number else Loaded(b"", [])
+        loaded = self.read_snapshot(number) if number else Loaded(b"", [])
         newer = [key for key in self._keys() if part_of(key) > number or not number]
         newer = [key for key in newer if key != VACATED]
         if newer:  # after loading: a store that cannot be loaded is left unchanged
-            self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
+            self._kv.write({NEWEST: _encode_number(number)} if number else {}, newer)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         return loaded
 
     # For another node.
 
     def _list(self, asked: ListParts) -> tuple[tuple[int, int, int], ...]:
-        for number, taken in ((asked.after, asked.after_taken), (asked.number, asked.taken)):
-            if number and (number not in self._sizes or self._meta(number).taken != taken):
+        for number, taken in (
+            (asked.after, asked.after_incarnation),
+            (asked.number, asked.snapshot_incarnation),
+        ):
+            if number and (
+                number not in self._sizes or self._meta(number).snapshot_incarnation != taken
+            ):
                 raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
         segments = []
         first, last = asked.groups
@@ -220,12 +229,12 @@ class PartStore:
 
     def _vacate(self, epoch: int) -> bool:
         self._joining = None
-        before = self._kv.read(VACATED) or _as_newest(0)
-        if before != _as_newest(_newest_in(before)):
+        before = self._kv.read(VACATED) or _encode_number(0)
+        if before != _encode_number(_decode_number(before)):
             raise SnapshotDamaged(f"{self._kv.name} is damaged: it is not known for whom it is")
-        if _newest_in(before) > epoch:
+        if _decode_number(before) > epoch:
             return False
-        self._kv.write({VACATED: _as_newest(epoch), NEWEST: _as_newest(0)}, self._keys())
+        self._kv.write({VACATED: _encode_number(epoch), NEWEST: _encode_number(0)}, self._keys())
         self._sizes = {}
         return True
 
@@ -264,7 +273,7 @@ class PartStore:
         if self._joining is None:
             self._joining = self._join(job.before)
         for _ in self._joining:
-            if not job.whole:
+            if not job.merge_all:
                 return True
         self._joining = None
         return False
@@ -306,7 +315,9 @@ class PartStore:
                 yield
             joined[group] = b"".join(chunks)
         self._write(
-            chosen[-1], as_part(chosen[-1], joined, about.meta, before, about.taken), chosen
+            chosen[-1],
+            as_part(chosen[-1], joined, about.meta, before, about.snapshot_incarnation),
+            chosen,
         )
 
 
@@ -319,7 +330,7 @@ class _About(NamedTuple):
     """
 
     before: int
-    taken: int
+    snapshot_incarnation: int
     meta: bytes
     checksums: dict[int, int]
 
@@ -341,12 +352,12 @@ def part_of(key: bytes) -> int:
     return number
 
 
-def _as_newest(number: int) -> bytes:
+def _encode_number(number: int) -> bytes:
     data = number.to_bytes(8, "big")
     return crc32(data).to_bytes(4, "big") + data
 
 
-def _newest_in(about: bytes) -> int:
+def _decode_number(about: bytes) -> int:
     return int.from_bytes(about[4:], "big")
 
 
@@ -357,7 +368,7 @@ def check_parts(kv: KeyValue) -> int:
     """
     store = PartStore(kv, Flow("unused, as no parts are joined"))
     if newest := store.newest():
-        store.look(newest)
+        store.read_snapshot(newest)
     return newest
 
 
@@ -368,7 +379,7 @@ class LmdbStore:
         self, path: Path, identity: str, mark: Mark = NOBODY, map_size: int = MAP_SIZE
     ) -> None:
         self.name = f"state directory {path}"
-        with reported(self.name, SnapshotDamaged):
+        with translate_lmdb_errors(self.name, SnapshotDamaged):
             make_directory(path)
             renew_mark(path / MARK_FILE, mark, self.name)
             self._env = open_environment(path, map_size, max_dbs=2)
@@ -379,13 +390,16 @@ class LmdbStore:
                 raise
 
     def read(self, key: bytes) -> bytes | None:
-        with reported(self.name, SnapshotDamaged), self._env.begin(db=self._parts) as txn:
+        with (
+            translate_lmdb_errors(self.name, SnapshotDamaged),
+            self._env.begin(db=self._parts) as txn,
+        ):
             value = txn.get(key)
             return None if value is None else bytes(value)
 
     def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
         with (
-            reported(self.name, SnapshotDamaged),
+            translate_lmdb_errors(self.name, SnapshotDamaged),
             self._env.begin(db=self._parts, buffers=True) as txn,
         ):
             value = txn.get(key)
@@ -393,7 +407,7 @@ class LmdbStore:
 
     def all_keys(self) -> list[bytes]:
         with (
-            reported(self.name, SnapshotDamaged),
+            translate_lmdb_errors(self.name, SnapshotDamaged),
             self._env.begin(db=self._parts) as txn,
             txn.cursor() as cursor,
         ):
@@ -401,7 +415,7 @@ class LmdbStore:
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
         deletes = list(deletes)
-        with reported(self.name, SnapshotDamaged):
+        with translate_lmdb_errors(self.name, SnapshotDamaged):
             while not self._write(puts, deletes):
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
 
@@ -465,6 +479,6 @@ def read_store(path: Path) -> ReadOnlyStore:
     Raises SnapshotDamaged, Unavailable, and StateMismatch if its mark is damaged.
     """
     name = f"state directory {path}"
-    with reported(name, SnapshotDamaged):
+    with translate_lmdb_errors(name, SnapshotDamaged):
         rows = {key: value for _, key, value in every_row(path, b"parts")}
         return ReadOnlyStore(name, rows, read_mark(path / MARK_FILE, name))

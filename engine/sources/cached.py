@@ -18,7 +18,7 @@ from driftline.engine.wire.codec import pack_payload
 KEPT_BYTES = 1 << 26
 """Maximum size of the cached records."""
 
-EACH_BYTES = 150
+RECORD_OVERHEAD_BYTES = 150
 """Approximate memory of a cached record beyond its content, in bytes."""
 
 PackedRecord = tuple[int, bytes] | BadRecord
@@ -95,5 +95,5 @@ class CachedSource:
 
 def _size(record: PackedRecord) -> int:
     if isinstance(record, BadRecord):
-        return len(record.raw) + len(record.text) + EACH_BYTES
-    return len(record[1]) + EACH_BYTES
+        return len(record.raw) + len(record.text) + RECORD_OVERHEAD_BYTES
+    return len(record[1]) + RECORD_OVERHEAD_BYTES

@@ -10,7 +10,7 @@ is over records, not over the file: compression, line ends and blanks do not mat
     >>> source = VerifiedSource(ListSource(["a", "b"]))
     >>> list(source.read(1))
     [(1, 'a'), (2, 'b')]
-    >>> used = source.used(3)
+    >>> used = source.fingerprint_until(3)
     >>> used.until, used.last
     (3, 2)
     >>> list(VerifiedSource(ListSource(["a", "b", "c"]), used).read(3))
@@ -37,13 +37,13 @@ from typing import ClassVar, Protocol, runtime_checkable
 from zlib import crc32
 
 from driftline.engine.errors import StateMismatch
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.role import DurableJob
 
-WAYS_OUT = (
+INPUT_CHANGED_HINT = (
     "Give the same records back, or start over: with another --output (and --state, if you do), "
     "or with --fresh"
 )
@@ -61,14 +61,14 @@ class InputFingerprint:
     until: int = 0
     last: int = 0
     """The time of the last one of them; 0: none."""
-    sum: int = 0
+    checksum: int = 0
     """A checksum over them, in order."""
-    unended: tuple[int, int, bytes] | None = None
+    incomplete_line: tuple[int, int, bytes] | None = None
     """If the last one is a line without a newline: the checksum over the records before it, its
     offset in the file, and the line."""
 
 
-NOTHING = InputFingerprint()
+EMPTY_FINGERPRINT = InputFingerprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class StoreUsed(DurableJob):
 
     what: ClassVar[str] = "note what was used of its input"
 
-    used: InputFingerprint
+    fingerprint: InputFingerprint
 
 
 @runtime_checkable
 class GrowingSource(Protocol):
     """Source of files, whose last line may be completed later."""
 
-    def unended(self) -> tuple[int, bytes] | None:
+    def incomplete_line(self) -> tuple[int, bytes] | None:
         """Return (offset, text) of the last line if it is a record without a newline at its end."""
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
         """Return the line at an offset of a record's file, or about `size` bytes of it."""
 
-    def place(self, time: int) -> str:
+    def describe_place(self, time: int) -> str:
         """Return where a record is, for messages."""
 
 
@@ -100,14 +100,14 @@ class VerifiedSource:
     Only the latest `read` may be used. Memory: 16 bytes for each record since the last snapshot.
     """
 
-    def __init__(self, source: Source, used: InputFingerprint = NOTHING) -> None:
+    def __init__(self, source: Source, used: InputFingerprint = EMPTY_FINGERPRINT) -> None:
         self._source = source
-        self._used = used
+        self._expected = used
         """The fingerprint that each read is compared with."""
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_times`."""
         self._unended: tuple[int, tuple[int, int, bytes]] | None = None
-        """(time, `InputFingerprint.unended`) of the last record, after everything was read."""
+        """(time, `InputFingerprint.incomplete_line`) of the last record, once all was read."""
         self._warned = False
         self._times = array("q")
         self._sums = array("q")
@@ -128,8 +128,8 @@ class VerifiedSource:
 
         Raises StateMismatch if they have changed, and the errors of `read`.
         """
-        if self._used.until:
-            next(self._read(self._used.until, start), None)
+        if self._expected.until:
+            next(self._read(self._expected.until, start), None)
 
     def read(self, start: int) -> Iterator[Record]:
         """Yield all records with time >= `start`. Raises StateMismatch if used ones changed."""
@@ -137,19 +137,19 @@ class VerifiedSource:
 
     def _read(self, start: int, resume: int) -> Iterator[Record]:
         """Yield all records with time >= `start`; the run processes those from `resume` on."""
-        used = self._used
+        used = self._expected
         total = before = last = 0
         self._unended = None
         self._below, self._times, self._sums = (0, 0), array("q"), array("q")
         for record in self._source.read(1):
             time = time_of(record)
-            if isinstance(record, BadRecord) and record.ends:
+            if isinstance(record, BadRecord) and record.ends_input:
                 if time >= start:
                     yield record
                 continue  # nothing was read here that a run could have used
             if time > used.last and used.until:
                 self._compare(used, last, before, total, time, resume)
-                used = NOTHING
+                used = EMPTY_FINGERPRINT
             before, total = total, crc32(_content(record), total)
             last = time
             if time < start:
@@ -160,10 +160,10 @@ class VerifiedSource:
             yield record
         if used.until:
             self._compare(used, last, before, total, INFINITY, resume)
-        if isinstance(self._source, GrowingSource) and (line := self._source.unended()):
+        if isinstance(self._source, GrowingSource) and (line := self._source.incomplete_line()):
             self._unended = last, (before, *line)
 
-    def used(self, until: int) -> InputFingerprint:
+    def fingerprint_until(self, until: int) -> InputFingerprint:
         """Return the fingerprint of all records below a time. Preconditions: all were read; times
         do not decrease."""
         count = bisect_left(self._times, until)
@@ -174,10 +174,10 @@ class VerifiedSource:
         unended = self._unended[1] if self._unended and self._unended[0] == last else None
         return InputFingerprint(max(until, last + 1), last, total, unended)
 
-    def note(self, used: InputFingerprint) -> None:
+    def extend_expected(self, used: InputFingerprint) -> None:
         """Record that a run depends on these records, too."""
-        if used.until > self._used.until:
-            self._used = used
+        if used.until > self._expected.until:
+            self._expected = used
 
     def _compare(
         self,
@@ -194,12 +194,12 @@ class VerifiedSource:
         """
         if last != used.last:
             problem = f"it has only {last} records now, but this run has used {used.last}"
-        elif total != used.sum and (completed := self._completed(used, before)):
+        elif total != used.checksum and (completed := self._completed(used, before)):
             if resume > last:
                 self._warn(completed)
                 return
             problem = f"{completed}, and no snapshot is behind it"
-        elif total != used.sum:
+        elif total != used.checksum:
             problem = f"of the first {last} records, which this run has used, some have changed"
         elif following < used.until:
             problem = (
@@ -209,31 +209,31 @@ class VerifiedSource:
             )
         else:
             return
-        raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
+        raise StateMismatch(f"{self.name}: {problem}. {INPUT_CHANGED_HINT}")
 
     def _completed(self, used: InputFingerprint, before: int) -> str:
         """Describe the completion of the last used record, a line; "" if there was none."""
         if (
-            used.unended is None
-            or used.unended[0] != before
+            used.incomplete_line is None
+            or used.incomplete_line[0] != before
             or not isinstance(self._source, GrowingSource)
         ):
             return ""
-        _, offset, old = used.unended
+        _, offset, old = used.incomplete_line
         new = self._source.line_at(used.last, offset, len(old) + SHOWN_CHARS)
         if not new.startswith(old):
             return ""
         was, now = (line.decode(errors="replace") for line in (old, new))
         return (
-            f"{self._source.place(used.last)} was a line without a newline when this run used it, "
-            f"{_end(was)}, and has been completed since: {_end(now)}"
+            f"{self._source.describe_place(used.last)} was a line without a newline when this run "
+            f"used it, {_end(was)}, and has been completed since: {_end(now)}"
         )
 
     def _warn(self, completed: str) -> None:
         if not self._warned:
             self._warned = True
             text = "%s. The run keeps the record as it was; --fresh processes the whole file again"
-            log.warning(text, completed, extra=about("line-completed", name=self.name))
+            log.warning(text, completed, extra=event_fields("line-completed", name=self.name))
 
 
 def _end(line: str) -> str:

@@ -20,8 +20,8 @@ from reprlib import Repr
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.wikitext import clean, sections
-from driftline.engine.texts import beginning, let_through, shown_by
-from driftline.engine.wire.codec import pack_rows, unpack_rows, why_refused
+from driftline.engine.texts import reraise_interrupt, safe_repr, truncate
+from driftline.engine.wire.codec import pack_rows, unpack_rows, why_invalid_record
 
 TEXT_CHARS = 200
 """Characters of a bad record that messages show."""
@@ -45,14 +45,14 @@ class Malformed(Exception):
         super().__init__(reason)
         self.reason = reason
         self.text = text[:TEXT_CHARS]
-        self.raw = cut(text if raw is None else raw)
+        self.raw = truncate_raw(text if raw is None else raw)
 
-    def at(self, time: int, file: str) -> BadRecord:
+    def to_bad_record(self, time: int, file: str) -> BadRecord:
         """Return the bad record for this row."""
         return BadRecord(time, file, self.reason, self.text, self.raw)
 
 
-def cut(raw: str) -> str:
+def truncate_raw(raw: str) -> str:
     """Cut a long bad record, and add a remark."""
     if len(raw) <= RAW_CHARS:
         return raw
@@ -124,7 +124,7 @@ class Shape:
         if self.text_field is not None:
             record["text"] = _field(row, self.text_field, "--text-field (in Python text_field)")
         try:
-            value = as_taken(record)
+            value = validate_payload(record)
         except PayloadError as error:
             raise _malformed(str(error), row) from None
         assert isinstance(value, dict)
@@ -159,16 +159,16 @@ def _field(row: dict[str, object], name: str, option: str = "") -> object:
 def _names(row: dict[str, object]) -> str:
     if not row:
         return "no fields"
-    return "the fields " + beginning(", ".join(map(repr, row)), TEXT_CHARS)
+    return "the fields " + truncate(", ".join(map(repr, row)), TEXT_CHARS)
 
 
-def as_taken(payload: object) -> object:
+def validate_payload(payload: object) -> object:
     """Return a record as a function receives it. Raises PayloadError if it is not valid.
 
     A record is invalid if it exceeds the limits of a record, or if a value in it cannot travel.
     """
     data = pack_rows([payload])
-    if reason := why_refused(payload, len(data)):
+    if reason := why_invalid_record(payload, len(data)):
         raise PayloadError(reason)
     try:
         return unpack_rows(data)[0]
@@ -176,31 +176,31 @@ def as_taken(payload: object) -> object:
         raise PayloadError(str(error)) from None
 
 
-def taken(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
+def validate_record(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
     """Return a record as a function receives it, or a bad record. `file`: where it is."""
     try:
-        return time, as_taken(payload)
+        return time, validate_payload(payload)
     except PayloadError as error:
-        return refused(time, payload, file, str(error))
+        return make_bad_record(time, payload, file, str(error))
 
 
-def refused(time: int, payload: object, file: str, reason: str) -> BadRecord:
+def make_bad_record(time: int, payload: object, file: str, reason: str) -> BadRecord:
     """Return the bad record that replaces an invalid one."""
-    return _malformed(reason, payload).at(time, file)
+    return _malformed(reason, payload).to_bad_record(time, file)
 
 
 def _malformed(reason: str, row: object) -> Malformed:
     try:
         raw = json.dumps(row)
     except BaseException as error:  # methods of a user's class may raise anything
-        let_through(error)
+        reraise_interrupt(error)
         raw = _shown(row)
     return Malformed(reason, _shown(row), raw)
 
 
 def _shown(row: object) -> str:
     """Return the row for messages: short, and only with characters that can be stored."""
-    return shown_by(_REPR.repr, row)
+    return safe_repr(_REPR.repr, row)
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:

@@ -41,7 +41,7 @@ class BadRecord:
     """Its first characters, at most 200; empty if unknown."""
     raw: str = ""
     """The whole record, as JSON or text; empty if unknown."""
-    ends: bool = False
+    ends_input: bool = False
     """Whether the input breaks off here. Such a record always ends a run."""
 
     def error(self) -> InputError:
@@ -132,7 +132,7 @@ def lenient(
 ) -> Iterator[tuple[int, object] | BadRecord]:
     """Yield the same records; raise InputError where the input breaks off."""
     for record in records:
-        if isinstance(record, BadRecord) and record.ends:
+        if isinstance(record, BadRecord) and record.ends_input:
             raise record.error()
         yield record
 
@@ -163,7 +163,7 @@ class RetainedSource:
         """
         raise NotImplementedError
 
-    def move_to(self, time: int) -> int:
+    def advance_to(self, time: int) -> int:
         """Assign no time below this one any more: other sources have sent records up to it.
 
         Return the smallest time that may still follow. Otherwise an idle source would hold the
@@ -223,7 +223,7 @@ class QueueSource(RetainedSource):
             else:
                 yield None
 
-    def move_to(self, time: int) -> int:
+    def advance_to(self, time: int) -> int:
         self._next = max(self._next, time)
         return self._next
 

@@ -23,7 +23,7 @@ from driftline.engine.wire.codec import Columns, encode_columns, encode_rows
 
 Row = tuple[object, ...]
 
-MANY = 16
+CHUNK_CHANGES_MIN = 16
 """A batch with at least this many changes gets its own chunk."""
 
 EARLY_FROM = 4096
@@ -55,9 +55,9 @@ class Changelog:
             else:
                 self._rows[state.name] = []
 
-    def keep(self, changes: Sequence[Change]) -> list[object]:
+    def add_changes(self, changes: Sequence[Change]) -> list[object]:
         """Add final changes. Returns the keys with a removed slot or a cleared state."""
-        chunk = self.chunk(changes)
+        chunk = self.encode_batch(changes)
         if chunk is not None:
             self.add(chunk)
             return []
@@ -75,13 +75,13 @@ class Changelog:
                 self._rows[state.name].append(row)
         return keys_with_removals
 
-    def chunk(self, changes: Sequence[Change]) -> bytes | None:
+    def encode_batch(self, changes: Sequence[Change]) -> bytes | None:
         """Encode the changes of one batch as a chunk.
 
         Returns None if they are fewer than MANY, contain a removal, are not of one state, or if
         every change overwrites that state.
         """
-        if not self._columnar or len(changes) < MANY:
+        if not self._columnar or len(changes) < CHUNK_CHANGES_MIN:
             return None
         states, slots, _, news = zip(*changes, strict=True)
         if type(MISSING) in set(map(type, news)):
@@ -130,10 +130,10 @@ class Changelog:
                 yield self._encoded(name, part)
 
     def _encoded(self, state: str, rows: list[Row]) -> bytes:
-        return encoded(self.operator, state, rows)
+        return encode_chunk(self.operator, state, rows)
 
 
-def encoded(operator: str, state: str, rows: Sequence[Row]) -> bytes:
+def encode_chunk(operator: str, state: str, rows: Sequence[Row]) -> bytes:
     """Encode rows as a chunk. Raises PayloadError if a value in them cannot be stored."""
     return _packed(operator, state, encode_rows(rows))
 

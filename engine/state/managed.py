@@ -14,7 +14,7 @@ in-place change of a list or a dict would bypass the undo log. So once an operat
 states are *serialised* (`engine.state.table`): they store such values as bytes.
 
     >>> undo_log: list[Change] = []
-    >>> total = ReducingState("total", lambda a, b: a + b).fresh("key", undo_log)
+    >>> total = ReducingState("total", lambda a, b: a + b).for_key("key", undo_log)
     >>> total.add(2), total.add(3)
     (2, 5)
     >>> undo(undo_log[1:])
@@ -29,7 +29,7 @@ from copy import deepcopy
 from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
 from driftline.engine.keygroups import EXACT, ExactKey, exact_key
-from driftline.engine.wire.codec import order_of
+from driftline.engine.wire.codec import sort_key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -66,7 +66,7 @@ class State:
     overwrites = False
     """Whether every change replaces the whole state, so a snapshot needs only the last change."""
 
-    def fresh(self, key: object, undo_log: list[Change]) -> State:
+    def for_key(self, key: object, undo_log: list[Change]) -> State:
         """Return an empty state with the same declaration, for a key."""
         raise NotImplementedError
 
@@ -102,7 +102,7 @@ class ValueState(State, Generic[V]):
         self.name = name
         self.data: object = MISSING
 
-    def fresh(self, key: object, undo_log: list[Change]) -> ValueState[V]:
+    def for_key(self, key: object, undo_log: list[Change]) -> ValueState[V]:
         made = type(self)(self.name)
         made.key, made.undo_log = key, undo_log
         return made
@@ -151,7 +151,7 @@ class ReducingState(ValueState[V]):
         super().__init__(name)
         self.reduce = reduce
 
-    def fresh(self, key: object, undo_log: list[Change]) -> ReducingState[V]:
+    def for_key(self, key: object, undo_log: list[Change]) -> ReducingState[V]:
         made = type(self)(self.name, self.reduce)
         made.key, made.undo_log = key, undo_log
         return made
@@ -178,7 +178,7 @@ class ListState(State, Generic[V]):
         self.name = name
         self.data: list[V] = []
 
-    def fresh(self, key: object, undo_log: list[Change]) -> ListState[V]:
+    def for_key(self, key: object, undo_log: list[Change]) -> ListState[V]:
         made = type(self)(self.name)
         made.key, made.undo_log = key, undo_log
         return made
@@ -292,7 +292,7 @@ class MapState(dict[K, V], State):
         super().__init__()
         self.name = name
 
-    def fresh(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
+    def for_key(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
         made = self.__new__(type(self))  # an empty dict needs no __init__
         made.name = self.name
         made.key, made.undo_log = key, undo_log
@@ -338,7 +338,7 @@ class MapState(dict[K, V], State):
             dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(sorted(self._plain_keys(), key=order_of))
+        return iter(sorted(self._plain_keys(), key=sort_key))
 
     def _plain_keys(self) -> list[K]:
         """Return the keys in no particular order."""
@@ -410,7 +410,7 @@ class MapState(dict[K, V], State):
         """
         if not self:
             raise KeyError("popitem of an empty map")
-        key = max(self._plain_keys(), key=order_of)
+        key = max(self._plain_keys(), key=sort_key)
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: V, /) -> V:

@@ -22,7 +22,7 @@ from driftline.engine.state.managed import (
     ValueState,
     show_as,
 )
-from driftline.engine.state.values import frozen, thawed
+from driftline.engine.state.values import freeze, thaw
 from driftline.engine.wire.codec import is_a, unpack
 
 Undo = list[Callable[[], object]]
@@ -41,10 +41,10 @@ class PlainValue:
         self._value: object = _NONE
 
     def get(self, default: object = None) -> object:
-        return default if self._value is _NONE else thawed(self._value)
+        return default if self._value is _NONE else thaw(self._value)
 
     def set(self, value: object) -> None:
-        self._put(frozen(value))
+        self._put(freeze(value))
 
     def clear(self) -> None:
         self._put(_NONE)
@@ -79,7 +79,7 @@ class PlainList:
         self._values: list[object] = []
 
     def append(self, value: object) -> None:
-        self._values.append(frozen(value))
+        self._values.append(freeze(value))
         self._undo.append(self._values.pop)
 
     def extend(self, values: Iterable[object]) -> None:
@@ -90,7 +90,7 @@ class PlainList:
         new = self._values[:]
         value = new.pop(index)
         self._replace(new)
-        return thawed(value)
+        return thaw(value)
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         new = self._values[:]
@@ -106,12 +106,12 @@ class PlainList:
 
     def __getitem__(self, index: SupportsIndex | slice) -> object:
         selected = self._values[index]
-        return list(map(thawed, selected)) if isinstance(selected, list) else thawed(selected)
+        return list(map(thaw, selected)) if isinstance(selected, list) else thaw(selected)
 
     def __setitem__(self, index: SupportsIndex | slice, value: object) -> None:
         if isinstance(index, slice):
             raise TypeError("a slice of a ListState cannot be set: set its items one by one")
-        new, old = frozen(value), self._values[index]
+        new, old = freeze(value), self._values[index]
         self._values[index] = new
         self._undo.append(partial(self._values.__setitem__, index, old))
 
@@ -119,7 +119,7 @@ class PlainList:
         return len(self._values)
 
     def __iter__(self) -> Iterator[object]:
-        return map(thawed, list(self._values))
+        return map(thaw, list(self._values))
 
 
 class PlainMap(dict[object, object]):
@@ -132,7 +132,7 @@ class PlainMap(dict[object, object]):
         self._undo = undo
 
     def __getitem__(self, key: object) -> object:
-        return thawed(self._kept(key))
+        return thaw(self._kept(key))
 
     def _kept(self, key: object) -> object:
         if key not in self:
@@ -147,7 +147,7 @@ class PlainMap(dict[object, object]):
             return False
 
     def __setitem__(self, key: object, value: object) -> None:
-        packed, new = pack_key(key), frozen(value)
+        packed, new = pack_key(key), freeze(value)
         if super().__contains__(packed):
             self._undo.append(partial(super().__setitem__, packed, super().__getitem__(packed)))
         else:

@@ -36,7 +36,7 @@ from driftline.engine.state.managed import (
     ValueState,
     show_as,
 )
-from driftline.engine.state.values import frozen, slot_of, thawed
+from driftline.engine.state.values import freeze, slot_of, thaw
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -64,9 +64,9 @@ class StateTable(dict[object, State | States]):
     def __missing__(self, key: object) -> State | States:
         states: State | States
         if len(self.declared) == 1:
-            states = self.declared[0].fresh(key, self.undo_log)
+            states = self.declared[0].for_key(key, self.undo_log)
         else:
-            states = States(state.fresh(key, self.undo_log) for state in self.declared)
+            states = States(state.for_key(key, self.undo_log) for state in self.declared)
         self[key] = states
         self.perhaps_empty.append(key)
         if self.convert is not None:
@@ -106,10 +106,10 @@ class SerialisedValue(ValueState[V]):
     __slots__ = ()
 
     def get(self, default: object = None) -> object:  # type: ignore[override]
-        return thawed(super().get(default))
+        return thaw(super().get(default))
 
     def set(self, value: V) -> None:
-        super().set(cast(V, frozen(value)))
+        super().set(cast(V, freeze(value)))
 
 
 class SerialisedReducing(ReducingState[V]):
@@ -118,10 +118,10 @@ class SerialisedReducing(ReducingState[V]):
     __slots__ = ()
 
     def get(self, default: object = None) -> object:  # type: ignore[override]
-        return thawed(super().get(default))
+        return thaw(super().get(default))
 
     def set(self, value: V) -> None:
-        super().set(cast(V, frozen(value)))
+        super().set(cast(V, freeze(value)))
 
     def add(self, value: V) -> V:
         new = value if self.is_empty() else self.reduce(cast(V, self.get()), value)
@@ -135,21 +135,21 @@ class SerialisedList(ListState[V]):
     __slots__ = ()
 
     def append(self, value: V) -> None:
-        super().append(cast(V, frozen(value)))
+        super().append(cast(V, freeze(value)))
 
     def pop(self, index: SupportsIndex = -1) -> V:
-        return cast(V, thawed(super().pop(index)))
+        return cast(V, thaw(super().pop(index)))
 
     def __getitem__(self, index: SupportsIndex | slice) -> object:  # type: ignore[override]
         if isinstance(index, slice):
-            return list(map(thawed, self.data[index]))
-        return thawed(self.data[index])
+            return list(map(thaw, self.data[index]))
+        return thaw(self.data[index])
 
     def __setitem__(self, index: SupportsIndex | slice, value: V) -> None:
-        super().__setitem__(index, cast(V, frozen(value)))
+        super().__setitem__(index, cast(V, freeze(value)))
 
     def __iter__(self) -> Iterator[V]:
-        return cast(Iterator[V], map(thawed, self.data[:]))
+        return cast(Iterator[V], map(thaw, self.data[:]))
 
 
 class SerialisedMap(MapState[K, V], Generic[K, V]):
@@ -158,10 +158,10 @@ class SerialisedMap(MapState[K, V], Generic[K, V]):
     __slots__ = ()
 
     def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(cast(K, slot_of(key)), cast(V, frozen(value)))
+        super().__setitem__(cast(K, slot_of(key)), cast(V, freeze(value)))
 
     def __getitem__(self, key: K) -> V:
-        return cast(V, thawed(super().__getitem__(key)))
+        return cast(V, thaw(super().__getitem__(key)))
 
     def __delitem__(self, key: K) -> None:
         self.remove(key, super().__getitem__(key))

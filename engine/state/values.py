@@ -3,17 +3,18 @@
 A function may change its argument, keep a reference to it, or change an output after returning it.
 So a value that the engine needs again is kept in a form to which no function has a reference:
 
-- *arguments*: one that holds a dict is kept as bytes and decoded for each application (`stored`,
-  `fresh`); all other values decoded from the wire format are immutable;
-- *state values*: a mutable one is stored as bytes, and each `get` decodes a fresh copy (`frozen`,
-  `thawed`), in which lists are lists and tuples are tuples;
-- *outputs*: one that is needed again, or that goes to two branches, is copied (`kept_outputs`,
-  `copies`).
+- *arguments*: one that holds a dict is kept as bytes and decoded for each application
+  (`freeze_arguments`, `thaw_argument`); all other values decoded from the wire format are
+  immutable;
+- *state values*: a mutable one is stored as bytes, and each `get` decodes a fresh copy (`freeze`,
+  `thaw`), in which lists are lists and tuples are tuples;
+- *outputs*: one that is needed again, or that goes to two branches, is copied (`freeze_outputs`,
+  `copy_outputs`).
 
-    >>> kept = frozen({"n": [1, (2, 3)]})
-    >>> thawed(kept)["n"].append(4), thawed(kept)
+    >>> kept = freeze({"n": [1, (2, 3)]})
+    >>> thaw(kept)["n"].append(4), thaw(kept)
     (None, {'n': [1, (2, 3)]})
-    >>> frozen((1, "a"))
+    >>> freeze((1, "a"))
     (1, 'a')
 
 Cost: a check for an immutable value; one encoding, and a decoding per use, for a mutable one.
@@ -30,22 +31,22 @@ import msgpack
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.keygroups import LEVELS_MAX, ExactKey, exact_key
-from driftline.engine.texts import let_through, text_of
+from driftline.engine.texts import reraise_interrupt, text_of
 from driftline.engine.wire.codec import (
     ATOMS,
-    all_of,
-    exact,
+    all_have_types,
+    canonical_bytes,
     is_a,
     levels_of,
     pack,
     pack_payload,
     unpack,
-    why_not,
+    why_unencodable,
 )
 
 
 class Frozen:
-    """State value as bytes. Occurs only in states and their rows (`pack_row`, `keep_frozen`)."""
+    """State value as bytes. Occurs only in states and their rows (`pack_row`, `decode_frozen`)."""
 
     __slots__ = ("data",)
 
@@ -59,7 +60,7 @@ class Frozen:
         return hash(self.data)
 
     def __repr__(self) -> str:
-        return f"Frozen({thawed(self)!r})"
+        return f"Frozen({thaw(self)!r})"
 
 
 _PLAIN = ATOMS | {tuple}
@@ -85,13 +86,13 @@ def is_plain(value: object) -> bool:
 
 def all_plain(values: Sequence[object]) -> bool:
     """Return whether `is_plain` is true of all values."""
-    return all_of(_PLAIN, values)
+    return all_have_types(_PLAIN, values)
 
 
 # Arguments ------------------------------------------------------------------------------------
 
 
-def stored(values: list[object]) -> list[object]:
+def freeze_arguments(values: list[object]) -> list[object]:
     """Return the kept form of arguments: the same list if all are immutable, else all as `Wire`.
 
     Precondition: the arguments were decoded from the wire format.
@@ -103,14 +104,14 @@ def stored(values: list[object]) -> list[object]:
     return values
 
 
-def fresh(value: object) -> object:
+def thaw_argument(value: object) -> object:
     """Return an argument for one application, from its kept form."""
     return unpack(value) if type(value) is Wire else value
 
 
-def exactly(value: object) -> bytes:
+def canonical_argument(value: object) -> bytes:
     """Return bytes that differ where kept arguments differ (see `engine.wire.codec.exact`)."""
-    return bytes(value) if isinstance(value, Wire) else exact(value)
+    return bytes(value) if isinstance(value, Wire) else canonical_bytes(value)
 
 
 # Outputs --------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class Copy(bytes):
     __slots__ = ()
 
 
-def kept_outputs(values: list[object], also_objects: bool = False) -> list[object]:
+def freeze_outputs(values: list[object], also_objects: bool = False) -> list[object]:
     """Return the kept form of sent outputs: the same list if all are immutable.
 
     `also_objects`: do not assume that an object with a hash is immutable. Needed if a user function
@@ -133,25 +134,25 @@ def kept_outputs(values: list[object], also_objects: bool = False) -> list[objec
         if not also_objects or all_plain(values):
             return values
     except BaseException as error:  # nearly always a TypeError; a user's class may raise anything
-        let_through(error)
+        reraise_interrupt(error)
     return list(map(_copy, values))
 
 
-def output(kept: object) -> object:
+def thaw_output(kept: object) -> object:
     """Return an output as the function made it, from its kept form."""
     return marshal.loads(kept) if type(kept) is Copy else kept
 
 
-def copies(values: list[object]) -> list[object]:
+def copy_outputs(values: list[object]) -> list[object]:
     """Copy outputs for one more branch, so that branches cannot change each other's values."""
-    kept = kept_outputs(values, also_objects=True)
-    return list(values) if kept is values else list(map(output, kept))
+    kept = freeze_outputs(values, also_objects=True)
+    return list(values) if kept is values else list(map(thaw_output, kept))
 
 
-def as_it_is(value: object) -> object:
+def copy_if_mutable(value: object) -> object:
     """Return an output itself if it is immutable, else a copy of its present value."""
-    [kept] = kept_outputs([value])
-    return output(kept)
+    [kept] = freeze_outputs([value])
+    return thaw_output(kept)
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:
@@ -181,19 +182,19 @@ def _copy(value: object) -> object:
     try:
         return deepcopy(value)
     except BaseException as error:  # a generator, for example: it cannot travel
-        let_through(error)
+        reraise_interrupt(error)
         return value
 
 
 # States ---------------------------------------------------------------------------------------
 
 
-def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
+def can_stay_unfrozen(slots: Sequence[object], values: Sequence[object]) -> bool:
     """Return whether states can keep these slots and values without freezing them.
 
     They can if all are immutable and fit into a snapshot. Hot path.
     """
-    if not all_of(_PLAIN, values):
+    if not all_have_types(_PLAIN, values):
         return False
     try:
         _check_fits_row([*{*slots}, *values])  # usually with few different slots
@@ -210,14 +211,16 @@ def slot_of(key: object) -> object:
     return slot
 
 
-def frozen(value: object) -> object:
+def freeze(value: object) -> object:
     """Return the form in which a state keeps a value. Raises PayloadError if it cannot."""
     try:
         _check_fits_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
     except BaseException as error:  # methods of a user's class may raise anything
-        let_through(error)
-        raise PayloadError(why_not(value) or f"it cannot be stored: {text_of(error)}") from None
+        reraise_interrupt(error)
+        raise PayloadError(
+            why_unencodable(value) or f"it cannot be stored: {text_of(error)}"
+        ) from None
 
 
 def _check_fits_row(values: Sequence[object]) -> None:
@@ -225,7 +228,7 @@ def _check_fits_row(values: Sequence[object]) -> None:
     pack_row([[[[values]]]])  # nested as deeply as in a row
 
 
-def thawed(value: object) -> object:
+def thaw(value: object) -> object:
     """Return a value for a function from its form in the state: a fresh copy if mutable."""
     if not isinstance(value, Frozen):
         return value
@@ -242,7 +245,7 @@ def pack_row(row: object) -> bytes:
     return data
 
 
-def keep_frozen(code: int, data: bytes) -> object:
+def decode_frozen(code: int, data: bytes) -> object:
     """Decode an extension in rows of snapshots (`ext_hook`): frozen values stay frozen."""
     if code != _FROZEN:
         raise ValueError(f"extension type {code}")

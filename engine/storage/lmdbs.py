@@ -50,7 +50,7 @@ def reason(error: lmdb.Error | OSError) -> str:
 
 
 @contextmanager
-def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
+def translate_lmdb_errors(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
     """Raise errors of LMDB as `damaged` if they mean damage, else as Unavailable.
 
     PanicError passes unchanged: LMDB does not know what is on the disk, and the process has to end.
@@ -69,7 +69,8 @@ def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
 def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
     """Open the environment in a directory, which is created durably if it is missing.
 
-    `map_size`: address space in bytes. Raises lmdb.Error, OSError: call it within `reported`.
+    `map_size`: address space in bytes. Raises lmdb.Error, OSError: call it within
+    `translate_lmdb_errors`.
     """
     make_directory(path)
     _allocate(path / LOCKS)

@@ -30,7 +30,7 @@ class Mark:
     """The role of the directory: ``node-0``, ``input-1``, ``output-0``."""
     session: int = 0
 
-    def over(self, before: Mark | None, where: str) -> Mark:
+    def supersede(self, before: Mark | None, where: str) -> Mark:
         """Return the mark to write into a directory that is opened with this mark.
 
         `before`: the mark that the directory has; None for a new directory. `where`: its name.
@@ -101,6 +101,6 @@ def renew_mark(file: Path, mark: Mark, where: str) -> None:
     Raises StateMismatch if the directory belongs to another run, or a later session, OSError.
     """
     before = read_mark(file, where)
-    after = mark.over(before, where)
+    after = mark.supersede(before, where)
     if after != before and after.lineage:
         replace_file(file, after.encode())

@@ -42,7 +42,7 @@ from struct import Struct
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
-from driftline.engine.durable import replace_file, reported, sync_directory, write_at
+from driftline.engine.durable import replace_file, sync_directory, translate_os_errors, write_at
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 
 _MAGIC = b"\xd7JNL"
@@ -175,7 +175,7 @@ class SegmentLog:
         self._frames = 0
         """Frames written to it, including those that were cut off."""
         try:
-            with self._reported():
+            with self._translate_errors():
                 for draft in directory.glob(".segment-*"):
                     draft.unlink()
                 sync_directory(directory)  # a name that is read must survive a power cut
@@ -187,7 +187,7 @@ class SegmentLog:
                     for frame in frames_of(directory, self._numbers[-1]):
                         length, frames = frame.end, frames + 1
                     self._open(self._numbers[-1], length, frames - 1)
-                    self.cut()
+                    self.truncate_unsynced()
         except BaseException:
             self.close()
             raise
@@ -219,7 +219,7 @@ class SegmentLog:
         """
         assert not self.torn, "cut() comes first"
         frame = framed(payload, self.last, self._length, self._tail[1])
-        with self._written():
+        with self._torn_on_failure():
             write_at(self._file, frame, self._length)
         self._length += len(frame)
         self._frames += 1
@@ -228,19 +228,19 @@ class SegmentLog:
         """Make all frames durable. If it raises, those that are not durable are lost."""
         assert not self.torn, "cut() comes first"
         if not self.is_synced:
-            with self._written():
+            with self._torn_on_failure():
                 os.fdatasync(self._file)
             self._tail = self.last, self._length
 
     def roll(self, header: bytes) -> None:
         """Begin the next segment. Precondition: all frames are durable."""
         assert self.is_synced
-        with self._reported():  # if this fails, nothing is appended before a retry succeeds
+        with self._translate_errors():  # if this fails, nothing is appended before a retry succeeds
             self._begin(self.last + 1, header)
 
-    def cut(self) -> None:
+    def truncate_unsynced(self) -> None:
         """Cut off data that is not durable."""
-        with self._reported():
+        with self._translate_errors():
             os.ftruncate(self._file, self._tail[1])
             os.fdatasync(self._file)
         self._length, self.torn = self._tail[1], False
@@ -267,7 +267,7 @@ class SegmentLog:
         """Remove the oldest segment durably. Precondition: it is not the last one."""
         number = self._numbers[0]
         assert number != self.last
-        with self._reported():
+        with self._translate_errors():
             path_of(self.directory, number).unlink(missing_ok=True)
             sync_directory(self.directory)  # before the next one, so that no gap can be left
         del self._numbers[0]
@@ -295,7 +295,7 @@ class SegmentLog:
         """Return some frames, at least one."""
         path, found, at = path_of(self.directory, number), list[StoredFrame](), offset
         try:
-            with self._reported(), path.open("rb", buffering=_SOME_BYTES) as file:
+            with self._translate_errors(), path.open("rb", buffering=_SOME_BYTES) as file:
                 file.seek(at)
                 while at < min(end, offset + _SOME_BYTES):
                     payload = payload_at(file, number, at, end)
@@ -312,7 +312,7 @@ class SegmentLog:
 
     def _size(self, number: int) -> int:
         self._check_there(number)
-        with self._reported():
+        with self._translate_errors():
             return path_of(self.directory, number).stat().st_size
 
     def _check_there(self, number: int) -> None:
@@ -320,17 +320,17 @@ class SegmentLog:
             raise SegmentRemoved(f"{path_of(self.directory, number)} has been removed")
 
     @contextmanager
-    def _written(self) -> Iterator[None]:
+    def _torn_on_failure(self) -> Iterator[None]:
         """Mark the log as torn if the write inside this context fails."""
         try:
-            with self._reported():
+            with self._translate_errors():
                 yield
         except BaseException:
             self.torn = True
             raise
 
-    def _reported(self) -> AbstractContextManager[None]:
-        return reported(self._what, self.directory)
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return translate_os_errors(self._what, self.directory)
 
 
 # Reading without changing anything.

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from driftline.engine.texts import counted, visible
+from driftline.engine.texts import counted, escape_controls
 
 WIDTH = 140
 """Width of tables in columns if the output is not a terminal."""
@@ -53,7 +53,7 @@ def bars(console: Console, unit: str) -> Progress:
     )
 
 
-def tell(console: Console, report: Mapping[str, object]) -> None:
+def print_report(console: Console, report: Mapping[str, object]) -> None:
     """Print a report as a line (`as_words`)."""
     console.print(as_words(report), soft_wrap=True)
 
@@ -85,7 +85,7 @@ class ProgressView:
             console=console,
         )
         self._tasks = [
-            self._bars.add_task(visible(name), total=None, records="", visible=False)
+            self._bars.add_task(escape_controls(name), total=None, records="", visible=False)
             for name in names
         ]
         self._line = Text()  # wraps in a narrow terminal
@@ -122,4 +122,4 @@ class ProgressView:
 
     def show_line(self, text: str) -> None:
         """Update the line."""
-        self._line.plain = visible(text)
+        self._line.plain = escape_controls(text)

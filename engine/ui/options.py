@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.record import COMMA, UTF_8, Shape
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
-from driftline.engine.ui.results import error_written, make_writable, write_json
+from driftline.engine.ui.results import make_writable, write_json, write_on_error
 
 
 class FiniteRange(click.FloatRange):
@@ -38,7 +38,7 @@ R = TypeVar("R")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-def writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+def check_writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
     """Check, before a long run, that its results can be written. Raises BadParameter."""
     if file is not None:
         if str(file) == "-":
@@ -50,13 +50,13 @@ def writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
     return file
 
 
-def drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+def check_drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
     """Check, before a long run, that a picture can be drawn and written. Raises BadParameter."""
     if file is not None:
         if file.suffix not in ENDINGS:
             raise click.BadParameter(f"{file} must end in one of {', '.join(ENDINGS)}")
         check_matplotlib()
-    return writable(ctx, param, file)
+    return check_writable(ctx, param, file)
 
 
 def refuse_empty(command: click.Command) -> None:
@@ -135,7 +135,7 @@ def plot_option(default: str | None = None) -> Callable[[Command], Command]:
         show_default=default is not None,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        callback=drawable,
+        callback=check_drawable,
         help=f"Draw a picture: {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.",
     )
 
@@ -154,13 +154,13 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
             "json_file",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            callback=writable,
+            callback=check_writable,
             is_eager=True,  # parsed before errors in other arguments
             help="Write the result as JSON.",
         )
         @wraps(command)
         def with_file(json_file: Path | None, **others: object) -> R:
-            with error_written(json_file, failed):
+            with write_on_error(json_file, failed):
                 return command(json_file=json_file, **others)
 
         return with_file
@@ -185,12 +185,12 @@ def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> 
     return chosen == "dead-letter"
 
 
-SET_ASIDE = (
+ON_ERROR_HELP = (
     "Whether bad records, and elements whose function raises, stop the run or are set aside."
 )
 
 
-def on_error_option(help: str = SET_ASIDE) -> Callable[[Command], Command]:
+def on_error_option(help: str = ON_ERROR_HELP) -> Callable[[Command], Command]:
     """Return the option for setting failures aside, as the argument `dead_letters`."""
     return click.option(
         "--on-error",

@@ -26,11 +26,11 @@ class Address(NamedTuple):
 
     endpoint: str
     """In ZeroMQ's format."""
-    public: str = ""
+    public_key: str = ""
     """The public key of the listening process; "" if it has none."""
 
     def __str__(self) -> str:
-        return f"{self.endpoint}#{self.public}" if self.public else self.endpoint
+        return f"{self.endpoint}#{self.public_key}" if self.public_key else self.endpoint
 
 
 def parse(text: str) -> Address:
@@ -45,12 +45,12 @@ def parse(text: str) -> Address:
     found = _TCP.fullmatch(endpoint)
     if found is None or not 0 < int(found[3]) < 1 << 16:
         raise MalformedMessage(f"{text!r} is not an address: it is not tcp://HOST:PORT")
-    if mark and not is_public(public):
+    if mark and not is_public_key(public):
         raise MalformedMessage(f"{text!r} is not an address: what is behind # is not a key")
     return Address(endpoint, public)
 
 
-def is_public(text: str) -> bool:
+def is_public_key(text: str) -> bool:
     """Return whether a text has the form of a key."""
     return _Z85.fullmatch(text) is not None
 

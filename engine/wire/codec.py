@@ -25,7 +25,7 @@ from typing import TypeGuard, TypeVar
 import msgpack
 
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.texts import let_through, raised, text_of
+from driftline.engine.texts import describe_exception, reraise_interrupt, text_of
 
 Columns = tuple[int, int, Sequence[object]]
 """(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third part is
@@ -36,7 +36,7 @@ PLAIN = -1
 MAX_ROWS = 2**24
 """Maximum number of rows in a batch: a foreign message must not cause an unbounded allocation."""
 
-LARGE = 1 << 20
+PACKER_RESET_BYTES = 1 << 20
 """Size of a value, in bytes, above which its packer is dropped, as it would keep the buffer."""
 
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
@@ -54,10 +54,10 @@ def pack(value: object) -> bytes:
         data: bytes = _packer.pack(value)
     except BaseException as error:  # methods of a user's class may raise anything
         _packer.reset()
-        let_through(error)
-        problem = why_not(value) or f"cannot travel or be stored: {text_of(error)}"
+        reraise_interrupt(error)
+        problem = why_unencodable(value) or f"cannot travel or be stored: {text_of(error)}"
         raise PayloadError(problem) from None
-    if len(data) > LARGE:
+    if len(data) > PACKER_RESET_BYTES:
         _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
     return data
 
@@ -132,29 +132,29 @@ def unpack_all(
             raise MalformedMessage(f"not msgpack: {error or type(error).__name__}") from None
 
 
-def travelled(value: object) -> object:
+def round_trip(value: object) -> object:
     """Return the value as it comes out of a shuffle. Raises PayloadError, MalformedMessage."""
     return unpack_rows(pack_rows([value]))[0]
 
 
-def order_of(key: object) -> bytes:
+def sort_key(key: object) -> bytes:
     """Return the bytes by which keys are ordered. May be called from within `pack`."""
     data: bytes = _inner_packer.pack(key)
     return data
 
 
-def pack_within(value: object) -> bytes:
+def pack_reentrant(value: object) -> bytes:
     """Encode a value, even while `pack` encodes another one. Raises PayloadError."""
     try:
         data: bytes = _inner_packer.pack(value)
     except BaseException as error:
         _inner_packer.reset()
-        let_through(error)
-        raise PayloadError(why_not(value) or text_of(error)) from None
+        reraise_interrupt(error)
+        raise PayloadError(why_unencodable(value) or text_of(error)) from None
     return data
 
 
-def exact(value: object) -> bytes:
+def canonical_bytes(value: object) -> bytes:
     """Return bytes that differ where values differ, even for 1, 1.0 and True, which are equal.
 
     This is the encoding of the value, or the `repr` of a value that cannot travel.
@@ -165,7 +165,7 @@ def exact(value: object) -> bytes:
         try:
             return repr(value).encode(errors="replace")
         except BaseException as another:  # nested too deep for repr, too
-            let_through(another)
+            reraise_interrupt(another)
             return str(error).encode()
 
 
@@ -282,8 +282,8 @@ def pack_rows(rows: Sequence[object]) -> bytes:
     try:
         return pack_nested(encode_rows(rows))
     except BaseException as error:  # comparing values of foreign types may raise anything
-        let_through(error)
-        raise PayloadError(next(filter(None, map(why_not, rows)), text_of(error))) from None
+        reraise_interrupt(error)
+        raise PayloadError(next(filter(None, map(why_unencodable, rows)), text_of(error))) from None
 
 
 def pack_payload(value: object) -> bytes:
@@ -291,7 +291,7 @@ def pack_payload(value: object) -> bytes:
     try:
         return pack_nested([[value]])[2:]
     except PayloadError as error:
-        raise PayloadError(why_not(value) or str(error)) from None
+        raise PayloadError(why_unencodable(value) or str(error)) from None
 
 
 def joined_rows(payloads: Sequence[bytes]) -> bytes:
@@ -320,7 +320,7 @@ NESTING_MAX = 1000
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """The range of integers in the wire format."""
 
-MANY = 1000
+LARGE_LEVEL = 1000
 """Number of values above which a level is large."""
 
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
@@ -345,7 +345,7 @@ def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
     return issubclass(type(value), kind)
 
 
-def all_of(allowed: frozenset[type], values: Sequence[object]) -> bool:
+def all_have_types(allowed: frozenset[type], values: Sequence[object]) -> bool:
     """Return whether all values, and all values in tuples at any level, have an allowed type."""
     while True:
         kinds = {*map(type, values)}
@@ -385,7 +385,9 @@ def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]
                 inner += tuple.__iter__(value)
         if not inner:
             return
-        level = {id(value): value for value in inner}.values() if len(inner) > MANY else inner
+        level = (
+            {id(value): value for value in inner}.values() if len(inner) > LARGE_LEVEL else inner
+        )
 
 
 def is_deeper(value: object, levels: int) -> bool:
@@ -393,7 +395,7 @@ def is_deeper(value: object, levels: int) -> bool:
     return any(number > levels for number, _ in enumerate(levels_of((value,), levels + 2)))
 
 
-def why_not(value: object) -> str:
+def why_unencodable(value: object) -> str:
     """Return why a value cannot travel; empty if it can. The text is the same in every process and
     replay."""
     try:
@@ -401,8 +403,8 @@ def why_not(value: object) -> str:
     except RecursionError:
         problem = f"it is nested more than {NESTING_MAX} deep"
     except BaseException as error:  # methods of a user's class may raise anything
-        let_through(error)
-        problem = f"reading it raises {raised(error)}"
+        reraise_interrupt(error)
+        problem = f"reading it raises {describe_exception(error)}"
     if not problem:
         return ""
     kind = type(value).__name__
@@ -450,7 +452,7 @@ RECORD_DEPTH_MAX = 100
 """Maximum nesting of sequences and dicts in a record; functions may nest it further."""
 
 
-def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str:
+def why_invalid_record(payload: object, size: int, *, of_producer: bool = False) -> str:
     """Return why a record is rejected; empty if it is valid. `size`: its bytes in the wire format.
 
     `of_producer`: no key of a dict may be a sequence, as a front decodes untrusted records with

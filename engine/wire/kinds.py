@@ -142,13 +142,13 @@ class Voice(Protocol):
     def key(self) -> str:
         """The name of the key."""
 
-    def speaks_for(self, name: str) -> bool:
+    def may_send_as(self, name: str) -> bool:
         """Return whether it may send messages in this name."""
 
 
-def check(voice: Voice, sender: str, message: Message) -> None:
+def check_sender(voice: Voice, sender: str, message: Message) -> None:
     """Raise MalformedMessage if this key may not send this message in this name."""
-    if not voice.speaks_for(sender):
+    if not voice.may_send_as(sender):
         raise MalformedMessage(f"the key {voice.key} does not speak for {sender!r}")
     if sender.partition("-")[0] not in message.senders:
         raise MalformedMessage(f"{type(message).__name__} is not for {sender!r} to send")

@@ -69,7 +69,7 @@ def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
     return labels[:count], labels[count:]
 
 
-def numbered(labels: Labels, number: int) -> Labels:
+def child_labels(labels: Labels, number: int) -> Labels:
     """Return, for each label, the label of its child with this number."""
     if isinstance(labels, LabelColumn):
         return LabelColumn(labels.head, labels.numbers, (*labels.tail, number))
@@ -83,7 +83,7 @@ def times(labels: Labels) -> Sequence[int]:
     return list(map(_time_of, labels))
 
 
-def in_order(labels: Labels) -> bool:
+def is_sorted(labels: Labels) -> bool:
     """Return whether no label is smaller than the previous one."""
     if isinstance(labels, LabelColumn):
         return list(labels.numbers) == sorted(labels.numbers)

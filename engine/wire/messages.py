@@ -146,16 +146,16 @@ class Reached(Message):
 
     `processed`, `reached`: as in its tracker. `delivered`: the consumer has the node's outputs
     below this time. `oldest`: (time, stage) of the oldest work under way, empty if there is none.
-    `waits`: 1 if processed elements wait for the input log of a front. `left`: no output with a
-    later time has left the node, in any incarnation.
+    `waits_for_logs`: 1 if processed elements wait for the input log of a front. `last_sent`: no
+    output with a later time has left the node, in any incarnation.
     """
 
     processed: int
     delivered: int
     reached: int
     oldest: tuple[int, ...]
-    waits: int
-    left: int = -1
+    waits_for_logs: int
+    last_sent: int = -1
 
 
 # Snapshots ------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Recover(Message):
 
     incarnation: int
     number: int
-    taken: int
+    snapshot_incarnation: int
     time: int
     addresses: tuple[tuple[str, str], ...]
     same_code: int = 1
@@ -443,7 +443,7 @@ class Join(Message):
 
     layout: tuple[int, ...]
     number: int
-    taken: int
+    snapshot_incarnation: int
     sources: tuple[tuple[str, str], ...]
 
 
@@ -460,7 +460,7 @@ class Joined(Message):
     process: str
     epoch: int
     number: int
-    taken: int
+    snapshot_incarnation: int
     bytes: int
 
 
@@ -473,9 +473,9 @@ class AskParts(Message):
 
     address: str
     number: int
-    taken: int
+    snapshot_incarnation: int
     after: int
-    after_taken: int
+    after_incarnation: int
     groups: tuple[int, int]
 
 

@@ -21,8 +21,8 @@ from math import inf
 from typing import ClassVar
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
-from driftline.engine.events import about, log
-from driftline.engine.wire.kinds import MASTER, Voice, check
+from driftline.engine.events import event_fields, log
+from driftline.engine.wire.kinds import MASTER, Voice, check_sender
 from driftline.engine.wire.messages import Message, MessageHeader, decode, encode
 
 EPOCH_BITS = 40
@@ -33,7 +33,7 @@ EPOCHS_MAX = 1 << 63 - EPOCH_BITS
 
 @dataclass(frozen=True, slots=True)
 class DurableJob:
-    """Durable work that a driver does for a role; it does jobs in order and calls `done`."""
+    """Durable work that a driver does for a role; it does jobs in order and calls `on_job_done`."""
 
     what: ClassVar[str] = "carry out a job"
     """The work, for messages; follows "it cannot"."""
@@ -75,7 +75,7 @@ class Role:
         try:
             header, message = decode(data)
             if voice is not None:
-                check(voice, header.sender, message)
+                check_sender(voice, header.sender, message)
             if self.admits(header) if message.control else self._is_next(header):
                 self.handle(header.sender, message)
         except MalformedMessage as error:
@@ -85,18 +85,18 @@ class Role:
         """Count a malformed or unsendable message; log the first one, and then fewer and fewer."""
         self.malformed += 1
         if self.malformed == 1:
-            told = about("malformed", reason=str(error), count=1)
+            told = event_fields("malformed", reason=str(error), count=1)
             kind = "malformed " * isinstance(error, MalformedMessage)
             log.warning("%s dropped a %smessage: %s", self.name, kind, error, extra=told)
         elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
-            told = about("malformed", reason=str(error), count=self.malformed)
+            told = event_fields("malformed", reason=str(error), count=self.malformed)
             log.warning(
                 "%s has dropped %d malformed messages; the last one: %s",
                 *(self.name, self.malformed, error),
                 extra=told,
             )
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         """Process the result of a job; `result` is an exception if it failed."""
 
     def tick(self, now: float) -> float:
@@ -107,7 +107,7 @@ class Role:
         """Process pending work. Return whether work is left, even without new input."""
         return False
 
-    def beat(self, now: float) -> list[tuple[str, bytes]]:
+    def make_heartbeats(self, now: float) -> list[tuple[str, bytes]]:
         """Return the (receiver, bytes) to send as heartbeats during a long turn."""
         return []
 
@@ -128,7 +128,7 @@ class Role:
 
     # Used and overridden by roles.
 
-    def note(self, job: DurableJob, result: object) -> None:
+    def update_obstacle(self, job: DurableJob, result: object) -> None:
         """Record whether the job's disk fails, or works again. For a job that will be retried."""
         kind = type(job).__name__
         if isinstance(result, Unavailable):
@@ -152,10 +152,10 @@ class Role:
         if header.sender != MASTER:
             return True
         if header.sequence > self.epoch:
-            self.obey(header.sequence)
+            self.follow_master(header.sequence)
         return header.sequence == self.epoch
 
-    def obey(self, epoch: int) -> None:
+    def follow_master(self, epoch: int) -> None:
         """Follow a later master: its channels start over."""
         if not self.epoch < epoch < EPOCHS_MAX:
             raise MalformedMessage(f"epoch {epoch} after {self.epoch}")
@@ -180,7 +180,7 @@ class Role:
         """Return the number before that of the first message on a channel."""
         return self.epoch << EPOCH_BITS if MASTER in (self.name, other) else 0
 
-    def enter(self, incarnation: int) -> None:
+    def enter_incarnation(self, incarnation: int) -> None:
         """Begin a later incarnation: all channels start anew."""
         assert incarnation > self.incarnation, "incarnations only grow"
         self.incarnation = incarnation

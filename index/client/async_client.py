@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import httpx
 
-from driftline.index.client.batches import BulkRequest, Gathering, Line, encoded
+from driftline.index.client.batches import BulkRequest, Gathering, Line, encode_json
 from driftline.index.client.connection import (
     URL,
     AsyncConnection,
@@ -31,11 +31,11 @@ from driftline.index.client.connection import (
     Connection,
     ConnectionSettings,
     Params,
-    answer,
+    content_of,
 )
 from driftline.index.client.errors import Invalid, ServiceError, ServiceUnavailable
 from driftline.index.client.events import Followed
-from driftline.index.client.results import FailedLine, Now, decoded
+from driftline.index.client.results import FailedLine, Now, decode
 from driftline.index.documents.answers import (
     Change,
     Count,
@@ -52,7 +52,7 @@ T = TypeVar("T")
 Wait = Literal["durable", "visible"]
 """When to answer a write: once it is durable, or once reads can see it too."""
 
-NONE = "none"
+NO_LABEL = "none"
 """Value of `if_label`: write only if the document does not exist."""
 
 _LABEL = re.compile(r"[0-9a-hjkmnp-tv-z]{14}")
@@ -104,9 +104,9 @@ class Session:
             self.label = max(self.label, written.label)
         return written
 
-    def times(self, at: str | None, after: str | None) -> dict[str, str]:
+    def time_params(self, at: str | None, after: str | None) -> dict[str, str]:
         """Return the time parameters of a read."""
-        given = _given(at=at, after=after or None)
+        given = _text_params(at=at, after=after or None)
         if at is None and self._reads_own and self.label:
             given["after"] = max(given.get("after", ""), self.label)
         return given
@@ -182,7 +182,7 @@ class AsyncIndexClient:
         wait: Wait = "durable",
     ) -> Written:
         """Create or replace a document."""
-        return await self._write("PUT", id, encoded(document), if_label, key, wait)
+        return await self._write("PUT", id, encode_json(document), if_label, key, wait)
 
     async def delete(
         self,
@@ -208,11 +208,13 @@ class AsyncIndexClient:
             attempts = self._attempts()
             while True:
                 try:
-                    batch.begin()
-                    async with self._opened("POST", path, batch.params, batch.content) as parts:
+                    batch.reset()
+                    async with self._open_stream(
+                        "POST", path, batch.params, batch.content
+                    ) as parts:
                         async for data in parts:
-                            for result in batch.take(data):
-                                attempts.worked(monotonic())
+                            for result in batch.feed(data):
+                                attempts.reset(monotonic())
                                 yield result
                     batch.end()
                     break
@@ -241,9 +243,9 @@ class AsyncIndexClient:
         """Search documents."""
         path = f"{self._prefix}/search"
         params = {
-            **_given(q=q, cursor=cursor, sort=sort),
+            **_text_params(q=q, cursor=cursor, sort=sort),
             **_page(limit, fields, snippets),
-            **_several(facet=facets),
+            **_list_params(facet=facets),
         }
         if cursor is not None:  # it contains T
             return await self._do("GET", path, SearchResult, params)
@@ -275,13 +277,13 @@ class AsyncIndexClient:
 
     async def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
         """Count the documents that match a query."""
-        return await self._read(f"{self._prefix}/count", Count, _given(q=q), at, after)
+        return await self._read(f"{self._prefix}/count", Count, _text_params(q=q), at, after)
 
     async def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
         """Explain a document's score."""
-        params = _given(q=q, id=id)
+        params = _text_params(q=q, id=id)
         return await self._read(f"{self._prefix}/explain", Explained, params, at, after)
 
     # Streams and watches.
@@ -291,7 +293,7 @@ class AsyncIndexClient:
 
         `until`: as in `IndexClient`.
         """
-        at, until = _text("from_", from_ or ""), _text("until", until or "")
+        at, until = _check_text("from_", from_ or ""), _check_text("until", until or "")
         if until and not _LABEL.fullmatch(until):  # the stream would never end
             what = {"parameter": "until"}
             raise Invalid(
@@ -302,7 +304,7 @@ class AsyncIndexClient:
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it cause events."""
         # Idempotent: a retry stores the same query.
-        params, content = _waiting(wait), encoded({"q": q})
+        params, content = _waiting(wait), encode_json({"q": q})
         done = await self._do("PUT", self._watch(id), Written, params, content)
         return self._session.note(done)
 
@@ -317,7 +319,7 @@ class AsyncIndexClient:
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
         """Stream the events of a watch, from a label on; by default from the first read on."""
-        at = _text("from_", from_ or "")
+        at = _check_text("from_", from_ or "")
         return self._follow(Followed(f"{self._watch(id)}/events", WatchEvent, at))
 
     # Requests.
@@ -340,9 +342,9 @@ class AsyncIndexClient:
         # Without a key, a retry would be a separate write: it could overwrite another client's
         # write and would cause another change event.
         key = uuid4().hex if key is None else key
-        params = {**_given(if_label=if_label, key=key or None), **_waiting(wait)}
+        params = {**_text_params(if_label=if_label, key=key or None), **_waiting(wait)}
         path = self._document(id)
-        done = await self._do(method, path, Written, params, content, again=bool(key))
+        done = await self._do(method, path, Written, params, content, is_retryable=bool(key))
         return self._session.note(done)
 
     async def _read(
@@ -353,7 +355,7 @@ class AsyncIndexClient:
         at: str | None,
         after: str | None,
     ) -> T:
-        return await self._do("GET", path, kind, {**params, **self._session.times(at, after)})
+        return await self._do("GET", path, kind, {**params, **self._session.time_params(at, after)})
 
     async def _now(self) -> str:
         """Return the current T of the service."""
@@ -366,24 +368,24 @@ class AsyncIndexClient:
         kind: type[T],
         params: Params,
         content: bytes | None = None,
-        again: bool = True,
+        is_retryable: bool = True,
     ) -> T:
-        """Send a request; `kind`: of its answer; `again`: whether it may be retried."""
+        """Send a request; `kind`: of its answer; `is_retryable`: whether it may be retried."""
         attempts, connection = self._attempts(), self._connection
         while True:
             try:
                 try:
                     response = await connection.send(method, path, params, content)
                 except httpx.TransportError as error:
-                    raise connection.broken(error) from None
-                return decoded(answer(response), kind)
+                    raise connection.to_service_error(error) from None
+                return decode(content_of(response), kind)
             except ServiceError as error:
-                if not again:
+                if not is_retryable:
                     raise
                 await connection.sleep(attempts.pause_s(error, monotonic()))
 
     def _attempts(self) -> Attempts:
-        return Attempts(self._connection.reach.retry_s, monotonic())
+        return Attempts(self._connection.settings.retry_s, monotonic())
 
     async def _batches(
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
@@ -393,7 +395,7 @@ class AsyncIndexClient:
         async for line in lines if isinstance(lines, AsyncIterable) else _each(lines):
             if (full := gathering.add(line)) is not None:
                 yield full
-        if (rest := gathering.rest()) is not None:
+        if (rest := gathering.flush()) is not None:
             yield rest
 
     def _follow(self, followed: Followed[T]) -> AsyncEvents[T]:
@@ -405,20 +407,20 @@ class AsyncIndexClient:
         attempts = self._attempts()
         while not followed.is_over():
             try:
-                async with self._opened("GET", followed.path, followed.begin()) as parts:
+                async with self._open_stream("GET", followed.path, followed.begin()) as parts:
                     async for data in parts:
-                        attempts.worked(monotonic())
-                        for event in followed.take(data):
+                        attempts.reset(monotonic())
+                        for event in followed.feed(data):
                             yield event
                         if followed.is_over():
                             return
-                url = self._connection.reach.url
+                url = self._connection.settings.url
                 raise ServiceUnavailable("unavailable", f"{url} has ended the stream")
             except ServiceError as error:
                 await self._connection.sleep(attempts.pause_s(error, monotonic()))
 
     @asynccontextmanager
-    async def _opened(
+    async def _open_stream(
         self, method: str, path: str, params: Mapping[str, str], content: bytes | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a request and yield the parts of its answer as they arrive."""
@@ -426,7 +428,7 @@ class AsyncIndexClient:
             async with self._connection.stream(method, path, params, content) as parts:
                 yield parts
         except httpx.TransportError as error:
-            raise self._connection.broken(error) from None
+            raise self._connection.to_service_error(error) from None
 
 
 async def _each(lines: Iterable[Line]) -> AsyncIterator[Line]:
@@ -436,7 +438,7 @@ async def _each(lines: Iterable[Line]) -> AsyncIterator[Line]:
 
 def _quoted(name: str) -> str:
     """Quote a name as a path segment. Raises Invalid."""
-    if not _text("an id or a name", name):
+    if not _check_text("an id or a name", name):
         raise Invalid("invalid", "an id or a name is empty")
     if name in (".", ".."):
         return name.replace(".", "%2E")
@@ -447,7 +449,7 @@ def _page(limit: int, fields: Sequence[str], snippets: bool) -> dict[str, str | 
     return {
         "limit": str(limit),
         **({} if snippets else {"snippets": "0"}),
-        **_several(field=fields),
+        **_list_params(field=fields),
     }
 
 
@@ -455,21 +457,23 @@ def _waiting(wait: Wait) -> dict[str, str]:
     return {} if wait == "durable" else {"wait": wait}
 
 
-def _given(**params: str | None) -> dict[str, str]:
+def _text_params(**params: str | None) -> dict[str, str]:
     """Return the parameters that are not None. Raises Invalid if one is not text."""
-    return {name: _text(name, value) for name, value in params.items() if value is not None}
+    return {name: _check_text(name, value) for name, value in params.items() if value is not None}
 
 
-def _several(**params: Sequence[str]) -> dict[str, Sequence[str]]:
+def _list_params(**params: Sequence[str]) -> dict[str, Sequence[str]]:
     """Return parameters with several values; a single text is one value. Raises Invalid."""
     return {
-        name: [_text(name, value) for value in ([values] if isinstance(values, str) else values)]
+        name: [
+            _check_text(name, value) for value in ([values] if isinstance(values, str) else values)
+        ]
         for name, values in params.items()
         if values
     }
 
 
-def _text(what: str, value: object) -> str:
+def _check_text(what: str, value: object) -> str:
     """Validate a text. Raises Invalid if it is not one, or contains lone surrogates."""
     if not isinstance(value, str):
         raise Invalid("invalid", f"{what}: {value!r:.100} is not a text", {"parameter": what})

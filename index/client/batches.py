@@ -18,8 +18,14 @@ from dataclasses import dataclass
 from datetime import date
 from uuid import uuid4
 
-from driftline.index.client.errors import Busy, Invalid, ServiceError, ServiceUnavailable, error_in
-from driftline.index.client.results import FailedLine, converted, loads
+from driftline.index.client.errors import (
+    Busy,
+    Invalid,
+    ServiceError,
+    ServiceUnavailable,
+    parse_error,
+)
+from driftline.index.client.results import FailedLine, convert, loads
 from driftline.index.documents.answers import Written
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
@@ -29,7 +35,7 @@ _REFUSED = b"null\n"
 """Replaces a line that cannot be encoded as JSON."""
 
 SAME_ID_MAX = 4
-"""Half of `index.documents.writes.KEYS_KEPT`, since other clients may write with keys too."""
+"""Half of `index.documents.writes.KEYS_PER_DOCUMENT`: other clients may write with keys too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,42 +65,42 @@ class BulkRequest:
         self.params: dict[str, str] = {"key": uuid4().hex}
         if visible:
             self.params["wait"] = "visible"
-        self._lines = len(lines)
+        self._line_count = len(lines)
         self._note = note
         self._bad = bad
-        self._given = 0
+        self._returned = 0
         """Answers returned to the program."""
-        self._come = 0
+        self._received = 0
         """Answers received on this connection."""
         self._rest = b""
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Reset for a new connection."""
-        self._come, self._rest = 0, b""
+        self._received, self._rest = 0, b""
 
-    def take(self, data: bytes) -> Iterator[Written | FailedLine]:
+    def feed(self, data: bytes) -> Iterator[Written | FailedLine]:
         """Yield new complete answers. Raises ServiceError if the request must be resent, or
         failed."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             told = loads(line)
-            error = error_in(told)
+            error = parse_error(told)
             is_of_all = not (isinstance(told, dict) and "line" in told)
             if error is not None and (is_of_all or isinstance(error, Busy | ServiceUnavailable)):
                 raise error
-            self._come += 1
-            if self._come > self._given:
-                self._given = self._come
-                told_before = self._bad.get(self._come - 1)
+            self._received += 1
+            if self._received > self._returned:
+                self._returned = self._received
+                told_before = self._bad.get(self._received - 1)
                 answer = (
-                    self._note(converted(told, Written)) if error is None else _failed(told, error)
+                    self._note(convert(told, Written)) if error is None else _failed(told, error)
                 )
                 yield told_before or answer
 
     def end(self) -> None:
         """Finish after a clean end of stream. Raises ServiceUnavailable if answers are missing."""
-        if self._come < self._lines:
-            text = f"the service has answered {self._come} of {self._lines} lines"
+        if self._received < self._line_count:
+            text = f"the service has answered {self._received} of {self._line_count} lines"
             raise ServiceUnavailable("unavailable", text)
 
 
@@ -117,7 +123,7 @@ class Gathering:
             or self._bytes + len(data) > BYTES_MAX
             or self._ids[id] >= SAME_ID_MAX
         )
-        batch = self.rest() if is_full else None
+        batch = self.flush() if is_full else None
         if bad is not None:
             self._bad[len(self._lines)] = bad
         self._lines.append(data)
@@ -125,7 +131,7 @@ class Gathering:
         self._ids[id] += 1
         return batch
 
-    def rest(self) -> BulkRequest | None:
+    def flush(self) -> BulkRequest | None:
         """Return the request of all pending lines."""
         if not self._lines:
             return None
@@ -144,23 +150,23 @@ def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
             text = f"{told!r:.100} is not a line of a bulk: a mapping, or Delete(id)"
             raise Invalid("invalid", text)
         id = str(told.get("id", told.get("delete", "")))
-        return id, encoded(dict(told)) + b"\n", None
+        return id, encode_json(dict(told)) + b"\n", None
     except Invalid as error:
         return id, _REFUSED, FailedLine(id, error)
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """Encode a value as JSON; dates become texts. Raises Invalid for other unsupported values."""
     try:
         text = json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_told
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_default
         )
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid("invalid", f"this cannot be sent as JSON: {error}") from None
 
 
-def _told(value: object) -> str:
+def _json_default(value: object) -> str:
     if isinstance(value, date):  # a datetime, too
         return value.isoformat()
     raise TypeError(f"{value!r:.100} is a {type(value).__name__}")

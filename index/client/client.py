@@ -10,7 +10,12 @@ from typing import Generic, Self, TypeVar
 
 from driftline.index.client.async_client import AsyncEvents, AsyncIndexClient, Session, Wait
 from driftline.index.client.batches import Line
-from driftline.index.client.connection import URL, BlockingConnection, ConnectionSettings, run
+from driftline.index.client.connection import (
+    URL,
+    BlockingConnection,
+    ConnectionSettings,
+    run_blocking,
+)
 from driftline.index.client.results import FailedLine
 from driftline.index.documents.answers import (
     Change,
@@ -33,25 +38,25 @@ class EventReader(Generic[T]):
     """
 
     def __init__(self, events: AsyncEvents[T]) -> None:
-        self._awaited = events
+        self._async_events = events
 
     @property
     def at(self) -> str:
         """T before which all events were returned; `from_=` to continue."""
-        return self._awaited.at
+        return self._async_events.at
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
         try:
-            return run(self._awaited.__anext__())
+            return run_blocking(self._async_events.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
 
     def close(self) -> None:
         """Close the connection."""
-        run(self._awaited.close())
+        run_blocking(self._async_events.close())
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +90,7 @@ class IndexClient:
         verify: SSLContext | bool = True,
     ) -> None:
         connection = BlockingConnection(ConnectionSettings(url, token, timeout_s, retry_s, verify))
-        self._awaited = AsyncIndexClient._over(connection, Session(session))
+        self._async_client = AsyncIndexClient._over(connection, Session(session))
 
     def __enter__(self) -> Self:
         return self
@@ -100,18 +105,18 @@ class IndexClient:
 
     def close(self) -> None:
         """Close all connections."""
-        run(self._awaited.close())
+        run_blocking(self._async_client.close())
 
     def collection(self, name: str) -> Self:
         """Return a client of another collection, with the same connections and session."""
         other = copy(self)
-        other._awaited = self._awaited.collection(name)
+        other._async_client = self._async_client.collection(name)
         return other
 
     @property
     def label(self) -> str:
         """Largest label that this client has written; "" if none."""
-        return self._awaited.label
+        return self._async_client.label
 
     # Writes.
 
@@ -130,7 +135,9 @@ class IndexClient:
         raises Conflict. `key`: idempotency key, by default a new one; "": none, which disables
         retries. `wait`: until the write is durable, or until reads can see it too.
         """
-        return run(self._awaited.put(id, document, if_label=if_label, key=key, wait=wait))
+        return run_blocking(
+            self._async_client.put(id, document, if_label=if_label, key=key, wait=wait)
+        )
 
     def delete(
         self,
@@ -141,7 +148,7 @@ class IndexClient:
         wait: Wait = "durable",
     ) -> Written:
         """Delete a document. The arguments are those of `put`."""
-        return run(self._awaited.delete(id, if_label=if_label, key=key, wait=wait))
+        return run_blocking(self._async_client.delete(id, if_label=if_label, key=key, wait=wait))
 
     def bulk(
         self, lines: Iterable[Line], *, wait: Wait = "durable"
@@ -151,7 +158,7 @@ class IndexClient:
         Yields the result of each line, in order. Reads up to one request's worth of lines before it
         waits for the answers. Nothing is sent unless it is iterated.
         """
-        return _iterated(self._awaited.bulk(lines, wait=wait))
+        return _iterated(self._async_client.bulk(lines, wait=wait))
 
     # Reads.
 
@@ -161,7 +168,7 @@ class IndexClient:
         `at`: read as of this token from an answer; `after`: read as of a T that includes the write
         with this label.
         """
-        return run(self._awaited.get(id, at=at, after=after))
+        return run_blocking(self._async_client.get(id, at=at, after=after))
 
     def search(
         self,
@@ -181,8 +188,8 @@ class IndexClient:
         `cursor`: continue after an answer to the same query; `sort`: a field, "-field": descending;
         `facets`: fields whose values to count; `fields`: document fields to return.
         """
-        return run(
-            self._awaited.search(
+        return run_blocking(
+            self._async_client.search(
                 q, limit=limit, cursor=cursor, at=at, after=after, sort=sort, facets=facets,
                 fields=fields, snippets=snippets,
             )
@@ -202,7 +209,7 @@ class IndexClient:
     ) -> Iterator[SearchResult]:
         """Search, and yield all results in pages of `limit` documents, all as of the same T."""
         return _iterated(
-            self._awaited.search_all(
+            self._async_client.search_all(
                 q, limit=limit, at=at, after=after, sort=sort, facets=facets, fields=fields,
                 snippets=snippets,
             )
@@ -210,13 +217,13 @@ class IndexClient:
 
     def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
         """Count the documents that match a query."""
-        return run(self._awaited.count(q, at=at, after=after))
+        return run_blocking(self._async_client.count(q, at=at, after=after))
 
     def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
         """Explain a document's score."""
-        return run(self._awaited.explain(q, id, at=at, after=after))
+        return run_blocking(self._async_client.explain(q, id, at=at, after=after))
 
     # Streams and watches.
 
@@ -226,42 +233,42 @@ class IndexClient:
         `until`: end after the last one before this T, once the service has reached it (it has
         reached the `at` of any answer).
         """
-        return EventReader(self._awaited.changes(self._from(from_), until=until))
+        return EventReader(self._async_client.changes(self._start_label(from_), until=until))
 
     def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it cause events."""
-        return run(self._awaited.put_watch(id, q, wait=wait))
+        return run_blocking(self._async_client.put_watch(id, q, wait=wait))
 
     def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
         """Remove a stored query."""
-        return run(self._awaited.remove_watch(id, wait=wait))
+        return run_blocking(self._async_client.remove_watch(id, wait=wait))
 
     def get_watch(self, id: str, *, after: str | None = None) -> Watch:
         """Return a stored query. Raises NotFound."""
-        return run(self._awaited.get_watch(id, after=after))
+        return run_blocking(self._async_client.get_watch(id, after=after))
 
     def watch_events(self, id: str, from_: str | None = None) -> EventReader[WatchEvent]:
         """Stream the events of a watch, from a label on; by default from now on."""
-        return EventReader(self._awaited.watch_events(id, self._from(from_)))
+        return EventReader(self._async_client.watch_events(id, self._start_label(from_)))
 
-    def _from(self, label: str | None) -> str:
+    def _start_label(self, label: str | None) -> str:
         """Return the start label of a stream; None requests the current one.
 
         Otherwise a connection that breaks at once would leave a gap.
         """
-        return run(self._awaited._now()) if label is None else label
+        return run_blocking(self._async_client._now()) if label is None else label
 
 
 def _iterated(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     try:
         while True:
             try:
-                item = run(_next(items))
+                item = run_blocking(_next(items))
             except StopAsyncIteration:
                 return
             yield item
     finally:
-        run(items.aclose())
+        run_blocking(items.aclose())
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

@@ -15,14 +15,20 @@ from typing import Protocol, TypeVar
 
 import httpx
 
-from driftline.index.client.errors import Busy, Invalid, ServiceError, ServiceUnavailable, error_of
+from driftline.index.client.errors import (
+    Busy,
+    Invalid,
+    ServiceError,
+    ServiceUnavailable,
+    error_of_response,
+)
 
 URL = "http://127.0.0.1:8080"
 
 CONNECT_S, SILENCE_S = 5.0, 30.0
 """Connect timeout, and read timeout of streams; the service sends a heartbeat every few seconds."""
 
-FOR_GOOD = "address", "answer", "certificate"
+PERMANENT_CODES = "address", "answer", "certificate"
 """Codes of permanent errors, which are not retried."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
@@ -78,11 +84,11 @@ class ConnectionSettings:
         return httpx.Timeout(self.timeout_s, connect=min(CONNECT_S, self.timeout_s))
 
     @property
-    def timeout_of_streams(self) -> httpx.Timeout:
+    def stream_timeout(self) -> httpx.Timeout:
         """Timeouts of a stream."""
         return httpx.Timeout(SILENCE_S, connect=min(CONNECT_S, self.timeout_s))
 
-    def broken(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
+    def to_service_error(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
         """Convert a connection failure, which may be permanent, to an error.
 
         `is_closed`: whether the client was closed meanwhile.
@@ -90,7 +96,7 @@ class ConnectionSettings:
         if is_closed:
             return closed()
         code, what = "unavailable", str(error) or type(error).__name__
-        match _of_tls(error):
+        match _tls_cause(error):
             case SSLCertVerificationError() as refused:
                 code = "certificate"
                 what = (
@@ -135,7 +141,7 @@ def _invalid(name: str, what: str, given: object) -> Invalid:
     return Invalid("invalid", f"{name} is {what}, not {given!r}", {"parameter": name})
 
 
-def _of_tls(error: BaseException | None) -> SSLError | None:
+def _tls_cause(error: BaseException | None) -> SSLError | None:
     """Return the TLS error that caused an error, if any."""
     while error is not None and not isinstance(error, SSLError):
         error = error.__cause__ or error.__context__
@@ -150,7 +156,7 @@ def closed() -> ServiceError:
 class Connection(Protocol):
     """HTTP operations of a client; `send` and `stream` also raise httpx.TransportError."""
 
-    reach: ConnectionSettings
+    settings: ConnectionSettings
 
     async def send(
         self, method: str, path: str, params: Params, content: bytes | None
@@ -168,7 +174,7 @@ class Connection(Protocol):
     async def close(self) -> None:
         """Close all connections."""
 
-    def broken(self, error: httpx.TransportError) -> ServiceError:
+    def to_service_error(self, error: httpx.TransportError) -> ServiceError:
         """Convert a connection failure to an error."""
 
 
@@ -176,7 +182,7 @@ class AsyncConnection:
     """Asyncio connection."""
 
     def __init__(self, reach: ConnectionSettings) -> None:
-        self.reach = reach
+        self.settings = reach
         self._http = httpx.AsyncClient(
             base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
         )
@@ -192,13 +198,13 @@ class AsyncConnection:
         self, method: str, path: str, params: Params, content: bytes | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         _check_open(self._http)
-        timeout = self.reach.timeout_of_streams
+        timeout = self.settings.stream_timeout
         async with self._http.stream(
             method, path, params=params, content=content, timeout=timeout
         ) as response:
             if response.status_code != httpx.codes.OK:
                 await response.aread()
-                raise refusal(response)
+                raise error_of_answer(response)
             yield response.aiter_bytes()
 
     async def sleep(self, seconds: float) -> None:
@@ -207,15 +213,15 @@ class AsyncConnection:
     async def close(self) -> None:
         await self._http.aclose()
 
-    def broken(self, error: httpx.TransportError) -> ServiceError:
-        return self.reach.broken(error, self._http.is_closed)
+    def to_service_error(self, error: httpx.TransportError) -> ServiceError:
+        return self.settings.to_service_error(error, self._http.is_closed)
 
 
 class BlockingConnection:
-    """Blocking connection: its coroutines never suspend, so that `run` can run them."""
+    """Blocking connection: its coroutines never suspend, so that `run_blocking` can run them."""
 
     def __init__(self, reach: ConnectionSettings) -> None:
-        self.reach = reach
+        self.settings = reach
         self._http = httpx.Client(
             base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
         )
@@ -231,13 +237,13 @@ class BlockingConnection:
         self, method: str, path: str, params: Params, content: bytes | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         _check_open(self._http)
-        timeout = self.reach.timeout_of_streams
+        timeout = self.settings.stream_timeout
         with self._http.stream(
             method, path, params=params, content=content, timeout=timeout
         ) as response:
             if response.status_code != httpx.codes.OK:
                 response.read()
-                raise refusal(response)
+                raise error_of_answer(response)
             yield _each(response.iter_bytes())
 
     async def sleep(self, seconds: float) -> None:
@@ -246,11 +252,11 @@ class BlockingConnection:
     async def close(self) -> None:
         self._http.close()
 
-    def broken(self, error: httpx.TransportError) -> ServiceError:
-        return self.reach.broken(error, self._http.is_closed)
+    def to_service_error(self, error: httpx.TransportError) -> ServiceError:
+        return self.settings.to_service_error(error, self._http.is_closed)
 
 
-def run(coroutine: Coroutine[object, None, T]) -> T:
+def run_blocking(coroutine: Coroutine[object, None, T]) -> T:
     """Run a coroutine that never suspends, such as one over a `BlockingConnection`."""
     try:
         coroutine.send(None)
@@ -270,17 +276,17 @@ def _check_open(http: httpx.AsyncClient | httpx.Client) -> None:
         raise closed()
 
 
-def answer(response: httpx.Response) -> bytes:
+def content_of(response: httpx.Response) -> bytes:
     """Return the content of an answer. Raises ServiceError if it is an error."""
     if response.status_code != httpx.codes.OK:
-        raise refusal(response)
+        raise error_of_answer(response)
     return response.content
 
 
-def refusal(response: httpx.Response) -> ServiceError:
+def error_of_answer(response: httpx.Response) -> ServiceError:
     """Return the error of an unsuccessful answer. Precondition: it was read."""
     retry_after = response.headers.get("retry-after")
-    return error_of(response.status_code, response.content, retry_after)
+    return error_of_response(response.status_code, response.content, retry_after)
 
 
 class Attempts:
@@ -294,7 +300,7 @@ class Attempts:
         self._until = now + within_s
         self._pause_s = FIRST_PAUSE_S
 
-    def worked(self, now: float) -> None:
+    def reset(self, now: float) -> None:
         """Restart the retry period after progress."""
         self._until = now + self._within_s
         self._pause_s = FIRST_PAUSE_S
@@ -304,7 +310,7 @@ class Attempts:
 
         Pauses are randomised, so that many clients do not retry at the same moment.
         """
-        if not isinstance(error, Busy | ServiceUnavailable) or error.code in FOR_GOOD:
+        if not isinstance(error, Busy | ServiceUnavailable) or error.code in PERMANENT_CODES:
             raise error
         pause = max(uniform(0.5, 1.0) * self._pause_s, error.retry_after_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

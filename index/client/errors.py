@@ -155,19 +155,19 @@ _OF_STATUS: dict[int, type[ServiceError]] = {
 """Statuses that a proxy before the service may return."""
 
 
-def error_in(told: object) -> ServiceError | None:
+def parse_error(data: object) -> ServiceError | None:
     """Return the error that a JSON value describes; None if it describes none."""
-    match told:
+    match data:
         case {"error": {"code": str(code), "message": str(message), **details}}:
             named = {str(name): value for name, value in details.items()}
             return _KINDS.get(code, ServiceError)(code, message, named)
     return None
 
 
-def error_of(status: int, content: bytes, retry_after: str | None = None) -> ServiceError:
+def error_of_response(status: int, content: bytes, retry_after: str | None = None) -> ServiceError:
     """Return the error of an unsuccessful answer."""
     try:
-        error = error_in(json.loads(content))
+        error = parse_error(json.loads(content))
     except ValueError:
         error = None
     if error is None:

@@ -6,7 +6,7 @@ Incomplete events are ignored.
 Input: bytes, in any pieces. Output: events. Invariant: everything before `at` was returned, once.
 
 >>> reader = EventAssembler()
->>> [*reader.take(b'id: 7\\ndata: {"a"'), *reader.take(b': 1}\\n\\nid: 8\\nda')]
+>>> [*reader.feed(b'id: 7\\ndata: {"a"'), *reader.feed(b': 1}\\n\\nid: 8\\nda')]
 [ServerEvent(name='', id='7', data='{"a": 1}')]
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from driftline.index.client.errors import ServiceUnavailable, error_in
-from driftline.index.client.results import converted, loads
+from driftline.index.client.errors import ServiceUnavailable, parse_error
+from driftline.index.client.results import convert, loads
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class EventAssembler:
     def __init__(self) -> None:
         self._rest = bytearray()
 
-    def take(self, data: bytes) -> Iterator[ServerEvent]:
+    def feed(self, data: bytes) -> Iterator[ServerEvent]:
         """Yield the events that are now complete."""
         self._rest += data
         *whole, rest = bytes(self._rest).replace(b"\r\n", b"\n").split(b"\n\n")
@@ -82,12 +82,12 @@ class Followed(Generic[T]):
         self._reader = EventAssembler()
         return {"from": self.at}
 
-    def take(self, data: bytes) -> Iterator[T]:
+    def feed(self, data: bytes) -> Iterator[T]:
         """Yield the data of complete events. Raises ServiceError if the stream ends."""
-        for event in self._reader.take(data):
+        for event in self._reader.feed(data):
             told = loads(event.data)
             if event.name == "error":
-                raise error_in(told) or ServiceUnavailable("unavailable", "the stream was ended")
+                raise parse_error(told) or ServiceUnavailable("unavailable", "the stream was ended")
             if event.id <= self.at:
                 continue  # a heartbeat or a duplicate
             if self._until and event.id > self._until:
@@ -95,4 +95,4 @@ class Followed(Generic[T]):
                 return
             self.at = event.id
             if not event.name:
-                yield converted(told, self._kind)
+                yield convert(told, self._kind)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.producer import TIMEOUT_S, WINDOW, WINDOW_BYTES, Producer
-from driftline.index.client.async_client import NONE
+from driftline.index.client.async_client import NO_LABEL
 from driftline.index.documents.records import WatchWrite, Write
 from driftline.serve.views.tokens import time_of, token_of
 
@@ -112,4 +112,4 @@ def _expected(if_label: str | None) -> int | None:
     """Return the label time that the current version must have. Raises BadToken."""
     if if_label is None:
         return None
-    return 0 if if_label == NONE else time_of(if_label) - 1
+    return 0 if if_label == NO_LABEL else time_of(if_label) - 1

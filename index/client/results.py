@@ -28,10 +28,10 @@ class Now(msgspec.Struct, frozen=True):
 
 def loads(data: bytes | str) -> object:
     """Decode a JSON value. Raises ServiceUnavailable if it is invalid, like the functions below."""
-    return decoded(data, object)
+    return decode(data, object)
 
 
-def decoded(data: bytes | str, kind: type[T]) -> T:
+def decode(data: bytes | str, kind: type[T]) -> T:
     """Decode an answer of a kind."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -39,12 +39,12 @@ def decoded(data: bytes | str, kind: type[T]) -> T:
         raise _no_answer(data, error) from None
 
 
-def converted(told: object, kind: type[T]) -> T:
+def convert(value: object, kind: type[T]) -> T:
     """Convert a part of an answer, a JSON value, to a kind."""
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _no_answer(told, error) from None
+        raise _no_answer(value, error) from None
 
 
 def _no_answer(told: object, why: Exception) -> ServiceUnavailable:

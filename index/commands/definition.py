@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from zipfile import ZipFile, ZipInfo
 
 from driftline.deploy.runtime.claims import ANOTHER_STATE, claim
-from driftline.engine.durable import make_directory, replace_file, reported
+from driftline.engine.durable import make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VIEW = "documents"
 """Name of the view of an index."""
 
-_SCHEMA, _FLOW, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
+_SCHEMA, _FLOW_FILE, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
 
 _MODULE = '''"""Makes the flow of the index, by its schema. Written by Driftline."""
 
@@ -38,7 +38,7 @@ from driftline.index.commands.definition import schema_in
 flow = document_flow(schema_in(Path(__file__).parent))
 '''
 
-_HAS_SCHEMA = f"\n# {_SCHEMA} belongs to it: "
+_FINGERPRINT_MARKER = f"\n# {_SCHEMA} belongs to it: "
 """Marker in the module, before the fingerprint of the schema at the last start."""
 
 
@@ -53,37 +53,37 @@ def schema_in(state: Path) -> Schema:
     return load_schema(path) if path.exists() else DEFAULT
 
 
-def define(state: Path, given: Path | None) -> str:
+def define(state: Path, schema_path: Path | None) -> str:
     """Define the index of a state directory, extend it by collections, or check that it matches.
 
     `given`: schema file; None: the existing or the default one. Returns the name of its flow.
     Raises SchemaError, StateMismatch if the schema of an existing collection differs, InUse if the
     index is running, Unavailable.
     """
-    with reported("state directory", state, ANOTHER_STATE):
-        _check_there(state, given)
-        if given is not None:
-            _use_schema(given, state)
+    with translate_os_errors("state directory", state, ANOTHER_STATE):
+        _check_schema_exists(state, schema_path)
+        if schema_path is not None:
+            _use_schema(schema_path, state)
         module = _module(state)
-        if not (state / _FLOW).exists() or (state / _FLOW).read_bytes() != module:
+        if not (state / _FLOW_FILE).exists() or (state / _FLOW_FILE).read_bytes() != module:
             make_directory(state)
-            replace_file(state / _FLOW, module)
-    return f"{state / _FLOW}:flow"
+            replace_file(state / _FLOW_FILE, module)
+    return f"{state / _FLOW_FILE}:flow"
 
 
-def searchers_in(state: Path, given: int | None) -> int:
+def pin_searcher_count(state: Path, requested: int | None) -> int:
     """Return the number of shards of an index, which is fixed at its first start.
 
     `given`: the requested number; None: the existing one, or one. Precondition: `define`. Raises
     StateMismatch if the existing number differs, Unavailable.
     """
     path = state / _SEARCHERS
-    with reported("state directory", state, ANOTHER_STATE):
+    with translate_os_errors("state directory", state, ANOTHER_STATE):
         if not path.exists():
-            replace_file(path, str(given or 1).encode())
+            replace_file(path, str(requested or 1).encode())
         data = path.read_bytes()
     there = _number_in(data, path)
-    if given not in (None, there):
+    if requested not in (None, there):
         raise StateMismatch(
             f"the index in {state} has {there} searchers, and their number stays: give "
             f"--searchers {there}, or leave it out; for another number begin a new --state, and "
@@ -98,7 +98,7 @@ def check_definition(state: Path) -> None:
     Raises SchemaError, StateMismatch, Unavailable.
     """
     path = state / _SEARCHERS
-    with reported("state directory", state):
+    with translate_os_errors("state directory", state):
         if schema_file(state).exists():
             load_schema(schema_file(state))
         if path.exists():
@@ -119,17 +119,17 @@ def _module(state: Path) -> bytes:
     """Return the module that builds the flow; it records the fingerprint of a schema file."""
     mark = ""
     if schema_file(state).exists():
-        mark = f"{_HAS_SCHEMA}{schema_in(state).fingerprint()}\n"
+        mark = f"{_FINGERPRINT_MARKER}{schema_in(state).fingerprint()}\n"
     return (_MODULE + mark).encode()
 
 
 def _fingerprint_before(state: Path) -> str:
     """Return the fingerprint of the schema file at the last start; "" if there was none."""
-    data = (state / _FLOW).read_bytes() if (state / _FLOW).exists() else b""
-    return data.decode(errors="replace").partition(_HAS_SCHEMA)[2].strip()
+    data = (state / _FLOW_FILE).read_bytes() if (state / _FLOW_FILE).exists() else b""
+    return data.decode(errors="replace").partition(_FINGERPRINT_MARKER)[2].strip()
 
 
-def _check_there(state: Path, given: Path | None) -> None:
+def _check_schema_exists(state: Path, given: Path | None) -> None:
     """Raise StateMismatch if the schema file is missing and the given one differs from it."""
     before = _fingerprint_before(state)
     if not before or schema_file(state).exists():
@@ -145,9 +145,11 @@ def _check_there(state: Path, given: Path | None) -> None:
 
 def _use_schema(given: Path, state: Path) -> None:
     schema, before = load_schema(given), None
-    if schema_file(state).exists() or ((state / _FLOW).exists() and not _fingerprint_before(state)):
+    if schema_file(state).exists() or (
+        (state / _FLOW_FILE).exists() and not _fingerprint_before(state)
+    ):
         before = schema_in(state)
-        _check_kept(before, schema, given, state)
+        _check_unchanged(before, schema, given, state)
     if before is None or schema.fingerprint() != before.fingerprint():
         alone = claim(state / "run.lock")  # running processes read the schema at their start
         try:
@@ -156,7 +158,7 @@ def _use_schema(given: Path, state: Path) -> None:
             alone.release()
 
 
-def _check_kept(before: Schema, schema: Schema, given: Path, state: Path) -> None:
+def _check_unchanged(before: Schema, schema: Schema, given: Path, state: Path) -> None:
     """Raise StateMismatch unless all existing collections are unchanged."""
     for name, collection in before.collections.items():
         there = schema.collections.get(name)
@@ -195,7 +197,7 @@ def make(place: ViewLocation) -> Searcher:
 
 _WHEEL_NAME, _WHEEL_VERSION = "driftline_index_flow", "1"
 
-FLOW = f"{_WHEEL_NAME}:flow"
+WHEEL_FLOW = f"{_WHEEL_NAME}:flow"
 """Name of the flow for processes that have the wheel on their path."""
 
 _WHEEL_MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
@@ -214,14 +216,14 @@ Root-Is-Purelib: true
 Tag: py3-none-any
 """
 
-_WHEN = 1980, 1, 1, 0, 0, 0
+_ZIP_TIMESTAMP = 1980, 1, 1, 0, 0, 0
 """Timestamp of all files: the earliest that a zip supports."""
 
 
 def write_wheel(state: Path) -> Path:
     """Write the wheel of a state directory's index and return its path. Raises Unavailable."""
     file = state / f"{_WHEEL_NAME}-{_WHEEL_VERSION}-py3-none-any.whl"
-    with reported("state directory", state):
+    with translate_os_errors("state directory", state):
         given = schema_file(state)
         data = wheel_of(given.read_bytes() if given.exists() else None)
         if not file.exists() or file.read_bytes() != data:
@@ -238,5 +240,5 @@ def wheel_of(schema: bytes | None) -> bytes:
     made = BytesIO()
     with ZipFile(made, "w") as archive:
         for name, text in files.items():
-            archive.writestr(ZipInfo(name, _WHEN), text)  # uncompressed
+            archive.writestr(ZipInfo(name, _ZIP_TIMESTAMP), text)  # uncompressed
     return made.getvalue()

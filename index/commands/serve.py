@@ -13,36 +13,40 @@ import click
 from rich.console import Console
 from starlette.types import ASGIApp
 
-from driftline.deploy.cluster.wheels import imported
-from driftline.deploy.commands.cluster_options import ClusterAddress, perhaps_in_cluster, reached_by
-from driftline.deploy.commands.options import logged
+from driftline.deploy.cluster.wheels import importable_wheel
+from driftline.deploy.commands.cluster_options import (
+    ClusterAddress,
+    perhaps_in_cluster,
+    transport_options_with,
+)
+from driftline.deploy.commands.options import logging_options
 from driftline.deploy.local.config import SenderRules, check_input
-from driftline.deploy.runtime.logs import insist
+from driftline.deploy.runtime.logs import restore_logging
 from driftline.deploy.runtime.sockets.listening import check_free
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import FlowError
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
 from driftline.index.commands.definition import (
-    FLOW,
+    WHEEL_FLOW,
     define,
+    pin_searcher_count,
     schema_in,
-    searchers_in,
     views_of,
     write_wheel,
 )
 from driftline.index.http.application import application
 from driftline.index.http.page import page_routes
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.gateway.server import Listening, bound
+from driftline.serve.gateway.server import Listening, open_listener
 from driftline.serve.hosting import keyvalues
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.access import Access, check_exposure
 from driftline.serve.http.flow_application import flow_application
 from driftline.serve.http.operations import HttpSettings
 from driftline.serve.running.cluster_deployment import InCluster
-from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
+from driftline.serve.running.deployment import Deploy, Serving, deploy_locally
 from driftline.serve.running.run import run_service
 
 STATE = "driftline-index", "driftline-service"
@@ -105,7 +109,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               help="Go on though the code of operators has changed: what is there stays.",
               )  # fmt: skip
 @perhaps_in_cluster
-@reached_by(
+@transport_options_with(
     "Keys, as `driftline keys` makes them: only producers with a right to the source can send "
     "to --zmq tcp://. On a cluster the key of this host, with `authorised` beside it."
 )
@@ -120,7 +124,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help="On a cluster: a wheel that has FLOW, of Python alone; it is sent to all hosts.",
               )  # fmt: skip
-@logged
+@logging_options
 def serve(
     console: Console,
     flow: str | None,
@@ -178,43 +182,48 @@ def serve(
     reach = SenderRules(keys=keys, sources=("writes",))
     with ExitStack() as stack:
         # Check first what may fail, so that no state directory is created in vain.
-        found, listening = bound(Listening(*http, certificate or "", key or ""))
+        found, listening = open_listener(Listening(*http, certificate or "", key or ""))
         stack.callback(found.close)
         if zmq:
             check_input(0, zmq, reach)
             check_free(zmq)
         cluster = None
         if place is not None:
-            tree, at = stack.enter_context(place.opened()), name or f"{socket.gethostname()}-serve"
+            tree, at = (
+                stack.enter_context(place.open_tree()),
+                name or f"{socket.gethostname()}-serve",
+            )
             cluster = InCluster(tree, at, network, place.session_s, journal_key, wheel)
             cluster.check()
-        stack.enter_context(imported(wheel))
+        stack.enter_context(importable_wheel(wheel))
         serving = Serving(
             *make(state, schema, searchers, settings),
             state=state,
             listening=listening,
             producers=zmq,
-            reach=reach,
+            sender_rules=reach,
             nodes=nodes,
             checkpoint_s=checkpoint_ms / 1000,
             retained_bytes=None if retain_mb is None else retain_mb << 20,
             accept_changed_code=accept_changed_code or flow is None,
         )
         log.info(
-            "the state directory is %s", state.absolute(), extra=about("state", path=str(state))
+            "the state directory is %s",
+            state.absolute(),
+            extra=event_fields("state", path=str(state)),
         )
-        deploy: Deploy = on_this_machine
+        deploy: Deploy = deploy_locally
         if cluster is not None:
             if flow is None:
                 cluster = replace(cluster, wheel=write_wheel(state))
-                stack.enter_context(imported(cluster.wheel))
-                serving = replace(serving, flow=FLOW)
+                stack.enter_context(importable_wheel(cluster.wheel))
+                serving = replace(serving, flow=WHEEL_FLOW)
             deploy = cluster.deploy
         if run_service(serving, found, _ready, deploy):
             text = "ended normally: the same command resumes"
         else:
             text = "cancelled by a command: accepted records are processed when the service resumes"
-        log.info(text, extra=about("service-over"))
+        log.info(text, extra=event_fields("service-over"))
 
 
 def _ready(listening: Listening) -> None:
@@ -229,7 +238,7 @@ def _index(
     state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
 ) -> _Made:
     name = define(state, schema)
-    views = views_of(state, searchers_in(state, searchers))
+    views = views_of(state, pin_searcher_count(state, searchers))
     return name, views, partial(_index_application, state, settings)
 
 
@@ -241,7 +250,7 @@ def _flow(
     flow: str, state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
 ) -> _Made:
     loaded = load_flow(flow)
-    insist()
+    restore_logging()
     if len(loaded.sources) != 1:
         raise FlowError(f"{flow} has {len(loaded.sources)} sources: a service has one")
     sinks = [sink.name for sink in loaded.sinks]

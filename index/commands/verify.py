@@ -24,7 +24,7 @@ def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
     """
     rows = map(_row, saved)
     is_searcher = _is_searcher(next(rows, None))
-    names = dict(pair for row in rows if is_searcher for pair in _named(row))
+    names = dict(pair for row in rows if is_searcher for pair in _segment_entries(row))
     if not names:
         return 0
     try:  # `verify` also works without the extra of the index
@@ -60,7 +60,7 @@ def _is_searcher(row: object) -> bool:
     return False
 
 
-def _named(row: object) -> Iterator[tuple[str, int]]:
+def _segment_entries(row: object) -> Iterator[tuple[str, int]]:
     """Yield segment names and checksums if this is the part of `CollectionIndex.save` with them."""
     for each in row if isinstance(row, tuple) else ():
         match each:

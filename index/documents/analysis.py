@@ -6,7 +6,7 @@
 ['uber', 'cafes', 'strasse', 'ore']
 >>> analyser("cjk").words("Tokyo: 東京都 ス")
 ['tokyo', '東京', '京都', 'ス']
->>> analyser("english").words("Cats eat"), analyser("english").places("Cats eat")
+>>> analyser("english").words("Cats eat"), analyser("english").word_spans("Cats eat")
 (['cat', 'eat'], [(0, 4), (5, 8)])
 
 A word is a run of letters, digits and underscores of any script. By Unicode's rule WB4 (UAX #29),
@@ -40,10 +40,10 @@ from driftline.engine.texts import did_you_mean
 WORD_MAX = 255
 """Characters of a word."""
 
-Place = tuple[int, int]
+WordSpan = tuple[int, int]
 """Position of a word, or of the text it stands for: text[start:end]."""
 
-_STEMS_KEPT = 1 << 16
+_STEM_CACHE_SIZE = 1 << 16
 """Cached stems per language; stemming a word takes 10 to 50 microseconds."""
 
 
@@ -64,7 +64,7 @@ class Analyser(Protocol):
     def words(self, text: str) -> list[str]:
         """Return the words of a text; the position of a word is its index."""
 
-    def places(self, text: str) -> list[Place]:
+    def word_spans(self, text: str) -> list[WordSpan]:
         """Return the place of each word in the text."""
 
     def unstemmed(self, text: str) -> list[str]:
@@ -107,8 +107,8 @@ class Plain:
             patterns.word.findall(unicodedata.normalize("NFC", patterns.ignored.sub("", low)))
         )
 
-    def places(self, text: str) -> list[Place]:
-        pattern = _ASCII if text.isascii() else _patterns().written
+    def word_spans(self, text: str) -> list[WordSpan]:
+        pattern = _ASCII if text.isascii() else _patterns().original_word
         return [found.span() for found in pattern.finditer(text)]
 
     def unstemmed(self, text: str) -> list[str]:
@@ -131,7 +131,7 @@ class Stemmed(Plain):
             # A stemmer is not thread-safe, but cheap to create.
             return stemmer().stemWord(word)[:WORD_MAX] or word
 
-        self._stem = lru_cache(_STEMS_KEPT)(stem)
+        self._stem = lru_cache(_STEM_CACHE_SIZE)(stem)
 
     def words(self, text: str) -> list[str]:
         return list(map(self._stem, super().words(text)))
@@ -162,9 +162,9 @@ class Folded(Plain):
         low = folded(text)
         return _cut(_folded_word(low).findall(low))
 
-    def places(self, text: str) -> list[Place]:
+    def word_spans(self, text: str) -> list[WordSpan]:
         low = folded(text)
-        return _in_text(text, [found.span() for found in _folded_word(low).finditer(low)])
+        return _to_original_spans(text, [found.span() for found in _folded_word(low).finditer(low)])
 
 
 class Bigrams(Folded):
@@ -179,8 +179,8 @@ class Bigrams(Folded):
         low = folded(text)
         return _cut([low[start:end] for start, end in _bigrams(low)])
 
-    def places(self, text: str) -> list[Place]:
-        return _in_text(text, list(_bigrams(folded(text))))
+    def word_spans(self, text: str) -> list[WordSpan]:
+        return _to_original_spans(text, list(_bigrams(folded(text))))
 
 
 def folded(text: str) -> str:
@@ -220,15 +220,15 @@ _SELECTORS = {
 """Invisible combining marks that select a form of a character."""
 _TAGS = {0xE0001, *range(0xE0020, 0xE0080)}
 _ZERO_WIDTH_SPACE = 0x200B
-_BEYOND = 0x10000
+_ASTRAL_START = 0x10000
 _ASTRAL = "\U00010000-\U0010ffff"
 
 _HAN = "\u3005\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\U0001aff0-\U0001b16f"
-_FIRST = "\u1100-\u115f\ua960-\ua97c"
-_MIDDLE = "\u1160-\u11a7\ud7b0-\ud7c6"
-_LAST = "\u11a8-\u11ff\ud7cb-\ud7fb"
-_CJK = f"{_HAN}{_KANA}{_FIRST}{_MIDDLE}{_LAST}"
+_HANGUL_LEADING = "\u1100-\u115f\ua960-\ua97c"
+_HANGUL_VOWELS = "\u1160-\u11a7\ud7b0-\ud7c6"
+_HANGUL_TRAILING = "\u11a8-\u11ff\ud7cb-\ud7fb"
+_CJK = f"{_HAN}{_KANA}{_HANGUL_LEADING}{_HANGUL_VOWELS}{_HANGUL_TRAILING}"
 _ASCII_OR_NOT = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
@@ -245,7 +245,7 @@ class _Patterns(NamedTuple):
     ignored: re.Pattern[str]
     word: re.Pattern[str]
     """A word of a text without ignored characters."""
-    written: re.Pattern[str]
+    original_word: re.Pattern[str]
     """A word of the original text."""
     run: re.Pattern[str]
     """Like `word`, or several syllables of Han, Kana or Hangul, which are a group."""
@@ -262,10 +262,15 @@ def _patterns() -> _Patterns:
     marks = by_category["Mn"].union(by_category["Mc"])
     mark, mark_or_ignored = _one_of(marks), _one_of(marks | ignored)
     han = f"[{_HAN}{_KANA}]{mark}*+"
-    hangul = f"[{_FIRST}][{_MIDDLE}]?[{_LAST}]?|[{_MIDDLE}][{_LAST}]?|[{_LAST}]"
+    leading, vowel, trailing = (
+        f"[{_HANGUL_LEADING}]",
+        f"[{_HANGUL_VOWELS}]",
+        f"[{_HANGUL_TRAILING}]",
+    )
+    hangul = f"{leading}{vowel}?{trailing}?|{vowel}{trailing}?|{trailing}"
     other = rf"[^\W{_CJK}]"
     return _Patterns(
-        re.compile(f"[{_class(marks | ignored, end=_BEYOND)}{_ASTRAL}]"),
+        re.compile(f"[{_class(marks | ignored, end=_ASTRAL_START)}{_ASTRAL}]"),
         re.compile(_one_of(ignored)),
         re.compile(rf"\w++(?:{mark}++\w*+)*+"),
         re.compile(rf"\w++(?:{mark_or_ignored}++\w*+)*+"),
@@ -279,7 +284,8 @@ def _one_of(numbers: set[int]) -> str:
 
     Python scans ranges beyond 0xffff one by one; this pattern does so only for such characters.
     """
-    return f"(?:[{_class(numbers, end=_BEYOND)}]|[{_ASTRAL}](?<=[{_class(numbers, _BEYOND)}]))"
+    astral = f"[{_ASTRAL}](?<=[{_class(numbers, _ASTRAL_START)}])"
+    return f"(?:[{_class(numbers, end=_ASTRAL_START)}]|{astral})"
 
 
 def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
@@ -293,7 +299,7 @@ def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
-def _bigrams(low: str) -> Iterator[Place]:
+def _bigrams(low: str) -> Iterator[WordSpan]:
     """Yield the places of the words of a folded text."""
     patterns = _patterns()
     for run in patterns.run.finditer(low):
@@ -304,7 +310,7 @@ def _bigrams(low: str) -> Iterator[Place]:
         yield from zip([run.start(), *ends], ends[1:] or ends, strict=False)
 
 
-def _in_text(text: str, places: list[Place]) -> list[Place]:
+def _to_original_spans(text: str, places: list[WordSpan]) -> list[WordSpan]:
     """Map places in `folded(text)` to places in `text`."""
     if text.isascii():
         return places

@@ -35,7 +35,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.analysis import Analyser, UnknownAnalyser, analyser
-from driftline.index.documents.values import Kind, ValueKind, shown, size_of, utf8, value_of
+from driftline.index.documents.values import Kind, ValueKind, short_repr, size_of, utf8, value_of
 
 DOCUMENT_BYTES_MAX = 1 << 20
 """Bytes of the texts of a document, in UTF-8; any other value counts as 8."""
@@ -69,7 +69,7 @@ class DocumentRefused(DriftlineError):
     """
 
     def __init__(self, problem: str, field: str = "") -> None:
-        super().__init__(f"field {shown(field)}: {problem}" if field else problem)
+        super().__init__(f"field {short_repr(field)}: {problem}" if field else problem)
         self.field = field
 
 
@@ -138,7 +138,9 @@ class Collection:
         """
         check_id(id)
         if not isinstance(document, dict):
-            raise DocumentRefused(f"{shown(document)} is not a document; that is a JSON object")
+            raise DocumentRefused(
+                f"{short_repr(document)} is not a document; that is a JSON object"
+            )
         if len(document) > FIELDS_MAX:
             raise DocumentRefused(
                 f"the document has {len(document)} fields; the most is {FIELDS_MAX}"
@@ -146,7 +148,9 @@ class Collection:
         size = 0
         for name, value in document.items():
             if not isinstance(name, str):
-                raise DocumentRefused(f"{shown(name)} is not a name of a field; that is a text")
+                raise DocumentRefused(
+                    f"{short_repr(name)} is not a name of a field; that is a text"
+                )
             try:
                 size += size_of(name) + size_of(value)
                 self._check_field(name, value)
@@ -173,7 +177,7 @@ class Collection:
         if value is None:
             return
         if isinstance(field, TextField) and not isinstance(value, str):
-            raise ValueError(f"{shown(value)} is not a text")
+            raise ValueError(f"{short_repr(value)} is not a text")
         if isinstance(field, ValueField):
             value_of(field.kind, value)
 
@@ -208,7 +212,7 @@ def read_schema(data: bytes, where: str) -> Schema:
         found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{where} is not valid TOML: {_why(error, data)}") from None
-    _known(found, ("collections",), where)
+    _check_keys(found, ("collections",), where)
     tables = _table(found.get("collections"), f"{where}: the table [collections]")
     return Schema({name: _collection(name, table, where) for name, table in tables.items()})
 
@@ -227,18 +231,20 @@ def _why(error: Exception, data: bytes) -> str:
     return "a number in it has thousands of digits"
 
 
-def _collection(name: str, found: object, whole: str) -> Collection:
-    where = f"{whole}, collection {shown(name)}"
+def _collection(name: str, found: object, origin: str) -> Collection:
+    where = f"{origin}, collection {short_repr(name)}"
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
         raise SchemaError(
             f"{where}: a name has at most 64 of the characters a-z, 0-9, - and _, and begins "
             "with a letter or a digit"
         )
     table = _table(found, where)
-    _known(table, ("fields", "others"), where)
+    _check_keys(table, ("fields", "others"), where)
     others = table.get("others", "refused")
     if others not in ("stored", "refused"):
-        raise SchemaError(f'{where}: others is {shown(others)}; it can be "stored" or "refused"')
+        raise SchemaError(
+            f'{where}: others is {short_repr(others)}; it can be "stored" or "refused"'
+        )
     tables = _table(table.get("fields"), f"{where}: the table of its fields")
     if len(tables) > FIELDS_MAX:
         raise SchemaError(f"{where}: it has {len(tables)} fields; the most is {FIELDS_MAX}")
@@ -251,7 +257,7 @@ def _field(
     name: str, found: object, where: str, texts: Iterator[int], values: Iterator[int]
 ) -> Field:
     """Parse a field; `texts`, `values`: counters that number the fields of each kind."""
-    where = f"{where}, field {shown(name)}"
+    where = f"{where}, field {short_repr(name)}"
     if re.fullmatch(r"[^\W\d][\w.-]{0,63}", name) is None or name == ID:
         raise SchemaError(
             f"{where}: a name has at most 64 letters, digits, _, - and ., begins with a letter "
@@ -261,11 +267,11 @@ def _field(
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in tuple(Kind):
         near = did_you_mean(kind, map(str, Kind)) if isinstance(kind, str) else ""
-        said = "it has no kind" if kind is None else f"its kind is {shown(kind)}"
+        said = "it has no kind" if kind is None else f"its kind is {short_repr(kind)}"
         raise SchemaError(
             f'{where}: {said}{near}; it can be {", ".join(Kind)}: field = {{kind = "text"}}'
         )
-    _known(table, ("kind", "analyser", "weight") if kind == Kind.TEXT else ("kind",), where)
+    _check_keys(table, ("kind", "analyser", "weight") if kind == Kind.TEXT else ("kind",), where)
     match Kind(kind):
         case Kind.TEXT:
             by, weight = table.get("analyser", "plain"), table.get("weight", 1.0)
@@ -278,7 +284,9 @@ def _field(
 
 def _analyser(name: object, where: str) -> Analyser:
     if not isinstance(name, str):
-        raise SchemaError(f'{where}: the analyser is {shown(name)}; write its name, as "english"')
+        raise SchemaError(
+            f'{where}: the analyser is {short_repr(name)}; write its name, as "english"'
+        )
     try:
         return analyser(name)
     except UnknownAnalyser as error:
@@ -292,7 +300,8 @@ def _weight(weight: object, where: str) -> float:
         or not 0 < weight <= WEIGHT_MAX
     ):
         raise SchemaError(
-            f"{where}: the weight is {shown(weight)}; it is a number above 0, up to {WEIGHT_MAX}"
+            f"{where}: the weight is {short_repr(weight)}; it is a number above 0, "
+            f"up to {WEIGHT_MAX}"
         )
     return float(weight)
 
@@ -301,17 +310,17 @@ def _table(found: object, where: str) -> dict[str, object]:
     if found is None:
         raise SchemaError(f"{where} is missing")
     if not isinstance(found, dict):
-        raise SchemaError(f"{where} is {shown(found)}; it has to be a table")
+        raise SchemaError(f"{where} is {short_repr(found)}; it has to be a table")
     if not found:
         raise SchemaError(f"{where} is empty")
     return found
 
 
-def _known(table: Iterable[str], keys: Iterable[str], where: str) -> None:
+def _check_keys(table: Iterable[str], keys: Iterable[str], where: str) -> None:
     for key in table:
         if key not in keys:
             raise SchemaError(
-                f"{where}: there is no key {shown(key)}{did_you_mean(key, keys)}; "
+                f"{where}: there is no key {short_repr(key)}{did_you_mean(key, keys)}; "
                 f"there are {', '.join(keys)}"
             )
 
@@ -333,7 +342,7 @@ def _digest(value: object) -> str:
 def check_id(found: object) -> None:
     """Reject an invalid id of a document or a watch. Raises DocumentRefused."""
     if not isinstance(found, str):
-        raise DocumentRefused(f"the id {shown(found)} is not a text")
+        raise DocumentRefused(f"the id {short_repr(found)} is not a text")
     try:
         size = len(utf8(found))
     except ValueError as error:
@@ -341,7 +350,7 @@ def check_id(found: object) -> None:
     if not 1 <= size <= ID_BYTES_MAX:
         raise DocumentRefused(f"the id has {size} bytes; it can have 1 to {ID_BYTES_MAX}")
     if _CONTROL.search(found) is not None:
-        raise DocumentRefused(f"the id {shown(found)} has a control character")
+        raise DocumentRefused(f"the id {short_repr(found)} has a control character")
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -64,20 +64,22 @@ def value_of(kind: ValueKind, value: object) -> Value:
         case Kind.KEYWORD, list() | tuple():
             return tuple(map(_keyword, value))
         case Kind.KEYWORD, _:
-            raise ValueError(f"{shown(value)} is not a keyword; that is a text or a list of texts")
+            raise ValueError(
+                f"{short_repr(value)} is not a keyword; that is a text or a list of texts"
+            )
         case Kind.NUMBER, int() | float() if not isinstance(value, bool):
             return _number(value)
         case Kind.NUMBER, _:
-            raise ValueError(f"{shown(value)} is not a number")
+            raise ValueError(f"{short_repr(value)} is not a number")
         case Kind.DATE, str():
             return period_of(value)[0]
-    raise ValueError(f"{shown(value)} is not a date; that is a text like 2020-01-31")
+    raise ValueError(f"{short_repr(value)} is not a date; that is a text like 2020-01-31")
 
 
 def number_of(text: str) -> float:
     """Parse a number. Raises ValueError with a user message."""
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE) is None:
-        raise ValueError(f"{shown(text)} is not a number")
+        raise ValueError(f"{short_repr(text)} is not a number")
     return _number(float(text))
 
 
@@ -92,10 +94,12 @@ def period_of(text: str) -> tuple[int, int]:
     except ValueError:  # such as the 31st of June
         moment = None
     if found is not None and moment is None:
-        raise ValueError(f"{shown(text)} is not a date: there is no such day, or time of a day")
+        raise ValueError(
+            f"{short_repr(text)} is not a date: there is no such day, or time of a day"
+        )
     if found is None or moment is None:
         raise ValueError(
-            f"{shown(text)} is not a date; that is a text like 2020-01-31 or "
+            f"{short_repr(text)} is not a date; that is a text like 2020-01-31 or "
             "2020-01-31T12:00:00+01:00"
         )
     first = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -139,7 +143,7 @@ def size_of(value: object, levels: int = LEVELS_MAX) -> int:
                 raise ValueError("the name of a value is not a text")
             pairs = (each for pair in value.items() for each in pair)
             return 8 + sum(size_of(each, levels - 1) for each in pairs)
-    raise ValueError(f"{shown(value)} is nothing that JSON can hold")
+    raise ValueError(f"{short_repr(value)} is nothing that JSON can hold")
 
 
 def utf8(text: str) -> bytes:
@@ -147,10 +151,10 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{shown(text)} is not Unicode: it has half a character") from None
+        raise ValueError(f"{short_repr(text)} is not Unicode: it has half a character") from None
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Format a value for an error, abbreviating long and deep ones."""
     return _SHORT.repr(value)
 
@@ -171,7 +175,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 def _keyword(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is not a keyword; that is a text")
+        raise ValueError(f"{short_repr(value)} is not a keyword; that is a text")
     size = len(utf8(value))
     if size > KEYWORD_BYTES_MAX:
         raise ValueError(f"a keyword has {size} bytes; the most is {KEYWORD_BYTES_MAX}")
@@ -184,5 +188,5 @@ def _number(value: int | float) -> float:
     except OverflowError:
         raise ValueError("the number is too large") from None
     if not isfinite(number):
-        raise ValueError(f"{shown(value)} is not a finite number")
+        raise ValueError(f"{short_repr(value)} is not a finite number")
     return number

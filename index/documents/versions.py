@@ -64,7 +64,7 @@ class DocumentVersion(NamedTuple):
     values: tuple[Value | None, ...]
     stored: bytes
     deleted: bool = False
-    before: tuple[ReplacedField | None, ...] | None = None
+    replaced: tuple[ReplacedField | None, ...] | None = None
 
 
 def words_of(words: Iterable[str]) -> Words:
@@ -76,7 +76,7 @@ def words_of(words: Iterable[str]) -> Words:
     return Words(position + 1, tuple(zip(found, map(tuple, found.values()), strict=True)))
 
 
-def replaced(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
+def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
     """Return what replacing a version subtracts: `before` of its replacement."""
     return tuple(
         None
@@ -100,7 +100,7 @@ class VersionSummary(NamedTuple):
     deleted: bool
 
 
-def told(payload: object) -> VersionSummary:
+def decode_summary(payload: object) -> VersionSummary:
     """Decode an encoded version to a summary. Raises MalformedMessage if it cannot be one."""
     match payload:
         case (str(collection), str(id), _, _, bytes(stored), (0 | 1) as deleted, _):
@@ -110,7 +110,7 @@ def told(payload: object) -> VersionSummary:
 
 def encode(version: DocumentVersion) -> tuple[object, ...]:
     """Encode a version as a payload."""
-    before = version.before
+    before = version.replaced
     return (
         version.collection,
         version.id,
@@ -165,11 +165,11 @@ def _encode_words(field: Words) -> tuple[object, ...]:
         first = positions[0]
         if len(positions) > 1:
             numbers += map(sub, positions[1:], positions)
-    return field.length, tuple([word for word, _ in field.words]), as_bytes(numbers)
+    return field.length, tuple([word for word, _ in field.words]), encode_varints(numbers)
 
 
 def _decode_words(length: int, words: tuple[str, ...], data: bytes) -> Words:
-    rest = iter(_numbers(data))
+    rest = iter(_decode_varints(data))
     first = 0
     found: list[tuple[str, tuple[int, ...]]] = []
     try:
@@ -185,7 +185,7 @@ def _decode_words(length: int, words: tuple[str, ...], data: bytes) -> Words:
     return Words(length, tuple(found))
 
 
-def as_bytes(numbers: Sequence[int]) -> bytes:
+def encode_varints(numbers: Sequence[int]) -> bytes:
     """Encode numbers with 7 bits per byte."""
     if max(numbers, default=0) <= 0x7F:
         return bytes(numbers)
@@ -198,12 +198,12 @@ def as_bytes(numbers: Sequence[int]) -> bytes:
     return bytes(data)
 
 
-def _numbers(data: bytes) -> Sequence[int]:
-    """Decode `as_bytes`."""
-    return data if data.isascii() else list(_longer_numbers(data))
+def _decode_varints(data: bytes) -> Sequence[int]:
+    """Decode `encode_varints`."""
+    return data if data.isascii() else list(_iter_varints(data))
 
 
-def _longer_numbers(data: bytes) -> Iterator[int]:
+def _iter_varints(data: bytes) -> Iterator[int]:
     number = shift = 0
     for byte in data:
         number |= (byte & 0x7F) << shift

@@ -29,20 +29,20 @@ from driftline.index.documents.schema import (
     ValueField,
     check_id,
 )
-from driftline.index.documents.values import Value, shown, value_of
+from driftline.index.documents.values import Value, short_repr, value_of
 from driftline.index.documents.versions import (
     DocumentVersion,
     Words,
     decode,
     encode,
     packed,
-    replaced,
+    replaced_fields,
     words_of,
 )
 
 SINK = "documents"
 
-KEYS_KEPT = 8
+KEYS_PER_DOCUMENT = 8
 """Writes with a key per document that are remembered to detect repetitions."""
 
 KEY_LENGTH_MAX = 200
@@ -87,17 +87,17 @@ class NotWritten(NamedTuple):
 
 Outcome = DocumentVersion | NotWritten | Watched
 
-Away = bytes
+PackedStatistics = bytes
 """The statistics that a version's replacement subtracts, packed."""
 
-Kept = tuple[int, Away | None, tuple[tuple[str, int], ...]]
+DocumentState = tuple[int, PackedStatistics | None, tuple[tuple[str, int], ...]]
 """State of a document: (time, replaced, keys).
 
 Time of its version, 0 if none; what its replacement subtracts; (key, time) of the last writes with
 a key; that time is negative if there was nothing to delete.
 """
 
-Analysed = tuple[tuple[object, ...], Away, int | None, str]
+Analysed = tuple[tuple[object, ...], PackedStatistics, int | None, str]
 """(encoded version without `before`, what its replacement subtracts, `expected`, `key`)"""
 
 Ordered = Analysed | Watched
@@ -111,7 +111,7 @@ def document_flow(schema: Schema) -> Flow:
         flow.source("writes", of=dict[str, object])
         .map(_analysis(schema), name="analyse")
         .key_by(_key)
-        .process(_decide, ValueState[Kept]("document"), name="document")
+        .process(_decide, ValueState[DocumentState]("document"), name="document")
         .sink(SINK)
     )
     return flow
@@ -143,7 +143,7 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
             version = deletion(collection, write.id)
         else:
             version = version_of(collection, write.id, write.document)
-        return encode(version), packed(replaced(version)), write.expected, write.key
+        return encode(version), packed(replaced_fields(version)), write.expected, write.key
 
     return analyse
 
@@ -153,7 +153,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
     match record:
         case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
             _check_rest(more)
-            collection = _collection(name, schema, f"the watch {shown(id)}")
+            collection = _collection(name, schema, f"the watch {short_repr(id)}")
             try:
                 check_id(id)
                 _check_length("query", query or "", QUERY_LENGTH_MAX)
@@ -169,7 +169,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
             **more,
         }:
             _check_rest(more)
-            collection = _collection(name, schema, f"the document {shown(id)}")
+            collection = _collection(name, schema, f"the document {short_repr(id)}")
             try:
                 collection.check(id, {} if document is None else document)
                 _check_length("key", key, KEY_LENGTH_MAX)
@@ -177,14 +177,18 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
                 raise _with_name(error, "document", id, collection) from None
             assert document is None or isinstance(document, dict), "it was checked"
             return Write(collection.name, str(id), document, expected, key)
-    raise DocumentRefused(f"{shown(record)} is not a write, as `Write` and `WatchWrite` make it")
+    raise DocumentRefused(
+        f"{short_repr(record)} is not a write, as `Write` and `WatchWrite` make it"
+    )
 
 
 def _collection(name: object, schema: Schema, what: str) -> Collection:
     found = schema.collections.get(name) if isinstance(name, str) else None
     if found is None:
         there = ", ".join(schema.collections)
-        text = f"{what} is for the collection {shown(name)}, which is not there; there is {there}"
+        text = (
+            f"{what} is for the collection {short_repr(name)}, which is not there; there is {there}"
+        )
         raise DocumentRefused(text)
     return found
 
@@ -198,12 +202,12 @@ def _with_name(
     error: DocumentRefused, what: str, id: object, collection: Collection
 ) -> DocumentRefused:
     """Return the same error, with the id and collection: a dead letter shows nothing else."""
-    return type(error)(f"{what} {shown(id)} of {shown(collection.name)}: {error}")
+    return type(error)(f"{what} {short_repr(id)} of {short_repr(collection.name)}: {error}")
 
 
 def _check_rest(more: Mapping[object, object]) -> None:
     if more:
-        raise DocumentRefused(f"a write has no {shown(next(iter(more)))}")
+        raise DocumentRefused(f"a write has no {short_repr(next(iter(more)))}")
 
 
 def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> DocumentVersion:
@@ -240,7 +244,7 @@ def _key(write: Ordered) -> tuple[object, ...]:
 
 
 def _decide(
-    context: Context, write: Ordered, document: ValueState[Kept]
+    context: Context, write: Ordered, document: ValueState[DocumentState]
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
     """Decide the outcome of a write, after all earlier ones of its document."""
     if len(write) == 3:
@@ -259,7 +263,7 @@ def _decide(
     now = context.label[0]
     is_absent = deleted and not time
     if key:
-        keys = (*keys, (key, -now if is_absent else now))[-KEYS_KEPT:]
+        keys = (*keys, (key, -now if is_absent else now))[-KEYS_PER_DOCUMENT:]
     if not deleted:
         document.set((now, away, keys))
     elif keys:

@@ -16,7 +16,7 @@ from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import Json, json_answer
 from driftline.serve.http.operations import Call, HttpSettings
-from driftline.serve.http.parameters import Parameter, within
+from driftline.serve.http.parameters import Parameter, text_up_to
 from driftline.serve.http.reads import as_of, newest
 
 T = TypeVar("T")
@@ -28,13 +28,13 @@ DEFAULT_NAME = "documents"
 """Default collection of a path without one; a single collection is the default itself."""
 
 COLLECTION = Parameter(
-    "collection", within(64), "", "The collection.", {"type": "string"}, True, "path"
+    "collection", text_up_to(64), "", "The collection.", {"type": "string"}, True, "path"
 )
 
 ID_SCHEMA: dict[str, Json] = {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX}
 ID = Parameter(
     "id",
-    within(ID_BYTES_MAX, "bytes"),
+    text_up_to(ID_BYTES_MAX, "bytes"),
     "",
     "The id: 1 to 512 bytes of UTF-8, percent-encoded; a slash is %2F.",
     ID_SCHEMA,
@@ -102,13 +102,13 @@ class Index:
             return answer
         raise ApiError("absent", "there is no such document")
 
-    async def visible(self, collection: Collection, time: int, within_s: float) -> None:
+    async def wait_visible(self, collection: Collection, time: int, within_s: float) -> None:
         """Wait until all shards answer as of a T."""
-        question = CountQuestion(collection=collection.name, q=NOTHING, at=time)
+        question = CountQuestion(collection=collection.name, q=NO_MATCH_QUERY, at=time)
         await self.ask(question, time, within_s, FoundTotal)
 
 
-NOTHING = "-*"
+NO_MATCH_QUERY = "-*"
 """A query that matches nothing and costs nothing."""
 
 

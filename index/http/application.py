@@ -58,9 +58,9 @@ def application(
 
     async def ready() -> None:
         for collection in schema.collections.values():
-            await index.visible(collection, index.newest, READY_S)
+            await index.wait_visible(collection, index.newest, READY_S)
 
-    below = [each.below("/collections/{collection}", COLLECTION) for each in own]
+    below = [each.prefixed("/collections/{collection}", COLLECTION) for each in own]
     every = [*own, *below, _collections(schema)]
     return build("Driftline index", TEXT, every, backend, ready, settings, pages, FIGURES)
 

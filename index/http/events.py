@@ -19,12 +19,12 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.wire.bundles import Item
 from driftline.index.documents import answers
 from driftline.index.documents.schema import Collection
-from driftline.index.documents.values import shown
+from driftline.index.documents.values import short_repr
 from driftline.index.documents.versions import VersionSummary
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import schemas
 from driftline.index.http.about import ID_SCHEMA, VIEW, Index, json_of
-from driftline.index.http.writing import WAIT, checked, outcome
+from driftline.index.http.writing import WAIT, check_document, outcome
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.searcher.messages import (
@@ -41,7 +41,7 @@ from driftline.serve.errors import ApiError
 from driftline.serve.http.content import (
     EventStream,
     Json,
-    described,
+    error_body,
     event,
     loads,
     refusal_of,
@@ -52,26 +52,28 @@ from driftline.serve.http.parameters import (
     FROM,
     LAST_EVENT_ID,
     Parameter,
-    whole,
-    within,
+    integer_between,
+    text_up_to,
 )
-from driftline.serve.http.reads import changes, moment, since_of
+from driftline.serve.http.reads import changes, progress_event, since_of
 from driftline.serve.views.tokens import token_of
 
-AT_ONCE = 1_000
+EVENTS_PER_REQUEST = 1_000
 """Events to request at a time."""
 
-ID = Parameter[str]("id", within(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path")
+ID = Parameter[str](
+    "id", text_up_to(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path"
+)
 LIMIT = Parameter[int](
     "limit",
-    whole(1, WATCHES_MAX),
+    integer_between(1, WATCHES_MAX),
     100,
     "How many watches.",
     {"type": "integer", "minimum": 1, "maximum": WATCHES_MAX, "default": 100},
 )
 BEHIND = Parameter[str](
     "behind",
-    within(512, "bytes"),
+    text_up_to(512, "bytes"),
     "",
     "Only watches whose ids come after this one.",
     {"type": "string"},
@@ -154,7 +156,7 @@ def watch_operations(index: Index) -> list[Operation]:
             (ID, AFTER), answer=schemas.WATCH, refusals=(404, 503), tag="watches",
         ),
         Operation(
-            "GET", "/watches", watching.some, "watches", "Stored queries, by their ids.",
+            "GET", "/watches", watching.list_watches, "watches", "Stored queries, by their ids.",
             (LIMIT, BEHIND, AFTER), answer=schemas.WATCHES, refusals=(404, 503), tag="watches",
         ),
     ]  # fmt: skip
@@ -171,7 +173,7 @@ class _Watching:
                 _check_query(query, collection)
                 return await self._write(call, collection, query)
             case {"q": str(), **rest}:
-                why = f"there is no {shown(next(iter(rest)))}"
+                why = f"there is no {short_repr(next(iter(rest)))}"
             case {"q": _}:
                 why = "the query is a text"
             case _:
@@ -182,11 +184,11 @@ class _Watching:
         return await self._write(call, self._index.collection(call), None)
 
     async def _write(self, call: Call, collection: Collection, query: str | None) -> Response:
-        checked(collection, call[ID], None)
+        check_document(collection, call[ID], None)
         write = WatchWrite(collection.name, call[ID], query)
         time = await self._index.backend.write(write.record()) + 1
         if call[WAIT] == "visible":
-            await self._index.visible(collection, time, call.settings.within_s)
+            await self._index.wait_visible(collection, time, call.settings.within_s)
         return json_of(answers.Written(call[ID], token_of(time)))
 
     async def get(self, call: Call) -> Response:
@@ -194,7 +196,7 @@ class _Watching:
         after = max(call[AFTER], self._index.newest)
         return json_of(await self._watch(call, collection, after))
 
-    async def some(self, call: Call) -> Response:
+    async def list_watches(self, call: Call) -> Response:
         collection = self._index.collection(call)
         question = WatchesQuestion(
             collection=collection.name, limit=call[LIMIT], behind=call[BEHIND]
@@ -217,7 +219,7 @@ class _Watching:
         collection = self._index.collection(call)
         since = since_of(call, self._index.backend, VIEW)
         await self._watch(call, collection, max(since, self._index.newest))
-        first = await self._found(call, collection, since, since)
+        first = await self._read_events(call, collection, since, since)
         return EventStream(self._events(call, collection, *first))
 
     async def _events(
@@ -236,7 +238,9 @@ class _Watching:
                         if reached < wanted:
                             # Read what the shards have, or wait for their next step if they lag.
                             step = min(wanted, max(self._index.newest, reached + 1))
-                            events, reached = await self._found(call, collection, reached, step)
+                            events, reached = await self._read_events(
+                                call, collection, reached, step
+                            )
                             if events:
                                 yield _as_events(watch, events)
                         is_behind = reached < wanted
@@ -244,11 +248,11 @@ class _Watching:
                             wanted = reached = max(reached, span.time)
                         if monotonic() >= told_at + call.settings.heartbeat_s:
                             told_at = monotonic()
-                            yield moment(reached)
+                            yield progress_event(reached)
         except DriftlineError as error:
-            yield event(described(refusal_of(error)), name="error")
+            yield event(error_body(refusal_of(error)), name="error")
 
-    async def _found(
+    async def _read_events(
         self, call: Call, collection: Collection, since: int, after: int
     ) -> tuple[list[FoundEvent], int]:
         """Return events from a T on, of all shards, and the T up to which they are complete.
@@ -256,7 +260,7 @@ class _Watching:
         There may be more; `after`: wait until the shards have applied all outputs below it.
         """
         question = EventsQuestion(
-            collection=collection.name, watch=call[ID], since=since, limit=AT_ONCE
+            collection=collection.name, watch=call[ID], since=since, limit=EVENTS_PER_REQUEST
         )
         found = await self._index.ask(
             question, after, call.settings.within_s, FoundEvents, call.client

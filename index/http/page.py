@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from driftline.serve.http.operations import TOLD, RequestLog
+from driftline.serve.http.operations import REQUEST_LOG_KEY, RequestLog
 
 FILES = Path(__file__).parent / "static"
 
@@ -64,7 +64,7 @@ def _route(path: Path) -> Route:
     headers = {**HEADERS, "ETag": tag}
 
     async def file(request: Request) -> Response:
-        told = request.scope.get(TOLD)
+        told = request.scope.get(REQUEST_LOG_KEY)
         if isinstance(told, RequestLog):
             told.operation = "page"
         known = request.headers.get("if-none-match", "")

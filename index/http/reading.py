@@ -28,7 +28,7 @@ from driftline.index.documents.schema import Collection
 from driftline.index.http import schemas
 from driftline.index.http.about import ID, Index, json_of
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.search.sort_position import Sort, order
+from driftline.index.search.sort_position import Sort, sort_key
 from driftline.index.searcher.messages import (
     LIMIT_MAX,
     CountQuestion,
@@ -53,10 +53,10 @@ from driftline.serve.http.parameters import (
     Parameter,
     Several,
     flag,
-    whole,
-    within,
+    integer_between,
+    text_up_to,
 )
-from driftline.serve.http.reads import opened, refusal, sealed
+from driftline.serve.http.reads import cursor_error, decode_cursor, encode_cursor
 from driftline.serve.views.tokens import token_of
 
 T = TypeVar("T")
@@ -69,11 +69,11 @@ FACET_VALUES_MAX = 100
 CURSOR_LENGTH_MAX = 4096
 """Characters of a cursor; a keyword used as sort value has at most 1024 bytes."""
 
-_SAME = "q, sort and collection"
+_CURSOR_SCOPE = "q, sort and collection"
 
 Q = Parameter[str](
     "q",
-    within(QUERY_LENGTH_MAX),
+    text_up_to(QUERY_LENGTH_MAX),
     "",
     'The query: tea "green tea" -black tea* te~ title:tea (a OR b) year:[1990 TO 2000].',
     {"type": "string", "maxLength": QUERY_LENGTH_MAX},
@@ -82,21 +82,21 @@ Q = Parameter[str](
 )
 LIMIT = Parameter[int](
     "limit",
-    whole(1, LIMIT_MAX),
+    integer_between(1, LIMIT_MAX),
     10,
     "How many hits; with snippets at most 100.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 10},
 )
 CURSOR = Parameter[str](
     "cursor",
-    within(CURSOR_LENGTH_MAX),
+    text_up_to(CURSOR_LENGTH_MAX),
     "",
     "Go on where an answer to the same query ended, as of the same T.",
     {"type": "string", "maxLength": CURSOR_LENGTH_MAX},
 )
 SORT = Parameter[str](
     "sort",
-    within(200),
+    text_up_to(200),
     "",
     "A keyword, number or date field by which hits are sorted; -field: descending.",
     {"type": "string"},
@@ -126,7 +126,7 @@ def read_operations(index: Index) -> list[Operation]:
         ),
         Operation(
             "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
-            (ID, *times), answer=schemas.GOT, refusals=refused, tag="documents",
+            (ID, *times), answer=schemas.DOCUMENT_ANSWER, refusals=refused, tag="documents",
         ),
         Operation(
             "GET", "/count", reads.count, "count", "How many documents a query finds.",
@@ -134,12 +134,12 @@ def read_operations(index: Index) -> list[Operation]:
         ),
         Operation(
             "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
-            (Q, EXPLAINED, *times), answer=schemas.EXPLAINED, refusals=queried, tag="search",
+            (Q, EXPLAINED_ID, *times), answer=schemas.EXPLAINED, refusals=queried, tag="search",
         ),
     ]  # fmt: skip
 
 
-EXPLAINED = Parameter[str](
+EXPLAINED_ID = Parameter[str](
     "id", ID.read, "", "The id of the document.", ID.schema, required=True, example="1"
 )
 
@@ -175,15 +175,15 @@ class _Reads:
             sort=None if sort is None else SortBy(field, sort.descending),
             facets=tuple(dict.fromkeys(call[FACET])),
             snippets=call[SNIPPETS],
-            bare=not (call[SNIPPETS] or call[FIELD]),
+            omits_stored=not (call[SNIPPETS] or call[FIELD]),
         )
-        found = together(await self._ask(call, question, FoundHits), call[LIMIT], sort)
+        found = merge_answers(await self._ask(call, question, FoundHits), call[LIMIT], sort)
         seen, rest = (0 if cursor is None else cursor.seen) + len(found.hits), None
         if found.hits and seen < found.total:
-            place = found.hits[-1].place
+            place = found.hits[-1].sort_position
             after = Cursor(time, seen, place.score, place.time, place.value)
             rest = encode(after, _query(call, collection))
-        hits = tuple(shown(hit, call[FIELD], call[SNIPPETS]) for hit in found.hits)
+        hits = tuple(to_hit(hit, call[FIELD], call[SNIPPETS]) for hit in found.hits)
         facets = {
             name: tuple(FacetValue(*each) for each in values.items())
             for name, values in found.facets.items()
@@ -198,7 +198,7 @@ class _Reads:
 
     async def explain(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
-        id = call[EXPLAINED]
+        id = call[EXPLAINED_ID]
         question = ExplainQuestion(collection=collection.name, q=call[Q], id=id, at=time)
         answer = await self._ask_one(call, question, FoundExplanation)
         return json_of(answers.Explained(token_of(time), id, answer.score, answer.tree))
@@ -252,7 +252,7 @@ def _sort(text: str) -> tuple[Sort | None, str]:
     return Sort(0, descending), text[descending:]
 
 
-def together(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None) -> FoundHits:
+def merge_answers(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None) -> FoundHits:
     """Merge the answers of shards."""
     total = 0
     hits: list[FoundHit] = []
@@ -262,11 +262,15 @@ def together(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None)
         hits += answer.hits
         for name, found in answer.facets.items():
             counts.setdefault(name, Counter()).update(found)
-    hits.sort(key=lambda hit: order(hit.place, sort))  # the lists are sorted, so this merges them
-    return FoundHits(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
+    hits.sort(
+        key=lambda hit: sort_key(hit.sort_position, sort)
+    )  # the lists are sorted, so this merges them
+    return FoundHits(
+        total, hits[:limit], {name: _top_values(found) for name, found in counts.items()}
+    )
 
 
-def shown(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
+def to_hit(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
     """Convert a hit to the form that clients receive."""
     snippet = marked(hit.snippets) if with_snippet else ""
     wanted: dict[str, msgspec.Raw] = {}
@@ -293,7 +297,7 @@ def marked(pieces: Mapping[str, Piece]) -> str:
     return "".join((*text, "…" if piece.more else ""))
 
 
-def _most(counts: Counter[str]) -> dict[str, int]:
+def _top_values(counts: Counter[str]) -> dict[str, int]:
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return dict(ordered[:FACET_VALUES_MAX])
 
@@ -314,12 +318,12 @@ class Cursor(NamedTuple):
 
 def encode(cursor: Cursor, query: bytes) -> str:
     """Encode a cursor. `query`: differs if the results or their order do."""
-    return sealed(tuple(cursor), query)
+    return encode_cursor(tuple(cursor), query)
 
 
 def decode(text: str, query: bytes) -> Cursor:
     """Decode `encode`. Raises ApiError."""
-    match opened(text, query, _SAME):
+    match decode_cursor(text, query, _CURSOR_SCOPE):
         case (
             int(time),
             int(seen),
@@ -328,4 +332,4 @@ def decode(text: str, query: bytes) -> Cursor:
             (None | str() | int() | float()) as value,
         ) if 0 <= time <= INFINITY and isfinite(score):
             return Cursor(time, seen, score, label_time, value)
-    raise refusal(_SAME)
+    raise cursor_error(_CURSOR_SCOPE)

@@ -51,7 +51,7 @@ def document_schema(collection: Collection) -> dict[str, Json]:
 SEARCH = body_of(answers.SearchResult)
 COUNT = body_of(answers.Count)
 EXPLAINED = body_of(answers.Explained)
-GOT = body_of(answers.Document)
+DOCUMENT_ANSWER = body_of(answers.Document)
 WRITTEN = body_of(answers.Written)
 WATCH = body_of(answers.Watch)
 WATCHES = body_of(answers.WatchList)

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from driftline.index.documents.answers import Written
 from driftline.index.documents.schema import Collection, DocumentRefused, DocumentTooLarge
-from driftline.index.documents.versions import VersionSummary, told
+from driftline.index.documents.versions import VersionSummary, decode_summary
 from driftline.index.documents.writes import (
     KEY_LENGTH_MAX,
     VERSION,
@@ -42,9 +42,9 @@ from driftline.index.http.schemas import (
     document_schema,
 )
 from driftline.serve.errors import ApiError
-from driftline.serve.http.content import BodyReader, Json, described, dumps, loads
+from driftline.serve.http.content import BodyReader, Json, dumps, error_body, loads
 from driftline.serve.http.operations import Body, Call, Operation
-from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
+from driftline.serve.http.parameters import LABEL_REF, Parameter, choice, text_up_to
 from driftline.serve.views.tokens import time_of, token_of
 
 ANSWERS_BYTES_MAX = 8 << 20
@@ -67,7 +67,7 @@ def _condition(text: str) -> int:
     return time - 1
 
 
-_within = within(KEY_LENGTH_MAX)
+_within = text_up_to(KEY_LENGTH_MAX)
 
 
 def _key(text: str) -> str:
@@ -82,7 +82,7 @@ IF_LABEL = Parameter[int | None](
     _condition,
     None,
     "Write only if the document that is there has this label; `none`: only if there is none.",
-    {"anyOf": [TOKEN, {"const": NO_LABEL}]},
+    {"anyOf": [LABEL_REF, {"const": NO_LABEL}]},
 )
 KEY = Parameter[str](
     "key",
@@ -100,7 +100,9 @@ WAIT = Parameter[str](
 )
 
 
-def checked(collection: Collection, id: str, document: object) -> Mapping[str, object] | None:
+def check_document(
+    collection: Collection, id: str, document: object
+) -> Mapping[str, object] | None:
     """Validate a document to write; None is a deletion. Raises ApiError."""
     try:
         collection.check(id, {} if document is None else document)
@@ -111,13 +113,13 @@ def checked(collection: Collection, id: str, document: object) -> Mapping[str, o
     return document
 
 
-async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
+async def write_document(index: Index, write: Write, *, bulk: bool = False) -> Written:
     """Write and return the answer; `bulk`: the write is one of many. Raises ApiError."""
     time = await index.backend.write(write.record(), bulk=bulk)
     answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
         return answer
-    for item in await index.backend.passed(time, index.settings.within_s):
+    for item in await index.backend.wait_for_outputs(time, index.settings.within_s):
         match outcome(item.value):
             case NotWritten(reason="changed", time=there):
                 label = token_of(there + 1) if there else None
@@ -135,7 +137,7 @@ async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
 def outcome(payload: object) -> Outcome | VersionSummary:
     """Decode the outcome of a write; a version only as a summary. Raises MalformedMessage."""
     if isinstance(payload, tuple) and len(payload) == 2 and payload[0] == VERSION:
-        return told(payload[1])
+        return decode_summary(payload[1])
     return outcome_of(payload)
 
 
@@ -153,11 +155,11 @@ def write_operations(index: Index) -> list[Operation]:
         return await do(call, index.collection(call), None)
 
     async def do(call: Call, collection: Collection, document: object) -> Response:
-        content = checked(collection, call[ID], document)
+        content = check_document(collection, call[ID], document)
         write = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
-        answer = await written(index, write)
+        answer = await write_document(index, write)
         if call[WAIT] == "visible":
-            await index.visible(collection, time_of(answer.label), index.settings.within_s)
+            await index.wait_visible(collection, time_of(answer.label), index.settings.within_s)
         return json_of(answer)
 
     default = index.schema.collections.get(index.default)
@@ -217,7 +219,7 @@ class Bulk:
         self._last = 0
         """Largest T of an answer."""
         self._answers = bytearray()
-        self._all = False
+        self._is_complete = False
         self._changed = asyncio.Event()
         """Answers are ready to be sent."""
         self._sent = asyncio.Event()
@@ -252,7 +254,7 @@ class Bulk:
         number = 0
         settings = self._settings
         try:
-            async for line in lines(self._reader, settings.body_bytes_max):
+            async for line in read_lines(self._reader, settings.body_bytes_max):
                 number += 1
                 if line is None:
                     text = f"the line has more than {settings.body_bytes_max} bytes"
@@ -268,8 +270,8 @@ class Bulk:
     def _begin(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
         id = ""
         try:
-            id, document = _taken(loads(line))
-            content = checked(self._collection, id, document)
+            id, document = _parse_line(loads(line))
+            content = check_document(self._collection, id, document)
         except ApiError as error:
             return _problem(number, id, error)
         key = f"{self._key}/{number}" if self._key else ""
@@ -281,7 +283,7 @@ class Bulk:
 
     async def _write(self, number: int, write: Write) -> bytes:
         try:
-            answer = await written(self._index, write, bulk=True)
+            answer = await write_document(self._index, write, bulk=True)
         except ApiError as error:
             return _problem(number, write.id, error)
         self._last = max(self._last, time_of(answer.label))
@@ -299,14 +301,16 @@ class Bulk:
                 await self._sent.wait()
         if self._visible and self._last:
             try:
-                await self._index.visible(self._collection, self._last, self._settings.within_s)
+                await self._index.wait_visible(
+                    self._collection, self._last, self._settings.within_s
+                )
             except ApiError as error:
-                self._answers += dumps(described(error)) + b"\n"
-        self._all = True
+                self._answers += dumps(error_body(error)) + b"\n"
+        self._is_complete = True
         self._changed.set()
 
     async def _send(self, send: Send) -> None:
-        while not self._all or self._answers:
+        while not self._is_complete or self._answers:
             await self._changed.wait()
             self._changed.clear()
             if data := bytes(self._answers):
@@ -320,7 +324,7 @@ def _part(data: bytes, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
+async def read_lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
     """Yield the lines of a body as they arrive; None for one that is too long.
 
     Raises ApiError if the body, or a line of it, arrives too slowly, and ClientLeft.
@@ -330,7 +334,7 @@ async def lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
     async for part in reader.parts():
         *whole, last = part.split(b"\n")
         if whole:
-            reader.begin()
+            reader.reset_rate()
         for piece in whole:
             rest += piece
             if skips:
@@ -353,7 +357,7 @@ async def lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
 _LINE = '{"id": ..., and the fields}, or {"delete": id}'
 
 
-def _lacks(line: object) -> str:
+def _explain_invalid(line: object) -> str:
     """Return why a line is not a write."""
     match line:
         case {"delete": _}:
@@ -365,7 +369,7 @@ def _lacks(line: object) -> str:
     return "this is not an object"
 
 
-def _taken(line: object) -> tuple[str, object]:
+def _parse_line(line: object) -> tuple[str, object]:
     """Return the id and the document of a line; None is a deletion. Raises ApiError."""
     document: object = None
     match line:
@@ -374,7 +378,7 @@ def _taken(line: object) -> tuple[str, object]:
         case {"id": id, **fields}:
             document = fields
         case _:
-            raise ApiError("invalid", f"a line is {_LINE}: {_lacks(line)}")
+            raise ApiError("invalid", f"a line is {_LINE}: {_explain_invalid(line)}")
     if not isinstance(id, str):
         raise ApiError("invalid", "the id is not a text", {"field": "id"})
     try:
@@ -385,7 +389,7 @@ def _taken(line: object) -> tuple[str, object]:
 
 
 def _problem(number: int, id: str, error: ApiError) -> bytes:
-    told: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **described(error)}
+    told: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **error_body(error)}
     return dumps(told) + b"\n"
 
 

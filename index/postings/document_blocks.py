@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 
-SIZE = 1 << 14
+BLOCK_BYTES = 1 << 14
 """Uncompressed bytes at which a block is full."""
 
 _LEVEL = 6
@@ -19,27 +19,27 @@ def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
     pending = _Pending()
     for document in documents:
         pending.add(document)
-        if pending.size >= SIZE:
+        if pending.size >= BLOCK_BYTES:
             yield pending.block()
     if pending.sizes:
         yield pending.block()
 
 
-def joined(found: Iterable[Block]) -> Iterator[Block]:
+def repack(found: Iterable[Block]) -> Iterator[Block]:
     """Repack blocks so that all but the last are at least half full.
 
     A block that already is nearly always stays unchanged.
     """
     pending = _Pending()
     for sizes, data in found:
-        if not pending.sizes and sum(sizes) >= SIZE // 2:
+        if not pending.sizes and sum(sizes) >= BLOCK_BYTES // 2:
             yield sizes, data
             continue
         for document in documents_of(sizes, data):
             pending.add(document)
-            if pending.size >= SIZE:
+            if pending.size >= BLOCK_BYTES:
                 yield pending.block()
-        if pending.size >= SIZE // 2:
+        if pending.size >= BLOCK_BYTES // 2:
             yield pending.block()
     if pending.sizes:
         yield pending.block()

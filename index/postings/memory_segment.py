@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
 from driftline.index.documents.versions import DocumentVersion, Words
 from driftline.index.postings.document_blocks import blocks
-from driftline.index.postings.packing import Numbers, Places, edges, ranges
-from driftline.index.postings.segment_reader import RUN, WORD, Column, Keywords, Run
+from driftline.index.postings.packing import Indices, Numbers, list_offsets, ranges
+from driftline.index.postings.segment_reader import RUN_SIZE, WORD_COST, Column, Keywords, Run
 
 Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
@@ -60,7 +60,7 @@ class MemorySegment:
         self.count = ordinal + 1
 
     @property
-    def size(self) -> int:
+    def postings_count(self) -> int:
         return sum(text.ordinals.count for text in self._texts)
 
     @property
@@ -133,10 +133,10 @@ class TailPostings:
         return self._text.frequencies.view()[self._rows]
 
     @property
-    def often(self) -> None:
+    def dense_frequencies(self) -> None:
         return None
 
-    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+    def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
         return self._text.positions_of(self._rows[rows])
 
 
@@ -144,32 +144,32 @@ class _Growing(Generic[Scalar]):
     """Array of numbers that grows at its end."""
 
     def __init__(self, dtype: np.dtype[Scalar]) -> None:
-        self._room: NDArray[Scalar] = np.zeros(64, dtype)
+        self._buffer: NDArray[Scalar] = np.zeros(64, dtype)
         self.count = 0
 
     def append(self, value: float) -> None:
-        if self.count == len(self._room):
+        if self.count == len(self._buffer):
             self._grow(1)
-        self._room[self.count] = value
+        self._buffer[self.count] = value
         self.count += 1
 
     def extend(self, values: Sequence[int] | NDArray[Scalar]) -> None:
         count = self.count + len(values)
-        if count > len(self._room):
+        if count > len(self._buffer):
             self._grow(len(values))
-        self._room[self.count : count] = values
+        self._buffer[self.count : count] = values
         self.count = count
 
     def view(self) -> NDArray[Scalar]:
         """Return the current values; the view does not change."""
-        view: NDArray[Scalar] = self._room[: self.count]
+        view: NDArray[Scalar] = self._buffer[: self.count]
         view.flags.writeable = False
         return view
 
     def _grow(self, by: int) -> None:
-        room = np.zeros(2 * (self.count + by), self._room.dtype)
-        room[: self.count] = self._room[: self.count]
-        self._room = room
+        room = np.zeros(2 * (self.count + by), self._buffer.dtype)
+        room[: self.count] = self._buffer[: self.count]
+        self._buffer = room
 
 
 class _MemoryTextField:
@@ -205,17 +205,19 @@ class _MemoryTextField:
             row += 1
         positions = [positions for _, positions in field.words]
         counts = np.array(list(map(len, positions)))
-        begins = edges(counts)[:-1]
+        begins = list_offsets(counts)[:-1]
         begins += self._positions.count
         self.ordinals.extend([ordinal] * len(positions))
         self.frequencies.extend(counts)
         self._begins.extend(begins)
         self._positions.extend(list(chain.from_iterable(positions)))
 
-    def positions_of(self, rows: Numbers) -> tuple[Numbers, Places]:
+    def positions_of(self, rows: Numbers) -> tuple[Numbers, Indices]:
         """Return the positions in these rows of the table, and the edges of the rows."""
         counts = self.frequencies.view()[rows].astype(np.intp)
-        return self._positions.view()[ranges(self._begins.view()[rows], counts)], edges(counts)
+        return self._positions.view()[ranges(self._begins.view()[rows], counts)], list_offsets(
+            counts
+        )
 
     def words(self, start: str) -> Iterator[str]:
         """Return the words from `start` on, in order; words added during iteration are omitted."""
@@ -232,8 +234,8 @@ class _MemoryTextField:
         size = 0
         for word in self.words(""):
             words.append(word)
-            size += len(self.rows[word]) + WORD
-            if size >= RUN:
+            size += len(self.rows[word]) + WORD_COST
+            if size >= RUN_SIZE:
                 yield self._run(words)
                 words, size = [], 0
         if words:

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import ValueKind
-from driftline.index.postings.document_blocks import Block, blocks, documents_of, joined
+from driftline.index.postings.document_blocks import Block, blocks, documents_of, repack
 from driftline.index.postings.packing import (
     Bytes,
+    Indices,
     Numbers,
-    Places,
-    edges,
-    gaps,
-    narrow_edges,
+    delta_encode,
+    list_offsets,
+    narrow_list_offsets,
     pack_lists,
     ranges,
 )
@@ -34,7 +34,7 @@ from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.segment_reader import Column, Keywords, Merged, Run, SegmentReader
 
-_COPIED = 1 << 20
+_COPY_BYTES = 1 << 20
 """Bytes to copy per step."""
 
 
@@ -57,16 +57,19 @@ def write(
         for field in range(one.text_fields):
             lengths = [part.lengths(field) for part in merged]
             writer.add(f"lengths {field}", np.concatenate(lengths))
-            _write_text(writer, merged, field, path.parent)
+            _write_text_field(writer, merged, field, path.parent)
         for number in range(len(one.value_fields)):
             _write_values(writer, merged, number)
-        count, size = sum(part.count for part in merged), sum(part.size for part in merged)
+        count, size = (
+            sum(part.count for part in merged),
+            sum(part.postings_count for part in merged),
+        )
         writer.publish((one.first, count, size, one.text_fields, tuple(one.value_fields)))
     return Segment(path)
 
 
 def _remaining(parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> list[Merged]:
-    pieces = np.split(kept, edges(np.array([part.count for part in parts]))[1:-1])
+    pieces = np.split(kept, list_offsets(np.array([part.count for part in parts]))[1:-1])
     return [_CompactedSegment(part, piece) for part, piece in zip(parts, pieces, strict=True)]
 
 
@@ -79,12 +82,12 @@ class _CompactedSegment:
 
     def __init__(self, part: Merged, kept: NDArray[np.bool_]) -> None:
         self.count = int(np.count_nonzero(kept))
-        self.size = 0
+        self.postings_count = 0
         """Postings of the runs read so far."""
         self._part = part
         self._kept = kept
         self._rows = np.flatnonzero(kept)
-        self._numbers = edges(kept.view(np.uint8))[:-1].astype(np.uint32)
+        self._numbers = list_offsets(kept.view(np.uint8))[:-1].astype(np.uint32)
         """New ordinals of the remaining versions."""
 
     @property
@@ -110,7 +113,7 @@ class _CompactedSegment:
         numbers = column.numbers[ranges(column.offsets[self._rows], counts)]
         used, renumbered = np.unique(numbers, return_inverse=True)
         words = [column.words[number] for number in used.tolist()]
-        return Keywords(edges(counts), renumbered.astype(np.uint32), words)
+        return Keywords(list_offsets(counts), renumbered.astype(np.uint32), words)
 
     def id(self, ordinal: int) -> str:
         return self._part.id(int(self._rows[ordinal]))
@@ -118,9 +121,9 @@ class _CompactedSegment:
     def runs(self, field: int) -> Iterator[Run]:
         for run in self._part.runs(field):
             kept = self._kept[run.ordinals]
-            counts = np.add.reduceat(kept, edges(run.counts)[:-1], dtype=np.intp)
+            counts = np.add.reduceat(kept, list_offsets(run.counts)[:-1], dtype=np.intp)
             ordinals = self._numbers[run.ordinals[kept]]
-            self.size += len(ordinals)
+            self.postings_count += len(ordinals)
             if len(ordinals):
                 yield Run(
                     list(compress(run.words, counts > 0)),
@@ -147,11 +150,11 @@ def _write_versions(writer: SectionWriter, parts: Sequence[Merged]) -> None:
     writer.begin("stored")
     sizes: list[int] = []
     places = [(0, 0)]
-    for block, data in joined(chain.from_iterable(part.documents() for part in parts)):
+    for block, data in repack(chain.from_iterable(part.documents() for part in parts)):
         writer.append(data)
         sizes += block
         places.append((len(sizes), places[-1][1] + len(data)))
-    writer.add("stored at", narrow_edges(np.array(sizes, np.intp)))
+    writer.add("stored at", narrow_list_offsets(np.array(sizes, np.intp)))
     writer.add("blocks", np.array(places))
 
 
@@ -162,7 +165,7 @@ def _write_texts(writer: SectionWriter, name: str, texts: Iterable[str]) -> None
         data = text.encode()
         writer.append(data)
         sizes.append(len(data))
-    writer.add(f"{name} at", narrow_edges(np.array(sizes, np.intp)))
+    writer.add(f"{name} at", narrow_list_offsets(np.array(sizes, np.intp)))
 
 
 def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -> None:
@@ -183,11 +186,13 @@ def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -
         numbers.append(renumbered[column.numbers])
     writer.add(f"values {number}", np.concatenate(numbers))
     counts = np.concatenate([np.diff(column.offsets) for column in keywords])
-    writer.add(f"offsets {number}", edges(counts))
+    writer.add(f"offsets {number}", list_offsets(counts))
     _write_texts(writer, f"keywords {number}", words)
 
 
-def _write_text(writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path) -> None:
+def _write_text_field(
+    writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path
+) -> None:
     """Write the words of a text field, and the pairs of its common words."""
     common = CommonWords()
 
@@ -223,37 +228,37 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
             positions_sizes.append(sizes)
         writer.begin(f"positions {which}")
         aside.seek(0)
-        while copied := aside.read(_COPIED):
+        while copied := aside.read(_COPY_BYTES):
             writer.append(copied)
-    writer.add(f"postings {which} at", narrow_edges(np.concatenate(postings_sizes)))
-    writer.add(f"positions {which} at", narrow_edges(np.concatenate(positions_sizes)))
+    writer.add(f"postings {which} at", narrow_list_offsets(np.concatenate(postings_sizes)))
+    writer.add(f"positions {which} at", narrow_list_offsets(np.concatenate(positions_sizes)))
     writer.add(f"counts {which}", np.concatenate(counts).astype(np.uint32))
     writer.begin(f"words {which}")
     writer.append(texts)
-    writer.add(f"words {which} at", narrow_edges(np.concatenate(texts_sizes)))
+    writer.add(f"words {which} at", narrow_list_offsets(np.concatenate(texts_sizes)))
 
 
-def _pack_postings(run: Run) -> tuple[Bytes, Places]:
+def _pack_postings(run: Run) -> tuple[Bytes, Indices]:
     """Pack the ordinals and frequencies of each word; also return the packed size per word."""
     twice = np.repeat(run.counts, 2)
-    begins = edges(twice)
+    begins = list_offsets(twice)
     both = np.empty(begins[-1], np.uint32)
-    both[ranges(begins[:-1:2], run.counts)] = gaps(run.ordinals, run.counts)
+    both[ranges(begins[:-1:2], run.counts)] = delta_encode(run.ordinals, run.counts)
     both[ranges(begins[1::2], run.counts)] = run.frequencies - np.uint32(1)
     data, places = pack_lists(both, twice)
     return data, np.diff(places[::2])
 
 
-def _pack_positions(run: Run) -> tuple[Bytes, Places]:
+def _pack_positions(run: Run) -> tuple[Bytes, Indices]:
     per_posting = run.frequencies.astype(np.intp)
-    per_word = np.diff(edges(per_posting)[edges(run.counts)])
-    data, places = pack_lists(gaps(run.positions, per_posting), per_word)
+    per_word = np.diff(list_offsets(per_posting)[list_offsets(run.counts)])
+    data, places = pack_lists(delta_encode(run.positions, per_posting), per_word)
     return data, np.diff(places)
 
 
 def _runs(parts: Sequence[Merged], field: int) -> Iterator[Run]:
     """Yield the words of all parts in order; ordinals are relative to the first part."""
-    firsts = edges(np.array([part.count for part in parts]))
+    firsts = list_offsets(np.array([part.count for part in parts]))
     sources = [part.runs(field) for part in parts]
     heads = [next(source, None) for source in sources]
     while any(heads):
@@ -297,7 +302,7 @@ def _join(runs: Sequence[Run]) -> Run:
     )
     order = np.argsort(numbers, kind="stable")
     frequencies = np.concatenate([run.frequencies for run in runs])
-    begins, sizes = edges(frequencies)[:-1][order], frequencies[order].astype(np.intp)
+    begins, sizes = list_offsets(frequencies)[:-1][order], frequencies[order].astype(np.intp)
     positions = np.concatenate([run.positions for run in runs])
     return Run(
         words,

@@ -29,16 +29,16 @@ _LONG = 256
 """Lists with more values are copied one by one; shorter ones all together."""
 
 Numbers = NDArray[np.uint32]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 Bytes = NDArray[np.uint8]
 Narrow = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-Ascending = Numbers | Places
+Ascending = Numbers | Indices
 
 
-def edges(counts: Places | Narrow) -> Places:
+def list_offsets(counts: Indices | Narrow) -> Indices:
     """Return where each of several concatenated lists begins, and where the last one ends.
 
-    >>> edges(np.array([2, 0, 3]))
+    >>> list_offsets(np.array([2, 0, 3]))
     array([0, 2, 2, 5])
     """
     found = np.zeros(len(counts) + 1, np.intp)
@@ -46,30 +46,30 @@ def edges(counts: Places | Narrow) -> Places:
     return found
 
 
-def narrow_edges(counts: Places) -> NDArray[np.uint32] | Places:
-    """Return `edges`, as 32-bit numbers if these suffice."""
-    found = edges(counts)
+def narrow_list_offsets(counts: Indices) -> NDArray[np.uint32] | Indices:
+    """Return `list_offsets`, as 32-bit numbers if these suffice."""
+    found = list_offsets(counts)
     return found if found[-1] >> 32 else found.astype(np.uint32)
 
 
-def ranges(begins: Places | Numbers, counts: Places) -> Places:
+def ranges(begins: Indices | Numbers, counts: Indices) -> Indices:
     """Return the concatenated numbers of several ranges.
 
     >>> ranges(np.array([7, 2]), np.array([2, 3]))
     array([7, 8, 2, 3, 4])
     """
-    before = edges(counts)
+    before = list_offsets(counts)
     return np.repeat(begins - before[:-1], counts) + np.arange(before[-1])
 
 
-def in_both(ours: Ascending, theirs: Ascending) -> tuple[Places, Places]:
+def intersect_indices(ours: Ascending, theirs: Ascending) -> tuple[Indices, Indices]:
     """Return the indices, in each of two ascending lists, of their common numbers.
 
-    >>> in_both(np.array([2, 3, 7]), np.array([1, 3, 4, 7, 9]))
+    >>> intersect_indices(np.array([2, 3, 7]), np.array([1, 3, 4, 7, 9]))
     (array([1, 2]), array([1, 3]))
     """
     if len(ours) > len(theirs):
-        there, here = in_both(theirs, ours)
+        there, here = intersect_indices(theirs, ours)
         return here, there
     at = np.searchsorted(theirs, ours)
     at[at == len(theirs)] = 0
@@ -77,7 +77,7 @@ def in_both(ours: Ascending, theirs: Ascending) -> tuple[Places, Places]:
     return rows, at[rows]
 
 
-def gaps(values: Numbers, counts: Places) -> Numbers:
+def delta_encode(values: Numbers, counts: Indices) -> Numbers:
     """Return how many numbers each value of ascending lists skips after the previous value.
 
     The first value of a list is unchanged.
@@ -85,31 +85,31 @@ def gaps(values: Numbers, counts: Places) -> Numbers:
     found = values.copy()
     found[1:] -= values[:-1]
     found[1:] -= np.uint32(1)
-    firsts = edges(counts)[:-1][counts > 0]
+    firsts = list_offsets(counts)[:-1][counts > 0]
     found[firsts] = values[firsts]
     return found
 
 
-def sums(left_out: Narrow, counts: Places) -> Numbers:
-    """Return the ascending lists with these `gaps`."""
-    values = np.cumsum(left_out, dtype=np.uint32)  # modulo 2**32, like everything below
+def delta_decode(deltas: Narrow, counts: Indices) -> Numbers:
+    """Return the ascending lists with these `delta_encode`."""
+    values = np.cumsum(deltas, dtype=np.uint32)  # modulo 2**32, like everything below
     values += np.arange(len(values), dtype=np.uint32)
     if len(counts) > 1:
         filled = counts > 0
-        firsts = edges(counts)[:-1][filled]
-        values -= np.repeat(values[firsts] - left_out[firsts], counts[filled])
+        firsts = list_offsets(counts)[:-1][filled]
+        values -= np.repeat(values[firsts] - deltas[firsts], counts[filled])
     return values
 
 
-def pack_lists(values: Numbers, counts: Places) -> tuple[Bytes, Places]:
-    """Pack lists. Return their bytes, and the `edges` of the lists in them."""
-    first = edges(counts)
+def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
+    """Pack lists. Return their bytes, and the `list_offsets` of the lists in them."""
+    first = list_offsets(counts)
     filled = np.flatnonzero(counts)
     widths = np.zeros(len(counts), np.intp)
     if len(filled):
         maxima = np.maximum.reduceat(values, first[filled])
         widths[filled] = np.array([0, *_WIDTHS])[np.searchsorted(_MAXIMA, maxima)]
-    places = edges(1 + counts * widths)
+    places = list_offsets(1 + counts * widths)
     data = np.empty(places[-1], np.uint8)
     data[places[:-1]] = widths
     for width, lists in _by_width(widths, counts):
@@ -122,9 +122,11 @@ def pack_lists(values: Numbers, counts: Places) -> tuple[Bytes, Places]:
     return data, places
 
 
-def unpack_lists(data: Bytes, begins: Places | Numbers, counts: Places) -> tuple[Numbers, Places]:
+def unpack_lists(
+    data: Bytes, begins: Indices | Numbers, counts: Indices
+) -> tuple[Numbers, Indices]:
     """Unpack lists that begin at these bytes of data. Return their values, and where each ends."""
-    first = edges(counts)
+    first = list_offsets(counts)
     widths = data[begins].astype(np.intp)
     values = np.zeros(first[-1], np.uint32)
     for width, lists in _by_width(widths, counts):
@@ -146,7 +148,7 @@ def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
     return values, end
 
 
-def _by_width(widths: Places, counts: Places) -> Iterator[tuple[int, Places]]:
+def _by_width(widths: Indices, counts: Indices) -> Iterator[tuple[int, Indices]]:
     """Yield the lists of each width, except long ones."""
     for width in _WIDTHS:
         lists = np.flatnonzero((widths == width) & (counts <= _LONG))

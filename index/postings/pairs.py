@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.packing import Numbers, edges
-from driftline.index.postings.segment_reader import RUN, Run
+from driftline.index.postings.packing import Numbers, list_offsets
+from driftline.index.postings.segment_reader import RUN_SIZE, Run
 
-COMMON = 1 << 12
+COMMON_POSITIONS_MIN = 1 << 12
 """Minimum number of positions of a common word; scanning fewer is cheap."""
 
 COMMON_MAX = 64
@@ -42,13 +42,13 @@ def pair_of(first: str, second: str) -> str:
 class _Word(NamedTuple):
     """A common word and its postings."""
 
-    positions: int
+    position_count: int
     """Number of positions; the most common word is the largest."""
     word: str
     ordinals: Numbers
     begins: NDArray[np.intp]
     """Edges of the positions of each posting in `at`."""
-    at: Numbers
+    flat_positions: Numbers
 
     def keys(self, first: int, number: int) -> NDArray[np.int64]:
         """Pack version, position and the word's number into one key, for `_VERSIONS` versions."""
@@ -56,7 +56,7 @@ class _Word(NamedTuple):
         begins = self.begins[low : high + 1]
         keys = np.repeat(self.ordinals[low:high].astype(np.int64), np.diff(begins))
         keys <<= _POSITION_BITS
-        keys += self.at[begins[0] : begins[-1]]
+        keys += self.flat_positions[begins[0] : begins[-1]]
         keys <<= _WORD_BITS
         keys += number
         return keys
@@ -72,8 +72,8 @@ class CommonWords:
 
     def add(self, run: Run) -> None:
         """Inspect some words, with all their postings. Each word comes once."""
-        ends, begins = edges(run.counts), edges(run.frequencies)
-        for number in np.flatnonzero(np.diff(begins[ends]) >= COMMON).tolist():
+        ends, begins = list_offsets(run.counts), list_offsets(run.frequencies)
+        for number in np.flatnonzero(np.diff(begins[ends]) >= COMMON_POSITIONS_MIN).tolist():
             if "\0" in (word := run.words[number]):
                 continue  # analysers emit none, and `pair_of` needs distinct names
             low, high = ends[number : number + 2]
@@ -84,7 +84,7 @@ class CommonWords:
             heappush(self._found, _Word(size, word, ordinals, at - at[0], positions))
             self._positions += size
             while len(self._found) > COMMON_MAX or self._positions > POSITIONS_MAX:
-                self._positions -= heappop(self._found).positions
+                self._positions -= heappop(self._found).position_count
 
     def words(self) -> list[str]:
         """Return the common words, in order."""
@@ -107,11 +107,11 @@ class CommonWords:
         order = found.argsort(kind="stable")
         counts = np.bincount(found, minlength=COMMON_MAX * COMMON_MAX)
         all_places = np.concatenate(places)[order]
-        begins = edges(counts).tolist()
+        begins = list_offsets(counts).tolist()
         some: list[int] = []
         for pair in np.flatnonzero(counts).tolist():
             some.append(pair)
-            if begins[pair + 1] - begins[some[0]] >= RUN:
+            if begins[pair + 1] - begins[some[0]] >= RUN_SIZE:
                 yield _run(words, some, counts, all_places[begins[some[0]] : begins[pair + 1]])
                 some = []
         if some:
@@ -125,11 +125,11 @@ def _run(
     ordinals = places >> _POSITION_BITS
     per_pair = counts[pairs]
     is_first = np.diff(ordinals, prepend=-1) != 0
-    is_first[edges(per_pair)[:-1]] = True
+    is_first[list_offsets(per_pair)[:-1]] = True
     firsts = np.flatnonzero(is_first)
     return Run(
         [pair_of(*(words[i].word for i in divmod(pair, COMMON_MAX))) for pair in pairs],
-        np.diff(edges(is_first.view(np.uint8))[edges(per_pair)]),
+        np.diff(list_offsets(is_first.view(np.uint8))[list_offsets(per_pair)]),
         ordinals[firsts].astype(np.uint32),
         np.diff(firsts, append=len(places)).astype(np.uint32),
         (places & (1 << _POSITION_BITS) - 1).astype(np.uint32),

@@ -84,8 +84,8 @@ class Section:
         self._name = name
         self._kind = kind
         self._data = data[offset : offset + _aligned(size)]
-        self._sums: list[int] = np.frombuffer(sums, "<u4").tolist()
-        self._unchecked = bytearray(b"\1" * len(self._sums))
+        self._checksums: list[int] = np.frombuffer(sums, "<u4").tolist()
+        self._unchecked = bytearray(b"\1" * len(self._checksums))
 
     def check(self, begin: int, end: int) -> None:
         """Verify the checksums of these bytes. Raises DamagedSegment."""
@@ -93,14 +93,14 @@ class Section:
         page = self._unchecked.find(1, first, last)
         while page >= 0:
             at = page * PAGE
-            if crc32(self._data[at : at + PAGE]) != self._sums[page]:
+            if crc32(self._data[at : at + PAGE]) != self._checksums[page]:
                 raise _damaged(self._path, f"section {self._name!r}", f"checksum at byte {at}")
             self._unchecked[page] = 0
             page = self._unchecked.find(1, page + 1, last)
 
     def verify(self) -> None:
         """Check all bytes, including those already checked. Raises DamagedSegment."""
-        self._unchecked = bytearray(b"\1" * len(self._sums))
+        self._unchecked = bytearray(b"\1" * len(self._checksums))
         self.check(0, self.size)
 
     def read(self, begin: int, end: int) -> bytes:
@@ -108,14 +108,14 @@ class Section:
         self.check(begin, end)
         return bytes(self._data[begin:end])
 
-    def whole(self) -> memoryview:
+    def read_all(self) -> memoryview:
         """Return all bytes. Raises DamagedSegment."""
         self.check(0, self.size)
         return self._data[: self.size]
 
     def array(self) -> NDArray[Any]:
         """Return the array that was written. Raises DamagedSegment."""
-        return np.frombuffer(self.whole(), self._kind)
+        return np.frombuffer(self.read_all(), self._kind)
 
 
 class Sections:
@@ -143,7 +143,7 @@ class Sections:
             raise _damaged(path, "the table", "its checksum")
         self.size, self.checksum = size, checksum
         try:
-            self.about, self._sections = _read_table(path, data, offset)
+            self.metadata, self._sections = _read_table(path, data, offset)
         except MalformedMessage as error:
             raise _damaged(path, "the table", str(error)) from None
 
@@ -191,7 +191,7 @@ class SectionWriter:
         self._name = ""
         self._size = 0
         self._kind = ""
-        self._sums: list[int] = []
+        self._checksums: list[int] = []
 
     def __enter__(self) -> SectionWriter:
         return self
@@ -208,7 +208,7 @@ class SectionWriter:
     def begin(self, name: str) -> None:
         """Begin a section and end the previous one."""
         self._end()
-        self._name, self._size, self._kind, self._sums = name, 0, "", []
+        self._name, self._size, self._kind, self._checksums = name, 0, "", []
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes to the section."""
@@ -218,9 +218,9 @@ class SectionWriter:
             inside = self._size % PAGE
             part = data[at : at + PAGE - inside]
             if inside:
-                self._sums[-1] = crc32(part, self._sums[-1])
+                self._checksums[-1] = crc32(part, self._checksums[-1])
             else:
-                self._sums.append(crc32(part))
+                self._checksums.append(crc32(part))
             self._size += len(part)
             at += len(part)
 
@@ -230,10 +230,10 @@ class SectionWriter:
         self._kind = array.dtype.str
         self.append(array.tobytes())
 
-    def publish(self, about: object) -> None:
+    def publish(self, metadata: object) -> None:
         """Finish the file, sync it and rename it to its name."""
         self._end()
-        table = pack((about, self._sections))
+        table = pack((metadata, self._sections))
         header = _HEADER.pack(_MAGIC, FORMAT, self._offset, len(table), crc32(table))
         self._file.write(table)
         self._file.seek(0)
@@ -248,7 +248,7 @@ class SectionWriter:
         if self._name:
             size = self._size
             self.append(bytes(_aligned(size) - size))
-            sums = np.array(self._sums, "<u4").tobytes()
+            sums = np.array(self._checksums, "<u4").tobytes()
             self._sections.append((self._name, self._offset, size, self._kind, sums))
             self._offset += self._size
 

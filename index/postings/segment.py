@@ -39,19 +39,26 @@ from numpy.typing import NDArray
 from driftline.index.documents.values import Kind, ValueKind
 from driftline.index.postings.document_blocks import Block, document
 from driftline.index.postings.packing import (
+    Indices,
     Numbers,
-    Places,
-    edges,
+    delta_decode,
+    list_offsets,
     ranges,
-    sums,
     unpack_list,
     unpack_lists,
 )
 from driftline.index.postings.pairs import pair_of
 from driftline.index.postings.sections import Sections
-from driftline.index.postings.segment_reader import RUN, WORD, Column, Keywords, Often, Run
+from driftline.index.postings.segment_reader import (
+    RUN_SIZE,
+    WORD_COST,
+    Column,
+    Frequencies,
+    Keywords,
+    Run,
+)
 
-UNPACKED = 1
+CACHE_RATIO = 1
 """Maximum size of a field's unpacked postings, as a multiple of the packed ones."""
 
 BY_VERSION = 8
@@ -60,7 +67,7 @@ BY_VERSION = 8
 That takes a byte or two per version instead of eight per posting.
 """
 
-OBJECTS = 512
+OVERHEAD_BYTES = 512
 """Bytes of the objects that hold the postings of a word."""
 
 
@@ -70,8 +77,8 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         file = Sections(path)
-        about = _about(file.about)
-        self.first, self.count, self.size, self.text_fields, self.value_fields = about
+        about = _parse_metadata(file.metadata)
+        self.first, self.count, self.postings_count, self.text_fields, self.value_fields = about
         self.file_size, self.checksum = file.size, file.checksum
         self.verify = file.verify
         self.times: NDArray[np.int64] = file["times"].array()
@@ -85,12 +92,12 @@ class Segment:
     @property
     def postings_bytes(self) -> int:
         """Size of the postings and their words, without positions."""
-        return sum(kept.postings_bytes for text in self._texts for kept in text.kept)
+        return sum(kept.postings_bytes for text in self._texts for kept in text.word_tables)
 
     @property
     def positions_bytes(self) -> int:
         """Size of the positions of all postings."""
-        return sum(kept.positions.size for text in self._texts for kept in text.kept)
+        return sum(kept.positions.size for text in self._texts for kept in text.word_tables)
 
     def lengths(self, field: int) -> Numbers:
         return self._texts[field].lengths
@@ -147,7 +154,7 @@ class SegmentPostings:
         self._words = words
         self._number = number
         self._is_by_version = self.count * BY_VERSION >= words.versions
-        self.size = OBJECTS + 16 * self.count + self._is_by_version * words.versions
+        self.size = OVERHEAD_BYTES + 16 * self.count + self._is_by_version * words.versions
         """Approximate bytes when unpacked."""
 
     @property
@@ -159,7 +166,7 @@ class SegmentPostings:
         return self._unpacked_frequencies(self._ordinals[1])
 
     @cached_property
-    def often(self) -> Often | None:
+    def dense_frequencies(self) -> Frequencies | None:
         if not self._is_by_version:
             return None
         ordinals, middle = self._unpacked_ordinals()
@@ -168,14 +175,14 @@ class SegmentPostings:
         often[ordinals] = frequencies
         return often
 
-    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+    def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
         begins = self._begins
         counts = begins[rows + 1] - begins[rows]
         section, at = self._words.positions, self._words.positions_at
         begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
         left_out, _ = unpack_list(section.bytes, begin, int(begins[-1]))
-        return sums(left_out[ranges(begins[rows], counts)], counts), edges(counts)
+        return delta_decode(left_out[ranges(begins[rows], counts)], counts), list_offsets(counts)
 
     @cached_property
     def _ordinals(self) -> tuple[Numbers, int]:
@@ -187,7 +194,7 @@ class SegmentPostings:
         begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
         left_out, middle = unpack_list(section.bytes, begin, self.count)
-        return sums(left_out, np.array([self.count])), middle
+        return delta_decode(left_out, np.array([self.count])), middle
 
     def _unpacked_frequencies(self, begin: int) -> Numbers:
         less_one, _ = unpack_list(self._words.postings.bytes, begin, self.count)
@@ -196,9 +203,9 @@ class SegmentPostings:
         return frequencies
 
     @cached_property
-    def _begins(self) -> Places:
+    def _begins(self) -> Indices:
         """Edges of the positions of each posting."""
-        return edges(self.frequencies)
+        return list_offsets(self.frequencies)
 
 
 class _TextField:
@@ -214,7 +221,7 @@ class _TextField:
             self.pairs = _Words(file, f"{number} pairs", len(self.lengths))
 
     @property
-    def kept(self) -> list[_Words]:
+    def word_tables(self) -> list[_Words]:
         """Words, and pairs if any."""
         return [self.words] if self.pairs is None else [self.words, self.pairs]
 
@@ -233,22 +240,22 @@ class _Words:
         columns = self.counts, self.postings_at, self.positions_at
         of_words = self.texts.size + sum(column.nbytes for column in columns)
         self.postings_bytes = of_words + self.postings.size
-        self._asked: dict[str, SegmentPostings | None] = {}
+        self._cache: dict[str, SegmentPostings | None] = {}
         """LRU cache of unpacked postings, the most recent word last; None: no such word."""
-        self._room = (self.postings.size + self.positions.size) * UNPACKED
+        self._free_cache_bytes = (self.postings.size + self.positions.size) * CACHE_RATIO
 
     def find(self, word: str) -> SegmentPostings | None:
         """Return the postings of a word or pair."""
-        if word in self._asked:
-            found = self._asked.pop(word)
+        if word in self._cache:
+            found = self._cache.pop(word)
         else:
             at = bisect_left(self.texts, word)
             is_there = at < len(self.texts) and self.texts[at] == word
             found = SegmentPostings(self, at) if is_there else None
-            self._room -= _size(found)
-        self._asked[word] = found
-        while self._room < 0:
-            self._room += _size(self._asked.pop(next(iter(self._asked))))
+            self._free_cache_bytes -= _size(found)
+        self._cache[word] = found
+        while self._free_cache_bytes < 0:
+            self._free_cache_bytes += _size(self._cache.pop(next(iter(self._cache))))
         return found
 
     def of_prefix(self, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
@@ -256,55 +263,55 @@ class _Words:
         size = len(prefix)
         first = bisect_left(self.texts, prefix)
         last = bisect_right(self.texts, prefix, first, key=lambda word: word[:size])
-        for some in _divided(first, self.counts[first:last] + WORD):
+        for some in _divided(first, self.counts[first:last] + WORD_COST):
             _, ordinals, frequencies = self._unpacked(some)
             yield ordinals, frequencies
 
     def runs(self) -> Iterator[Run]:
-        for some in _divided(0, self.counts + np.diff(self.positions_at) + WORD):
+        for some in _divided(0, self.counts + np.diff(self.positions_at) + WORD_COST):
             counts, ordinals, frequencies = self._unpacked(some)
             self.positions.check(*self.positions_at[[some.start, some.stop]].tolist())
-            before = edges(frequencies)
-            per_word = np.diff(before[edges(counts)])
+            before = list_offsets(frequencies)
+            per_word = np.diff(before[list_offsets(counts)])
             gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[some], per_word)
-            positions = sums(gaps, np.diff(before))
+            positions = delta_decode(gaps, np.diff(before))
             yield Run(self.texts[some], counts, ordinals, frequencies, positions)
 
-    def _unpacked(self, some: slice) -> tuple[Places, Numbers, Numbers]:
+    def _unpacked(self, some: slice) -> tuple[Indices, Numbers, Numbers]:
         """Return counts, ordinals and frequencies of the postings of some words."""
         self.postings.check(*self.postings_at[[some.start, some.stop]].tolist())
         counts = self.counts[some].astype(np.intp)
         left_out, middles = unpack_lists(self.postings.bytes, self.postings_at[some], counts)
         frequencies, _ = unpack_lists(self.postings.bytes, middles, counts)
         frequencies += np.uint32(1)
-        return counts, sums(left_out, counts), frequencies
+        return counts, delta_decode(left_out, counts), frequencies
 
 
-def _divided(first: int, sizes: Places) -> Iterator[slice]:
+def _divided(first: int, sizes: Indices) -> Iterator[slice]:
     """Split words from the number `first` on, with these sizes, into slices of about `RUN` each."""
-    ends = edges(sizes)
+    ends = list_offsets(sizes)
     begin, number = 0, len(sizes)
     while begin < number:
-        end = min(int(np.searchsorted(ends, ends[begin] + RUN)), number)
+        end = min(int(np.searchsorted(ends, ends[begin] + RUN_SIZE)), number)
         yield slice(first + begin, first + end)
         begin = end
 
 
 def _size(found: SegmentPostings | None) -> int:
     """Return the bytes of a cache entry."""
-    return OBJECTS if found is None else found.size
+    return OVERHEAD_BYTES if found is None else found.size
 
 
 class _StoredTexts(Sequence[str]):
     """Texts in a file; `size`: in bytes."""
 
     def __init__(self, file: Sections, name: str) -> None:
-        self._data = file[name].whole()
-        self._at = file[f"{name} at"].array().data
-        self.size = len(self._data) + self._at.nbytes
+        self._data = file[name].read_all()
+        self._offsets = file[f"{name} at"].array().data
+        self.size = len(self._data) + self._offsets.nbytes
 
     def __len__(self) -> int:
-        return len(self._at) - 1
+        return len(self._offsets) - 1
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -315,7 +322,7 @@ class _StoredTexts(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
-        return str(self._data[self._at[index] : self._at[index + 1]], "utf-8")
+        return str(self._data[self._offsets[index] : self._offsets[index + 1]], "utf-8")
 
 
 def _column(file: Sections, number: int, kind: ValueKind) -> Column:
@@ -327,7 +334,7 @@ def _column(file: Sections, number: int, kind: ValueKind) -> Column:
     )
 
 
-def _about(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
+def _parse_metadata(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
     """Return first ordinal, number of versions and of postings, text fields, value fields."""
     match about:
         case (int(first), int(count), int(size), int(text_fields), tuple(kinds)):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import ValueKind
-from driftline.index.postings.packing import Numbers, Places
+from driftline.index.postings.packing import Indices, Numbers
 
 
 class Keywords(NamedTuple):
@@ -26,12 +26,12 @@ class Keywords(NamedTuple):
     ``numbers[offsets[ordinal] : offsets[ordinal + 1]]``.
     """
 
-    offsets: Places
+    offsets: Indices
     numbers: Numbers
     words: Sequence[str]
 
 
-Often = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+Frequencies = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
 """Per version, the number of occurrences."""
 
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
@@ -54,17 +54,17 @@ class Postings(Protocol):
         """Occurrences of the word in each of them."""
 
     @property
-    def often(self) -> Often | None:
+    def dense_frequencies(self) -> Frequencies | None:
         """Occurrences per version of the part; None if `ordinals` and `frequencies` are smaller."""
 
-    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+    def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
         """Return the concatenated positions of these rows of `ordinals`, and the edges of rows."""
 
 
-RUN = 1 << 14
+RUN_SIZE = 1 << 14
 """Size of a run, in postings: some milliseconds of work."""
 
-WORD = 8
+WORD_COST = 8
 """Cost of a word, in postings."""
 
 
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     """
 
     words: list[str]
-    counts: Places
+    counts: Indices
     ordinals: Numbers
     frequencies: Numbers
     positions: Numbers
@@ -89,7 +89,7 @@ class Merged(Protocol):
         """Number of versions."""
 
     @property
-    def size(self) -> int:
+    def postings_count(self) -> int:
         """Number of postings in all text fields; exact only after all runs were read."""
 
     @property

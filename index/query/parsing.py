@@ -45,7 +45,14 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, Unexp
 from driftline.engine.errors import DriftlineError
 from driftline.engine.texts import did_you_mean
 from driftline.index.documents.schema import Collection, StoredField, TextField, ValueField
-from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, number_of, period_of, shown
+from driftline.index.documents.values import (
+    DATE_MAX,
+    DATE_MIN,
+    Kind,
+    number_of,
+    period_of,
+    short_repr,
+)
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -61,7 +68,7 @@ from driftline.index.query.tree import (
     Query,
     Range,
     Term,
-    joined,
+    combine,
     query_of,
 )
 
@@ -127,18 +134,20 @@ def parse(text: str, collection: Collection) -> Query:
         problem = f"the query has {len(text)} characters; the most is {LENGTH_MAX}"
         raise QueryError(problem, text, TextSpan(LENGTH_MAX, LENGTH_MAX))
     if half := re.search("[\ud800-\udfff]", text):
-        raise QueryError("the query is not Unicode: here is half a character", text, _of(half))
+        raise QueryError(
+            "the query is not Unicode: here is half a character", text, _match_span(half)
+        )
     if not text.strip():
         return query_of(MatchAll())
-    root = _written(text)
+    root = _parse_grammar(text)
     _check_size(root, text)
-    found = _Binder(text, collection).bound(root, None)
+    found = _Binder(text, collection).bind(root, None)
     if found is None:
-        raise QueryError("the query contains no word", text, _place(root))
+        raise QueryError("the query contains no word", text, _span_of(root))
     return query_of(found)
 
 
-def _written(text: str) -> Tree[Token]:
+def _parse_grammar(text: str) -> Tree[Token]:
     """Parse a text by the grammar."""
     if _WORD.fullmatch(text):  # most queries are one word; this takes a third of the time
         return Tree("words", [Token("WORDS", text, 0, end_pos=len(text))])
@@ -161,18 +170,18 @@ def _check_size(root: Tree[Token], text: str) -> None:
     while waiting:
         node, depth = waiting.pop()
         if depth > DEPTH_MAX:
-            raise QueryError(f"it is nested more than {DEPTH_MAX} deep", text, _place(node))
+            raise QueryError(f"it is nested more than {DEPTH_MAX} deep", text, _span_of(node))
         if parts := _parts(node):
             waiting += [(part, depth + 1) for part in reversed(parts)]
         else:
             leaves += 1
             if leaves > LEAVES_MAX:
                 problem = f"the query has more than {LEAVES_MAX} words, phrases and ranges"
-                raise QueryError(problem, text, _place(node))
+                raise QueryError(problem, text, _span_of(node))
             expanded += node.data in ("prefix", "fuzzy")
             if expanded > EXPANDED_MAX:
                 problem = f"the query has more than {EXPANDED_MAX} words with * or ~"
-                raise QueryError(problem, text, _place(node))
+                raise QueryError(problem, text, _span_of(node))
 
 
 def _parts(node: Tree[Token]) -> list[Tree[Token]]:
@@ -183,7 +192,7 @@ def _tokens(node: Tree[Token]) -> list[Token]:
     return [child for child in node.children if isinstance(child, Token)]
 
 
-def _place(node: Tree[Token]) -> TextSpan:
+def _span_of(node: Tree[Token]) -> TextSpan:
     """Return the span of a subquery, without surrounding parentheses."""
     first, last = node, node
     start: int | None = None
@@ -205,18 +214,18 @@ class _Binder:
         self._text = text
         self._collection = collection
 
-    def bound(self, node: Tree[Token], field: TextField | ValueField | None) -> Node | None:
+    def bind(self, node: Tree[Token], field: TextField | ValueField | None) -> Node | None:
         parts = _parts(node)
         match node.data:
             case "in_":
-                return self.bound(parts[0], self._field(_tokens(node)[0]))
+                return self.bind(parts[0], self._field(_tokens(node)[0]))
             case "not_":
-                part = self.bound(parts[0], field)
+                part = self.bind(parts[0], field)
                 return None if part is None else Not(part)
             case "all_of":
-                return joined(And, (self.bound(part, field) for part in parts))
+                return combine(And, (self.bind(part, field) for part in parts))
             case "any_of":
-                return joined(Or, (self.bound(part, field) for part in parts))
+                return combine(Or, (self.bind(part, field) for part in parts))
         match field:
             case None:
                 return self._anywhere(node)
@@ -235,7 +244,8 @@ class _Binder:
         if field is None:
             near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise QueryError(
-                f"there is no field {shown(name)}{near}; if it is not a field, write \\ before it",
+                f"there is no field {short_repr(name)}{near}; if it is not a field, "
+                "write \\ before it",
                 self._text,
                 place,
             )
@@ -250,7 +260,7 @@ class _Binder:
         fields = self._collection.texts
         if not fields:
             raise self._wrong(leaf, "there is no text field to look in: name a field, as year:1990")
-        return joined(Or, (self._in_text(leaf, field) for field in fields))
+        return combine(Or, (self._in_text(leaf, field) for field in fields))
 
     def _in_text(self, leaf: Tree[Token], field: TextField) -> Node | None:
         number, name, analyser = field.number, field.name, field.analyser
@@ -312,7 +322,7 @@ class _Binder:
         token = _tokens(leaf)[0]
         if leaf.data == "phrase":
             return _unescaped(token[1:-1])
-        if problem := _of_others(token):
+        if problem := _foreign_syntax(token):
             raise self._wrong(leaf, problem)
         return _unescaped(token)
 
@@ -326,7 +336,7 @@ class _Binder:
         return _unescaped(text)
 
     def _wrong(self, leaf: Tree[Token], problem: str) -> QueryError:
-        return QueryError(problem, self._text, _place(leaf))
+        return QueryError(problem, self._text, _span_of(leaf))
 
 
 class _Within(NamedTuple):
@@ -395,7 +405,7 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.category(each) == "Mn" for each in text)
 
 
-def _of(found: re.Match[str]) -> TextSpan:
+def _match_span(found: re.Match[str]) -> TextSpan:
     return TextSpan(*found.span())
 
 
@@ -406,7 +416,7 @@ def _unescaped(text: str) -> str:
 # User messages.
 
 
-def _of_others(token: str) -> str:
+def _foreign_syntax(token: str) -> str:
     """Return the error for a word with syntax of other query languages; "" if it has none."""
     if found := re.search(r"(?:\A|\w)(\|\||&&)(?:\Z|\w)", token):
         sign = found[1]
@@ -445,7 +455,7 @@ def _explained(error: UnexpectedInput, text: str) -> QueryError:
     start = len(text) if at_end else error.pos_in_stream or 0
     found = re.compile(r"AND|OR|NOT|.|", re.DOTALL).match(text, start)
     assert found is not None
-    return QueryError(_problem(found[0], expected), text, _of(found))
+    return QueryError(_problem(found[0], expected), text, _match_span(found))
 
 
 def _problem(found: str, expected: set[str]) -> str:

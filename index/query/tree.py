@@ -48,7 +48,7 @@ class Term(_OfField):
     word: str
 
     def __str__(self) -> str:
-        return f"{self.name}:{_bare(self.word)}"
+        return f"{self.name}:{_format_word(self.word)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Prefix(_OfField):
     prefix: str
 
     def __str__(self) -> str:
-        return f"{self.name}:{_bare(self.prefix)}*"
+        return f"{self.name}:{_format_word(self.prefix)}*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Fuzzy(_OfField):
     word: str
 
     def __str__(self) -> str:
-        return f"{self.name}:{_bare(self.word)}~"
+        return f"{self.name}:{_format_word(self.word)}~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class KeywordPrefix(_OfField):
     prefix: str
 
     def __str__(self) -> str:
-        return f"{self.name}:{_bare(self.prefix)}*"
+        return f"{self.name}:{_format_word(self.prefix)}*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
             yield node
 
 
-def joined(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | None:
+def combine(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | None:
     """Combine parts into one canonical node; None parts are ignored."""
     found: dict[Node, None] = {}
     for part in parts:
@@ -206,14 +206,14 @@ def joined(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | N
 
 
 _SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')
-_MEANT = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
+_SYNTAX_START = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
 """Texts whose beginning is query syntax."""
 
 
-def _bare(text: str) -> str:
+def _format_word(text: str) -> str:
     """Format a text as a word of a query."""
     escaped = _SPECIAL.sub(r"\\\g<0>", text)
-    return f"\\{escaped}" if _MEANT.match(text) else escaped
+    return f"\\{escaped}" if _SYNTAX_START.match(text) else escaped
 
 
 def quoted(text: str) -> str:

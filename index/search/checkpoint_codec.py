@@ -1,7 +1,7 @@
 """Encoding of long lists of numbers and texts as checkpoint parts; the last part of a list is
 shorter.
 
->>> saved = [*of_numbers(array("q", range(3))), *of_texts(["a", "cat"])]
+>>> saved = [*encode_numbers(array("q", range(3))), *encode_texts(["a", "cat"])]
 >>> rest = Saved(saved)
 >>> rest.numbers(), rest.texts()
 (array('q', [0, 1, 2]), ['a', 'cat'])
@@ -17,39 +17,39 @@ import numpy as np
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.wire.codec import pack, unpack
 
-NUMBERS = 1 << 17
+NUMBERS_PER_PART = 1 << 17
 """Numbers per part."""
 
-TEXTS = 1 << 13
+TEXTS_PER_PART = 1 << 13
 """Texts per part."""
 
 _GREATEST = np.iinfo(np.int64).max
 
 
-def of_numbers(numbers: array[int]) -> Iterator[bytes]:
+def encode_numbers(numbers: array[int]) -> Iterator[bytes]:
     """Encode 64-bit numbers.
 
     Each part stores its minimum and the offsets from it, in the smallest sufficient integer width.
     """
-    for at in range(0, len(numbers) + 1, NUMBERS):
-        some = np.array(numbers[at : at + NUMBERS], np.int64)
+    for at in range(0, len(numbers) + 1, NUMBERS_PER_PART):
+        some = np.array(numbers[at : at + NUMBERS_PER_PART], np.int64)
         least = some.min(initial=_GREATEST)
         above = some.view(np.uint64) - least.view(np.uint64)
         kind = np.min_scalar_type(above.max(initial=0))
         yield pack((int(least), above.astype(kind).tobytes(), kind.itemsize))
 
 
-def of_texts(texts: Iterable[str]) -> Iterator[bytes]:
+def encode_texts(texts: Iterable[str]) -> Iterator[bytes]:
     """Encode texts."""
     found = list(texts)
-    for at in range(0, len(found) + 1, TEXTS):
-        yield pack(found[at : at + TEXTS])
+    for at in range(0, len(found) + 1, TEXTS_PER_PART):
+        yield pack(found[at : at + TEXTS_PER_PART])
 
 
-def of_dictionary(dictionary: Mapping[str, int]) -> Iterator[bytes]:
+def encode_dictionary(dictionary: Mapping[str, int]) -> Iterator[bytes]:
     """Encode a mapping from texts to numbers, in its order."""
-    yield from of_texts(dictionary)
-    yield from of_numbers(array("q", dictionary.values()))
+    yield from encode_texts(dictionary)
+    yield from encode_numbers(array("q", dictionary.values()))
 
 
 class Saved:
@@ -66,7 +66,7 @@ class Saved:
             raise self.damaged() from None
 
     def numbers(self) -> array[int]:
-        """Decode what `of_numbers` encoded."""
+        """Decode what `encode_numbers` encoded."""
         found = array("q")
         while True:
             match self.row():
@@ -75,22 +75,22 @@ class Saved:
                 case _:
                     raise self.damaged()
             found.frombytes((above + np.int64(least).view(np.uint64)).tobytes())
-            if len(above) < NUMBERS:
+            if len(above) < NUMBERS_PER_PART:
                 return found
 
     def texts(self) -> list[str]:
-        """Decode what `of_texts` encoded."""
+        """Decode what `encode_texts` encoded."""
         found: list[str] = []
         while True:
             part = self.row()
             if not isinstance(part, tuple) or set(map(type, part)) - {str}:
                 raise self.damaged()
             found += part
-            if len(part) < TEXTS:
+            if len(part) < TEXTS_PER_PART:
                 return found
 
     def dictionary(self) -> dict[str, int]:
-        """Decode what `of_dictionary` encoded."""
+        """Decode what `encode_dictionary` encoded."""
         texts, numbers = self.texts(), self.numbers()
         if len(texts) != len(numbers):
             raise self.damaged()

@@ -13,10 +13,10 @@ from sys import maxunicode
 
 from driftline.index.postings.segment_reader import SegmentReader
 
-BEGINNING = 3
+PREFIX_LENGTH = 3
 """Prefix length in characters at which few enough words remain to check all of them."""
 
-AT_ONCE = 8
+WORDS_PER_SEEK = 8
 """Words to scan in sequence before a seek, which costs as much as scanning this many."""
 
 _SURROGATES = range(0xD800, 0xE000)
@@ -38,13 +38,13 @@ def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
 
     Such a word shares the prefix of `word`, or first differs from it within the prefix.
     """
-    if len(word) >= BEGINNING:
-        for other in words_from(part, field, word[:BEGINNING]):
+    if len(word) >= PREFIX_LENGTH:
+        for other in words_from(part, field, word[:PREFIX_LENGTH]):
             if is_near(word, other):
                 yield other
     elif part.postings(field, word) is not None:
         yield word
-    for at in range(min(len(word) + 1, BEGINNING)):
+    for at in range(min(len(word) + 1, PREFIX_LENGTH)):
         yield from _differing(part, field, word, at)
 
 
@@ -61,13 +61,13 @@ def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[
     same, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
     start: str | None = same
     while start is not None:
-        some = list(islice(part.words(field, start), AT_ONCE))
+        some = list(islice(part.words(field, start), WORDS_PER_SEEK))
         for found in some:
             if not found.startswith(same):
                 return
             if found[at : at + 1] != letter and is_near(word, found):
                 yield found
-        if len(some) < AT_ONCE:
+        if len(some) < WORDS_PER_SEEK:
             return
         last = some[-1]
         other = last[at : at + 1]

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.engine.errors import DriftlineError
-from driftline.index.postings.packing import Numbers, Places, in_both
-from driftline.index.postings.segment_reader import Keywords, Often, Postings, SegmentReader
+from driftline.index.postings.packing import Indices, Numbers, intersect_indices
+from driftline.index.postings.segment_reader import Frequencies, Keywords, Postings, SegmentReader
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -46,7 +46,13 @@ from driftline.index.query.tree import (
     leaves,
 )
 from driftline.index.search.fuzzy import near_words, words_from
-from driftline.index.search.phrases import Numbered, different, find_phrase, phrase_in, steps
+from driftline.index.search.phrases import (
+    Numbered,
+    distinct_postings,
+    find_phrase,
+    phrase_in,
+    steps,
+)
 
 Mask = NDArray[np.bool_]
 
@@ -78,7 +84,7 @@ class Matching:
         self._scoring = scoring
         self._pause = pause
         self._found: dict[Scoring, Hits] = {}
-        self._often: dict[Scoring, Often | None] = {}
+        self._dense: dict[Scoring, Frequencies | None] = {}
         """Per leaf, frequencies of all versions: kept by the part, or computed from hits."""
         self._postings: dict[Term, Postings | None] = {}
         self._phrases: dict[Phrase, list[Numbered] | None] = {}
@@ -111,7 +117,7 @@ class Matching:
         for query in queries:
             match query:
                 case Term() | Phrase() | Prefix() | Fuzzy():
-                    if (often := self._kept_often(query)) is not None:
+                    if (often := self._dense_if_cheap(query)) is not None:
                         mask |= often > 0
                         continue
                     mask[self._ordinals(query)] = True
@@ -156,19 +162,21 @@ class Matching:
             found = self._found[leaf] = self._look_up(leaf)
         return found
 
-    def often(self, leaf: Scoring) -> Often:
+    def dense_frequencies(self, leaf: Scoring) -> Frequencies:
         """Return the frequency of a scoring leaf per version."""
-        found = self._kept_often(leaf)
+        found = self._dense_if_cheap(leaf)
         if found is None:
             ordinals, frequencies = self.hits(leaf)
             found = np.zeros(self.count, np.uint32)
             found[ordinals] = frequencies
-            self._often[leaf] = found
+            self._dense[leaf] = found
         return found
 
-    def within(self, leaf: Scoring, versions: NDArray[np.intp]) -> tuple[Places, Often]:
+    def frequencies_in(
+        self, leaf: Scoring, versions: NDArray[np.intp]
+    ) -> tuple[Indices, Frequencies]:
         """Return which rows of some ascending versions contain a scoring leaf, and how often."""
-        often = self._kept_often(leaf)
+        often = self._dense_if_cheap(leaf)
         if often is not None:
             found = often[versions]
             rows = np.flatnonzero(found)
@@ -176,24 +184,24 @@ class Matching:
         ordinals, frequencies = self.hits(leaf)
         if not len(ordinals):
             return np.zeros(0, np.intp), frequencies
-        rows, of = in_both(versions, ordinals)
+        rows, of = intersect_indices(versions, ordinals)
         return rows, frequencies[of]
 
-    def _kept_often(self, leaf: Scoring) -> Often | None:
+    def _dense_if_cheap(self, leaf: Scoring) -> Frequencies | None:
         """Return `often` if it is available without reading hits."""
         try:
-            return self._often[leaf]
+            return self._dense[leaf]
         except KeyError:
             self._pause()
-            often: Often | None = None
+            often: Frequencies | None = None
             match leaf:
                 case Term():
                     postings = self.postings(leaf)
-                    often = None if postings is None else postings.often
+                    often = None if postings is None else postings.dense_frequencies
                 case Prefix() | Fuzzy():
-                    often = self._together(leaf)
-            self._often[leaf] = None if often is None else often[: self.count]
-            return self._often[leaf]
+                    often = self._sum_expansions(leaf)
+            self._dense[leaf] = None if often is None else often[: self.count]
+            return self._dense[leaf]
 
     def _look_up(self, leaf: Scoring) -> Hits:
         match leaf:
@@ -201,7 +209,7 @@ class Matching:
                 postings = self.postings(leaf)
                 if postings is None:
                     return NO_HITS
-                ordinals = self._counted(postings.ordinals)
+                ordinals = self._truncate(postings.ordinals)
                 return Hits(ordinals, postings.frequencies[: len(ordinals)])
             case Phrase():
                 phrase = self.phrase(leaf)
@@ -215,13 +223,13 @@ class Matching:
         if leaf in self._scoring or not isinstance(leaf, Term):
             return self.hits(leaf).ordinals
         postings = self.postings(leaf)
-        return NO_HITS.ordinals if postings is None else self._counted(postings.ordinals)
+        return NO_HITS.ordinals if postings is None else self._truncate(postings.ordinals)
 
-    def _counted(self, ordinals: Numbers) -> Numbers:
+    def _truncate(self, ordinals: Numbers) -> Numbers:
         """Cut off ordinals from `count` on."""
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
-    def _together(self, leaf: Expanded) -> Often:
+    def _sum_expansions(self, leaf: Expanded) -> Frequencies:
         """Return, per version of the part, the summed frequency of a leaf's expansions."""
         often = np.zeros(self.part.count, np.uint32)
         for ordinals, frequencies in self._postings_of(leaf):
@@ -262,7 +270,7 @@ class Matching:
         return mask
 
 
-STEPS = 4
+STEPS_PER_POSTING = 4
 """Phrase steps that cost as much as one posting."""
 
 
@@ -303,7 +311,7 @@ def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
     cost = 0
     for matching in matchings:
         if isinstance(leaf, Phrase):
-            cost += sum(each.count for each in different(matching.phrase(leaf) or ()))
+            cost += sum(each.count for each in distinct_postings(matching.phrase(leaf) or ()))
         elif (postings := matching.postings(leaf)) is not None:
             cost += postings.count
     return cost
@@ -314,4 +322,4 @@ def _steps(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
     if not isinstance(leaf, Phrase):
         return 0
     phrases = [matching.phrase(leaf) for matching in matchings]
-    return sum(steps(phrase) // STEPS for phrase in phrases if phrase)
+    return sum(steps(phrase) // STEPS_PER_POSTING for phrase in phrases if phrase)

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.packing import Numbers, in_both
+from driftline.index.postings.packing import Numbers, intersect_indices
 from driftline.index.postings.segment_reader import Postings, SegmentReader
 
-Places = NDArray[np.int64]
+PackedPositions = NDArray[np.int64]
 """(version, position) packed into one number, ascending; the position is in the low bits."""
 
-VERSION = 1 << 32
+VERSION_STRIDE = 1 << 32
 """Distance of adjacent versions in places; larger than any position."""
 
 DENSE = 8
@@ -31,7 +31,7 @@ class Group(NamedTuple):
     """One distinct word of a phrase: its numbers in the phrase, and its places."""
 
     numbers: list[int]
-    places: Places
+    places: PackedPositions
 
 
 class Numbered(NamedTuple):
@@ -68,7 +68,7 @@ def phrase_in(part: SegmentReader, field: int, words: Sequence[str]) -> list[Num
     return phrase
 
 
-def different(phrase: Sequence[Numbered]) -> list[Postings]:
+def distinct_postings(phrase: Sequence[Numbered]) -> list[Postings]:
     """Return the distinct postings of a phrase."""
     return list({id(postings): postings for _, postings in phrase}.values())
 
@@ -77,26 +77,28 @@ def steps(phrase: Sequence[Numbered]) -> int:
     """Return an upper bound of the places read or compared to find a phrase."""
     if len(phrase) == 1:
         return 0
-    often = {id(each): int(each.frequencies.sum(dtype="i8")) for each in different(phrase)}
+    often = {id(each): int(each.frequencies.sum(dtype="i8")) for each in distinct_postings(phrase)}
     rarest = min(often[id(postings)] for _, postings in phrase)
     return sum(often.values()) + len(phrase) * rarest
 
 
 def find_phrase(phrase: Sequence[Numbered], count: int) -> tuple[Numbers, Numbers]:
     """Return (ordinals, frequencies) of a phrase among the first `count` versions of a part."""
-    common: Numbers = reduce(_intersect, (each.ordinals for each in different(phrase)))
+    common: Numbers = reduce(_intersect, (each.ordinals for each in distinct_postings(phrase)))
     common = common[: np.searchsorted(common, count)]
     if len(phrase) == 1:
         return common, phrase[0].postings.frequencies[: len(common)]
     groups = [
         Group([number for number, other in phrase if other is each], _places(each, common))
-        for each in different(phrase)
+        for each in distinct_postings(phrase)
     ]
-    rows, frequencies = np.unique(_starts(groups) // VERSION, return_counts=True)
+    rows, frequencies = np.unique(_starts(groups) // VERSION_STRIDE, return_counts=True)
     return common[rows], frequencies.astype(np.uint32)
 
 
-def starts_in_text(words: Sequence[str], positions: Mapping[str, Sequence[int] | Places]) -> Places:
+def starts_in_text(
+    words: Sequence[str], positions: Mapping[str, Sequence[int] | PackedPositions]
+) -> PackedPositions:
     """Return the positions in a text at which a phrase starts. `positions`: of each of its
     words."""
     numbers: dict[str, list[int]] = {}
@@ -119,26 +121,26 @@ def starts_in_text(words: Sequence[str], positions: Mapping[str, Sequence[int] |
     return np.flatnonzero(found)
 
 
-def _starts(groups: Sequence[Group]) -> Places:
+def _starts(groups: Sequence[Group]) -> PackedPositions:
     """Return the places at which a phrase starts, given the places of its words."""
     rarest = min(groups, key=lambda group: len(group.places))
     starts = rarest.places - rarest.numbers[0]
     for group in groups:
         for number in group.numbers:
             if group is not rarest or number != rarest.numbers[0]:
-                rows, _ = in_both(starts + number, group.places)
+                rows, _ = intersect_indices(starts + number, group.places)
                 starts = starts[rows]
     return starts
 
 
 def _intersect(ours: Numbers, theirs: Numbers) -> Numbers:
-    rows, _ = in_both(ours, theirs)
+    rows, _ = intersect_indices(ours, theirs)
     return ours[rows]
 
 
-def _places(word: Postings, common: Numbers) -> Places:
+def _places(word: Postings, common: Numbers) -> PackedPositions:
     """Return the places of a word in the versions that contain all words."""
     rows = np.searchsorted(word.ordinals, common)
     positions, offsets = word.positions(rows)
     versions = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(offsets))
-    return versions * VERSION + positions
+    return versions * VERSION_STRIDE + positions

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from driftline.index.documents.values import NO_DATE
 from driftline.index.postings.segment_reader import Column, Keywords
-from driftline.index.search.sort_position import Sort, SortPosition, SortValue, order
+from driftline.index.search.sort_position import Sort, SortPosition, SortValue, sort_key
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
 """Sort keys of versions, ascending."""
@@ -31,11 +31,11 @@ _LAST_DATE = 2**63 - 1
 class Ranked:
     """A version that was found."""
 
-    place: SortPosition
+    sort_position: SortPosition
     ordinal: int
 
 
-def best(
+def rank_by_score(
     found: NDArray[np.intp],
     scores: NDArray[np.float64],
     times: NDArray[np.int64],
@@ -51,7 +51,7 @@ def best(
     return [Ranked(SortPosition(float(scores[i]), int(times[i])), int(found[i])) for i in rows]
 
 
-def best_by(
+def rank_by_value(
     sort: Sort,
     column: Column,
     found: NDArray[np.intp],
@@ -60,7 +60,7 @@ def best_by(
     limit: int,
     after: SortPosition | None = None,
 ) -> list[Ranked]:
-    """Like `best`, ordered by values: `column` holds those of all versions of the part.
+    """Like `rank_by_score`, ordered by values: `column` holds those of all versions of the part.
 
     `found`: ordinals in the part, which begins at the ordinal `first`.
     """
@@ -75,9 +75,13 @@ def best_by(
     ]
 
 
-def together(results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None) -> list[Ranked]:
+def merge_ranked(
+    results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None
+) -> list[Ranked]:
     """Merge ranked results of several parts or shards."""
-    return list(islice(merge(*results, key=lambda ranked: order(ranked.place, sort)), limit))
+    return list(
+        islice(merge(*results, key=lambda ranked: sort_key(ranked.sort_position, sort)), limit)
+    )
 
 
 def _first(

@@ -27,7 +27,7 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from driftline.index.documents.analysis import Analyser, Place
+from driftline.index.documents.analysis import Analyser, WordSpan
 from driftline.index.documents.schema import Collection, TextField
 from driftline.index.postings.segment_reader import Keywords
 from driftline.index.query.tree import (
@@ -79,18 +79,18 @@ def snippet(
     text: str, analyser: Analyser, leaves: Iterable[Scoring], length: int = LENGTH
 ) -> Snippet:
     """Return the best piece of a text; its beginning if no leaf of a query matches."""
-    words, places = analyser.words(text[:READ_MAX]), analyser.places(text[:READ_MAX])
+    words, places = analyser.words(text[:READ_MAX]), analyser.word_spans(text[:READ_MAX])
     if len(text) > READ_MAX:
         del words[-1:], places[-1:]  # the last word may be truncated
     matching = [(words[i], *places[i]) for i in sorted(_matching(words, leaves))]
     core = _best(matching, length)
-    begin, end = _edges(text, places, core, length)
+    begin, end = _snippet_bounds(text, places, core, length)
     marks = (
         (start - begin, min(stop, end) - begin)
         for _, start, stop in matching
         if begin <= start < end and (stop <= end or start == core[0])
     )
-    return Snippet(text[begin:end], begin, end < len(text), tuple(_apart(marks)))
+    return Snippet(text[begin:end], begin, end < len(text), tuple(_merge_overlapping(marks)))
 
 
 def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
@@ -112,17 +112,17 @@ def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
     return found
 
 
-def _words_of(leaf: Scoring, there: set[str]) -> Iterable[str]:
+def _words_of(leaf: Scoring, text_words: set[str]) -> Iterable[str]:
     """Return the words of a text that a leaf matches or contains."""
     match leaf:
         case Phrase():
-            return there.intersection(leaf.words)
+            return text_words.intersection(leaf.words)
         case Term():
-            return there.intersection((leaf.word,))
+            return text_words.intersection((leaf.word,))
         case Prefix():
-            return (word for word in there if word.startswith(leaf.prefix))
+            return (word for word in text_words if word.startswith(leaf.prefix))
         case Fuzzy():
-            return (word for word in there if is_near(leaf.word, word))
+            return (word for word in text_words if is_near(leaf.word, word))
     assert_never(leaf)
 
 
@@ -146,7 +146,7 @@ def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, i
     return core
 
 
-def _edges(text: str, places: Sequence[Place], core: Place, length: int) -> Place:
+def _snippet_bounds(text: str, places: Sequence[WordSpan], core: WordSpan, length: int) -> WordSpan:
     """Return the start and end of a snippet: at word boundaries, centred on its core."""
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)
@@ -162,7 +162,7 @@ def _edges(text: str, places: Sequence[Place], core: Place, length: int) -> Plac
     return begin, end
 
 
-def _apart(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_overlapping(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge touching marks: words of Han, Kana and Hangul overlap."""
     apart: list[tuple[int, int]] = []
     for start, end in marks:
@@ -207,7 +207,7 @@ def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explan
     score = 0.0
     shares = []
     for leaf, factor in scorer.factors:
-        _, often = matching.within(leaf, np.array([row]))
+        _, often = matching.frequencies_in(leaf, np.array([row]))
         length = matching.part.lengths(leaf.field)[row : row + 1]
         adds = float(bm25(often, length, factor)[0]) if len(often) else 0.0
         score += adds
@@ -217,10 +217,10 @@ def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explan
                 int(often.sum()),
                 int(length[0]),
                 factor.documents,
-                factor.having,
+                factor.document_frequencies,
                 factor.length / factor.documents if factor.documents else 0.0,
                 factor.weight,
-                factor.rarity,
+                factor.idf,
                 adds,
             )
         )

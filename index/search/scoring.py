@@ -11,7 +11,7 @@ word with a rarity of 1. A leaf that occurs `often` times in a field adds, from 
     weight * rarity * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
 
 where `relative` is the length of the field * number of documents that have it / its total length in
-these, and `rarity` the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of
+these, and `idf` the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of
 a leaf.
 
 (Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers
-from driftline.index.postings.segment_reader import Often
+from driftline.index.postings.segment_reader import Frequencies
 from driftline.index.query.tree import Phrase, Scoring, Term
 from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.statistics import Statistics
@@ -54,8 +54,8 @@ class Factor(NamedTuple):
 
     weight: float
     """Weight of the field."""
-    rarity: float
-    having: tuple[int, ...]
+    idf: float
+    document_frequencies: tuple[int, ...]
     """Document frequency of each of its words."""
     documents: int
     """Documents that have the field."""
@@ -79,38 +79,40 @@ class Scorer:
         """Return the scores of some versions of a part; `found`: their ordinals, ascending."""
         scores = np.zeros(len(found), np.float64)
         for leaf, factor in self.factors:
-            rows, frequencies = matching.within(leaf, found)
+            rows, frequencies = matching.frequencies_in(leaf, found)
             if len(rows):
                 lengths = matching.part.lengths(leaf.field)[found[rows]]
                 scores[rows] += bm25(frequencies, lengths, factor)
         return scores
 
 
-def bm25(frequencies: Often, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
+def bm25(frequencies: Frequencies, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
     """Return the scores of a leaf with these frequencies in fields of these lengths."""
     often = frequencies.astype(np.float64)
     relative = lengths.astype(np.float64) * factor.documents / factor.length
-    weight = factor.weight * factor.rarity
+    weight = factor.weight * factor.idf
     return weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
 
 
-def roughly(often: Often, lengths: NDArray[np.float32], factor: Factor) -> NDArray[np.float32]:
+def approximate_bm25(
+    often: Frequencies, lengths: NDArray[np.float32], factor: Factor
+) -> NDArray[np.float32]:
     """Approximate `bm25` for all versions of a part in a tenth of the time; 0 without the leaf."""
     scores = often.astype(np.float32)
     below = lengths * np.float32(K1 * B * factor.documents / factor.length)
     below += np.float32(K1 * (1 - B))
     below += scores
     scores /= below
-    scores *= np.float32(most(factor))
+    scores *= np.float32(max_score(factor))
     return scores
 
 
-def most(factor: Factor) -> float:
+def max_score(factor: Factor) -> float:
     """Return the upper bound of a leaf's score: unlimited frequency, in a text of nothing else."""
-    return factor.weight * factor.rarity * (K1 + 1)
+    return factor.weight * factor.idf * (K1 + 1)
 
 
-def rarity(documents: int, having: int) -> float:
+def idf(documents: int, having: int) -> float:
     """Return the inverse document frequency of a word that `having` documents contain."""
     return log1p((documents - having + 0.5) / (having + 0.5))
 
@@ -124,16 +126,16 @@ def _factor(leaf: Scoring, weights: Sequence[float], statistics: Statistics, tim
             words = leaf.words
         case _:
             words = ()
-    having = tuple(statistics.documents_with(leaf.field, word, time) for word in words)
+    having = tuple(statistics.document_frequency(leaf.field, word, time) for word in words)
     rare = 0.0 if words else 1.0
     for each in having:
-        rare += rarity(field.documents, each)
+        rare += idf(field.documents, each)
     return Factor(weights[leaf.field], rare, having, field.documents, max(field.length, 1))
 
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
 
-FEW = 16
+SPARSE_RATIO = 16
 """If fewer than one in this many versions match, scoring each is cheaper than skipping some."""
 
 _SLACK = 1 - 1e-3
@@ -168,27 +170,27 @@ def candidates(
     `mask`: the matches of the query in the part.
     """
     found = np.flatnonzero(mask)
-    if len(found) * FEW <= matching.count:
+    if len(found) * SPARSE_RATIO <= matching.count:
         return found
     leaves = [each for each in scorer.factors if not matching.finds_nothing(each[0])]
-    leaves.sort(key=lambda each: most(each[1]))
-    lefts = accumulate((most(factor) for _, factor in leaves), initial=0.0)
+    leaves.sort(key=lambda each: max_score(each[1]))
+    lefts = accumulate((max_score(factor) for _, factor in leaves), initial=0.0)
     lengths = {
         leaf.field: matching.part.lengths(leaf.field)[: matching.count].astype(np.float32)
         for leaf, _ in leaves
     }
     so_far = np.zeros(matching.count, np.float32)
     for (leaf, factor), left in reversed(list(zip(leaves, lefts, strict=False))):
-        so_far += roughly(matching.often(leaf), lengths[leaf.field], factor)
-        floor.rise(_best_of_some(so_far * mask) * _SLACK)
+        so_far += approximate_bm25(matching.dense_frequencies(leaf), lengths[leaf.field], factor)
+        floor.rise(_group_maxima(so_far * mask) * _SLACK)
         if left < floor.score:
             good = np.flatnonzero(mask & (so_far >= floor.score * _SLACK - left))
-            if len(good) * FEW <= matching.count:
+            if len(good) * SPARSE_RATIO <= matching.count:
                 return good
     return found
 
 
-def _best_of_some(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def _group_maxima(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the largest score of each group; groups are strided, which is faster."""
     chunks = len(scores) // _CHUNK
     best: NDArray[np.float32] = scores[: chunks * _CHUNK].reshape(_CHUNK, chunks).max(axis=0)

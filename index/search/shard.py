@@ -26,9 +26,9 @@ from driftline.index.documents.versions import DocumentVersion
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.segment_reader import SegmentReader
 from driftline.index.query.tree import Query, Scoring
-from driftline.index.search.checkpoint_codec import Saved, of_dictionary, of_numbers
+from driftline.index.search.checkpoint_codec import Saved, encode_dictionary, encode_numbers
 from driftline.index.search.matching import BUDGET, Mask, Matching, check
-from driftline.index.search.ranking import Ranked, best, best_by, together
+from driftline.index.search.ranking import Ranked, merge_ranked, rank_by_score, rank_by_value
 from driftline.index.search.results import Explanation, count_by, explain
 from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
 from driftline.index.search.sort_position import Sort, SortPosition
@@ -68,14 +68,14 @@ class Shard:
         self._has = has
         self._budget = budget
         self.tail = tail
-        self.alive = 0
+        self.live_count = 0
         """Number of current documents."""
         self._times = array("q")
-        self._deaths = array("q")
+        self._deleted_at = array("q")
         """Per version, the time of the document's next version; INFINITY if there is none."""
         self._numbers = array("q")
         """Per version, its number: ascending, and unchanged when other versions are dropped."""
-        self._before = array("q")
+        self._previous = array("q")
         """Per version, the number of the document's previous version."""
         self._last: dict[str, int] = {}
         """Document id -> the number of its last version, even if the document was deleted."""
@@ -87,17 +87,17 @@ class Shard:
             return
         before = self._last.get(version.id, NONE)
         last = self._ordinal(before)
-        if last != NONE and self._deaths[last] == INFINITY:
-            self._deaths[last] = time
-            self.alive -= 1
+        if last != NONE and self._deleted_at[last] == INFINITY:
+            self._deleted_at[last] = time
+            self.live_count -= 1
         if not version.deleted:
             number = self._numbers[-1] + 1 if self._numbers else 0
-            self.alive += 1
+            self.live_count += 1
             self._last[version.id] = number
             self._numbers.append(number)
             self._times.append(time)
-            self._deaths.append(INFINITY)
-            self._before.append(before)
+            self._deleted_at.append(INFINITY)
+            self._previous.append(before)
             self.tail.add(time, version)
 
     @property
@@ -130,18 +130,18 @@ class Shard:
         total = 0
         ranked: list[Ranked] = []
         counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
-        for matching, mask in self._found(query, time, scoring, pause):
+        for matching, mask in self._matches_per_part(query, time, scoring, pause):
             total += int(np.count_nonzero(mask))
             if limit:
                 here = _best(scorer, matching, mask, floor, after, sort)
-                ranked = together([ranked, here], limit, sort)
+                ranked = merge_ranked([ranked, here], limit, sort)
             for field, counted in zip(facets, counts, strict=True):
                 counted.update(count_by(field, matching, mask))
         return ShardAnswer(total, ranked, counts)
 
     def count(self, query: Query, time: int, pause: Callable[[], None] = lambda: None) -> int:
         """Return how many versions a query finds as of a time. Raises QueryTooCostly."""
-        found = self._found(query, time, (), pause)
+        found = self._matches_per_part(query, time, (), pause)
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
     def explain(self, query: Query, id: str, time: int) -> Explanation | None:
@@ -159,7 +159,7 @@ class Shard:
         scorer = Scorer(query.scoring, self._weights, self.statistics, time)
         return explain(query.root, scorer, matching, row)
 
-    def _found(
+    def _matches_per_part(
         self,
         query: Query,
         time: int,
@@ -173,15 +173,15 @@ class Shard:
             if matching.finds_nothing(query.root):
                 continue  # most words occur in few parts
             part, count = matching.part, matching.count
-            alive = self._alive(part.first, part.first + count, time)
+            alive = self._live_mask(part.first, part.first + count, time)
             yield matching, matching.mask(query.root) & alive
 
     def find(self, id: str, time: int) -> int | None:
         """Return the ordinal of a document's version as of a time; None if there is none."""
         ordinal = self._ordinal(self._last.get(id, NONE))
         while ordinal != NONE and self._times[ordinal] >= time:
-            ordinal = self._ordinal(self._before[ordinal])
-        if ordinal == NONE or self._deaths[ordinal] < time:
+            ordinal = self._ordinal(self._previous[ordinal])
+        if ordinal == NONE or self._deleted_at[ordinal] < time:
             return None
         return ordinal
 
@@ -211,9 +211,9 @@ class Shard:
             if part.first < end:
                 yield part, min(part.count, end - part.first)
 
-    def _alive(self, first: int, end: int, time: int) -> NDArray[np.bool_]:
+    def _live_mask(self, first: int, end: int, time: int) -> NDArray[np.bool_]:
         """Return, for each version in a range, whether no version replaced it before a time."""
-        deaths = np.frombuffer(self._deaths, np.int64, end)
+        deaths = np.frombuffer(self._deleted_at, np.int64, end)
         return deaths[first:] >= time  # a live `deaths` blocks growth of the array
 
     def _part_of(self, ordinal: int) -> SegmentReader:
@@ -223,7 +223,7 @@ class Shard:
 
     def replace(self, parts: Sequence[SegmentReader], tail: MemorySegment) -> None:
         """Switch to other parts with the same versions, followed by an empty tail."""
-        self._become([*parts, tail])
+        self._set_parts([*parts, tail])
         self.tail = tail
 
     def seal(self) -> None:
@@ -235,9 +235,9 @@ class Shard:
 
     def needed(self, parts: Sequence[SegmentReader], since: int) -> NDArray[np.bool_]:
         """Return, per version of adjacent parts, whether any time >= `since` can see it."""
-        return self._alive(parts[0].first, parts[-1].first + parts[-1].count, since)
+        return self._live_mask(parts[0].first, parts[-1].first + parts[-1].count, since)
 
-    def exchange(
+    def replace_parts(
         self,
         parts: Sequence[SegmentReader],
         part: SegmentReader,
@@ -250,22 +250,22 @@ class Shard:
         if kept is not None and not kept.all():
             self._drop(parts, kept)
         at = self.parts.index(parts[0])
-        self._become([*self.parts[:at], part, *self.parts[at + len(parts) :]])
+        self._set_parts([*self.parts[:at], part, *self.parts[at + len(parts) :]])
 
     def _drop(self, parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> None:
         first, end = parts[0].first, parts[0].first + len(kept)
         numbers = np.array(self._numbers[first:end])
-        is_last = ~kept & np.isin(numbers, np.array(self._before), invert=True)
+        is_last = ~kept & np.isin(numbers, np.array(self._previous), invert=True)
         # Last versions of deleted documents: read only the ids of these.
         rows = np.flatnonzero(is_last).tolist()
         gone = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
         for id, number in gone:
             if self._last.get(id) == number:
                 del self._last[id]
-        for column in (self._times, self._deaths, self._before, self._numbers):
+        for column in (self._times, self._deleted_at, self._previous, self._numbers):
             column[first:end] = array("q", np.array(column[first:end])[kept].tobytes())
 
-    def _become(self, parts: Sequence[SegmentReader]) -> None:
+    def _set_parts(self, parts: Sequence[SegmentReader]) -> None:
         """Switch to these parts, which hold all versions in order."""
         firsts = accumulate((part.count for part in parts), initial=0)
         for part, first in zip(parts, firsts, strict=False):
@@ -274,9 +274,9 @@ class Shard:
 
     def save(self) -> Iterator[bytes]:
         """Yield checkpoint parts of everything that is not in the shard's parts."""
-        for numbers in (self._times, self._deaths, self._before, self._numbers):
-            yield from of_numbers(numbers)
-        yield from of_dictionary(self._last)
+        for numbers in (self._times, self._deleted_at, self._previous, self._numbers):
+            yield from encode_numbers(numbers)
+        yield from encode_dictionary(self._last)
         yield from self.statistics.save()
 
     def load(self, saved: Saved, parts: Sequence[SegmentReader]) -> None:
@@ -288,10 +288,10 @@ class Shard:
         end = sum(part.count for part in parts)
         if {len(column) for column in columns} != {end}:
             raise Saved.damaged()
-        self._times, self._deaths, self._before, self._numbers = columns
+        self._times, self._deleted_at, self._previous, self._numbers = columns
         self._last = saved.dictionary()
         self.statistics = Statistics.load(saved, self.tail.text_fields)
-        self.alive = self._deaths.count(INFINITY)
+        self.live_count = self._deleted_at.count(INFINITY)
         self.replace(parts, MemorySegment(end, self.tail.text_fields, self.tail.value_fields))
 
 
@@ -308,10 +308,10 @@ def _best(
     if sort is not None:
         found = np.flatnonzero(mask)
         column = part.values(sort.field)
-        return best_by(sort, column, found, part.first, part.times[found], limit, after)
+        return rank_by_value(sort, column, found, part.first, part.times[found], limit, after)
     behind = after is not None  # a page after the first may exclude the best ones
     found = np.flatnonzero(mask) if behind else candidates(scorer, matching, mask, floor)
     scores = scorer.scores(matching, found)
     if not behind:
         floor.rise(scores)
-    return best(found + part.first, scores, part.times[found], limit, after)
+    return rank_by_score(found + part.first, scores, part.times[found], limit, after)

@@ -34,7 +34,7 @@ class Sort:
     descending: bool = False
 
 
-def order(place: SortPosition, sort: Sort | None = None) -> Order:
+def sort_key(place: SortPosition, sort: Sort | None = None) -> Order:
     """Return the sort key of a position."""
     if sort is None:
         return False, -place.score, place.time

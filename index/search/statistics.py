@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.versions import DocumentVersion
-from driftline.index.search.checkpoint_codec import Saved, of_dictionary, of_numbers
+from driftline.index.search.checkpoint_codec import Saved, encode_dictionary, encode_numbers
 
 TRIMMED_EVERY = 64
 """Changes of one word after which its history is trimmed."""
 
-FORGETS = 256
+SWEEP_INTERVAL = 256
 """Added words after which twice as many histories are checked for removal."""
 
 
@@ -69,8 +69,8 @@ class History:
 
     def save(self) -> Iterator[bytes]:
         """Yield the history as checkpoint parts."""
-        yield from of_numbers(self._times)
-        yield from of_numbers(self._sums)
+        yield from encode_numbers(self._times)
+        yield from encode_numbers(self._sums)
 
     @classmethod
     def load(cls, saved: Saved) -> History:
@@ -91,12 +91,12 @@ class History:
         return len(self._times)
 
     @property
-    def changed(self) -> int:
+    def last_time(self) -> int:
         """Time of the last addition; -1 if it is not retained."""
         return self._times[-1] if self._times else -1
 
     @property
-    def now(self) -> int:
+    def total(self) -> int:
         """Sum of all additions."""
         return self._sums[-1]
 
@@ -131,7 +131,7 @@ class Counts:
             if not len(history._times) % TRIMMED_EVERY:  # a frequently changing word
                 history.retain(self._since)
         self._added += len(words)
-        if self._added >= FORGETS:  # finding the first entries takes some 10 µs
+        if self._added >= SWEEP_INTERVAL:  # finding the first entries takes some 10 µs
             self._forget(2 * self._added)
             self._added = 0
 
@@ -150,11 +150,11 @@ class Counts:
         for history in self._changing.values():
             history.retain(self._since)
         yield pack(self._since)
-        yield from of_dictionary(self._settled)
+        yield from encode_dictionary(self._settled)
         histories = self._changing.values()
-        yield from of_dictionary({word: len(self._changing[word]) for word in self._changing})
-        yield from of_numbers(_joined(history._times for history in histories))
-        yield from of_numbers(_joined(history._sums for history in histories))
+        yield from encode_dictionary({word: len(self._changing[word]) for word in self._changing})
+        yield from encode_numbers(_joined(history._times for history in histories))
+        yield from encode_numbers(_joined(history._sums for history in histories))
 
     @classmethod
     def load(cls, saved: Saved) -> Counts:
@@ -178,8 +178,8 @@ class Counts:
         """Drop the histories of up to `most` words that no longer change as of retained times."""
         changing, since = self._changing, self._since
         words = islice(changing, most)
-        for word in list(takewhile(lambda word: changing[word].changed < since, words)):
-            count = changing.pop(word).now
+        for word in list(takewhile(lambda word: changing[word].last_time < since, words)):
+            count = changing.pop(word).total
             if count:
                 self._settled[word] = count
 
@@ -226,8 +226,8 @@ class Statistics:
 
     def apply(self, time: int, version: DocumentVersion) -> None:
         """Add a version to the counts and subtract the previous one."""
-        if version.before is not None:
-            for field, old in enumerate(version.before):
+        if version.replaced is not None:
+            for field, old in enumerate(version.replaced):
                 if old is not None:
                     self._add(time, field, -1, old.length, old.words)
         for field, new in enumerate(version.fields):
@@ -241,7 +241,7 @@ class Statistics:
             self._documents[field].before(time), self._lengths[field].before(time)
         )
 
-    def documents_with(self, field: int, word: str, time: int) -> int:
+    def document_frequency(self, field: int, word: str, time: int) -> int:
         """Return the document frequency of a word in a field, as of a retained time."""
         return self._words[field].before(word, time) + sum(
             each.sign

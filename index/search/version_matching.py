@@ -35,7 +35,7 @@ from driftline.index.query.tree import (
     Term,
 )
 from driftline.index.search.fuzzy import is_near
-from driftline.index.search.phrases import Places, starts_in_text
+from driftline.index.search.phrases import PackedPositions, starts_in_text
 
 Frequency = Callable[[int, str], int]
 """(number of a text field, word) -> the number of documents that contain the word."""
@@ -61,7 +61,7 @@ class VersionContents:
     ) -> None:
         self.words = words
         self._read = version
-        self._places: dict[tuple[int, str], Places] = {}
+        self._places: dict[tuple[int, str], PackedPositions] = {}
 
     @classmethod
     def of(cls, version: DocumentVersion) -> VersionContents:
@@ -79,7 +79,7 @@ class VersionContents:
     def _positions(self) -> list[Mapping[str, Sequence[int]]]:
         return [{} if field is None else dict(field.words) for field in self._version.fields]
 
-    def places(self, field: int, words: Iterable[str]) -> Mapping[str, Places]:
+    def places(self, field: int, words: Iterable[str]) -> Mapping[str, PackedPositions]:
         """Return the positions of words of a text as arrays. Precondition: the text has them."""
         for word in words:
             if (field, word) not in self._places:

@@ -29,7 +29,7 @@ from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Node, Or
-from driftline.index.search.checkpoint_codec import Saved, of_numbers, of_texts
+from driftline.index.search.checkpoint_codec import Saved, encode_numbers, encode_texts
 from driftline.index.search.version_matching import (
     Anchor,
     Frequency,
@@ -95,7 +95,7 @@ class Changes:
         ]
 
 
-NOTHING = Or(())
+NO_MATCH_TREE = Or(())
 """Tree of a query that cannot be parsed: it matches nothing."""
 
 REMOVED = -1
@@ -115,7 +115,7 @@ class WatchEntry:
         self.id = id
         self.time = REMOVED
         self.query: str | None = None
-        self.tree: Node = NOTHING
+        self.tree: Node = NO_MATCH_TREE
         self.anchors: tuple[Anchor, ...] | None = ()
         self.events: array[int] | None = None
         """None: no retained events."""
@@ -146,9 +146,9 @@ class WatchIndex:
         self._unanchored: Candidates = {}
         """Watches that are evaluated for every version."""
         self._changes = Changes()
-        self._count = 0
+        self._watch_count = 0
         """Number of current watches."""
-        self._events = 0
+        self._event_count = 0
         """Number of retained events of all watches."""
         self._stale = 0
         """Number of forgotten events that still take memory."""
@@ -172,13 +172,17 @@ class WatchIndex:
                 del self._watches[id]
 
     def apply(
-        self, time: int, version: DocumentVersion, before: Callable[[], DocumentVersion | None]
+        self,
+        time: int,
+        version: DocumentVersion,
+        read_previous: Callable[[], DocumentVersion | None],
     ) -> None:
-        """Apply the next version; `before`: returns the previous one, with its words and values.
+        """Apply the next version; `read_previous`: returns the previous one, with its words and
+        values.
 
         It is called only if needed, and never if there is no previous version.
         """
-        if not self._count:
+        if not self._watch_count:
             return
 
         now = earlier = VersionContents((), lambda: None)
@@ -187,9 +191,9 @@ class WatchIndex:
         if not version.deleted:
             now = VersionContents.of(version)
             new = self._candidates(now)
-        if version.before is not None:
-            words = [() if field is None else frozenset(field.words) for field in version.before]
-            earlier = VersionContents(words, before)
+        if version.replaced is not None:
+            words = [() if field is None else frozenset(field.words) for field in version.replaced]
+            earlier = VersionContents(words, read_previous)
             old = self._candidates(earlier)
         begins, ceases = list[WatchEntry](), list[WatchEntry]()
         for watch in new | old:
@@ -208,24 +212,24 @@ class WatchIndex:
         return found
 
     def _append(
-        self, time: int, id: str, begins: list[WatchEntry], ceases: list[WatchEntry]
+        self, time: int, id: str, entered: list[WatchEntry], left: list[WatchEntry]
     ) -> None:
-        count = len(begins) + len(ceases)
+        count = len(entered) + len(left)
         if not count:
             return
         event = 2 * self._changes.add(time, id, count)
-        self._events += count
-        for watch in ceases:
+        self._event_count += count
+        for watch in left:
             watch.add(event)
-        for watch in begins:
+        for watch in entered:
             watch.add(event + 1)
 
     def retain(self, since: int) -> None:
         """Forget the events before a time."""
         forgotten = self._changes.retain(since)
-        self._events -= forgotten
+        self._event_count -= forgotten
         self._stale += forgotten
-        if self._stale > max(SWEPT_FROM, self._events):
+        if self._stale > max(SWEPT_FROM, self._event_count):
             self._sweep()
 
     def _sweep(self) -> None:
@@ -260,28 +264,28 @@ class WatchIndex:
     def figures(self) -> Mapping[str, float]:
         """Return statistics for people and metrics, by name."""
         return {
-            "watches": self._count,
+            "watches": self._watch_count,
             "watches_always_looked_at": len(self._unanchored),
-            "watch_events": self._events,
+            "watch_events": self._event_count,
         }
 
     # Saving.
 
     def save(self) -> Iterator[bytes]:
         """Yield all state as parts for `index.search.checkpoint_codec.Saved`."""
-        yield from of_numbers(self._changes.times)
-        yield from of_texts(self._changes.ids)
+        yield from encode_numbers(self._changes.times)
+        yield from encode_texts(self._changes.ids)
         watches = list(self._watches.values())
-        yield from of_texts(watch.id for watch in watches)
-        yield from of_texts(watch.query or "" for watch in watches)
-        yield from of_numbers(array("q", [watch.time for watch in watches]))
+        yield from encode_texts(watch.id for watch in watches)
+        yield from encode_texts(watch.query or "" for watch in watches)
+        yield from encode_numbers(array("q", [watch.time for watch in watches]))
         counts, events, first = array("q"), array("q"), 2 * self._changes.first
         for watch in watches:
             retained = self._changes.retained(watch.events)
             counts.append(len(retained))
             events.extend([event - first for event in retained])
-        yield from of_numbers(counts)
-        yield from of_numbers(events)
+        yield from encode_numbers(counts)
+        yield from encode_numbers(events)
 
     def load(self, saved: Saved) -> None:
         """Restore saved state. Precondition: nothing was applied. Raises SnapshotDamaged."""
@@ -295,7 +299,7 @@ class WatchIndex:
         if events and not 0 <= min(events) <= max(events) < 2 * len(times):
             raise saved.damaged()
         self._changes = Changes(times, versions, events)
-        self._events = len(events)
+        self._event_count = len(events)
         at = 0
         for watch, query, time, count in zip(
             map(WatchEntry, ids), queries, put_at, counts, strict=True
@@ -310,9 +314,9 @@ class WatchIndex:
         try:
             watch.tree = parse(query, self._collection).root
         except QueryError:
-            watch.tree = NOTHING
+            watch.tree = NO_MATCH_TREE
         watch.anchors = anchors_of(watch.tree, self._frequency)
-        self._count += 1
+        self._watch_count += 1
         if watch.anchors is None:
             self._unanchored[watch] = None
             return
@@ -332,5 +336,5 @@ class WatchIndex:
                 del of_field[text]
             if not of_field:
                 del self._anchored[is_keyword, field]
-        watch.time, watch.query, watch.tree, watch.anchors = REMOVED, None, NOTHING, ()
-        self._count -= 1
+        watch.time, watch.query, watch.tree, watch.anchors = REMOVED, None, NO_MATCH_TREE, ()
+        self._watch_count -= 1

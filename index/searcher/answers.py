@@ -16,7 +16,7 @@ from msgspec import Struct
 from driftline.engine.texts import did_you_mean
 from driftline.index.documents.answers import ExplainedQuery, ScoreShare
 from driftline.index.documents.schema import Collection, ValueField
-from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, shown
+from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, short_repr
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import QueryTooCostly
@@ -50,7 +50,7 @@ from driftline.serve.views.hosted import PauseHook, no_pause
 BYTES_MAX = 8 << 20
 """Bytes of the documents of one answer; other queries wait while it is built."""
 
-SNIPPETS_MAX = 2_000_000
+SNIPPET_CHARS_MAX = 2_000_000
 """Characters to search for the snippets of one answer: some tenths of a second.
 
 Later hits get no snippets.
@@ -106,7 +106,7 @@ def _answer_to(asked: QuestionContext) -> Struct:
             watch = watches.find(id)
             if watch is None:
                 raise ApiError(
-                    "absent", f"the collection {collection.name!r} has no watch {shown(id)}"
+                    "absent", f"the collection {collection.name!r} has no watch {short_repr(id)}"
                 )
             return _stored(watch)
     assert_never(question)
@@ -127,7 +127,9 @@ def _query(text: str, collection: Collection) -> Query:
 
 
 def _absent(collection: Collection, id: str) -> ApiError:
-    return ApiError("absent", f"the collection {collection.name!r} has no document {shown(id)}")
+    return ApiError(
+        "absent", f"the collection {collection.name!r} has no document {short_repr(id)}"
+    )
 
 
 def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
@@ -147,7 +149,7 @@ def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
 
 def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
     collection = asked.collection
-    if question.snippets and question.bare:
+    if question.snippets and question.omits_stored:
         raise ApiError("invalid", "snippets are of what is stored, so they cannot be had bare")
     query = _query(question.q, collection)
     by: ValueField | None = None
@@ -184,8 +186,8 @@ def _hits(
     size = read = 0
     for number, ranked in enumerate(found):
         asked.pause()
-        place, ordinal = ranked.place, ranked.ordinal
-        stored = b"" if question.bare else asked.shard.stored(ordinal)
+        place, ordinal = ranked.sort_position, ranked.ordinal
+        stored = b"" if question.omits_stored else asked.shard.stored(ordinal)
         size += len(stored)
         if size > BYTES_MAX:
             raise ApiError(
@@ -194,7 +196,7 @@ def _hits(
                 {"limit": number},
             )
         pieces: Mapping[str, Snippet] = {}
-        if question.snippets and read < SNIPPETS_MAX:
+        if question.snippets and read < SNIPPET_CHARS_MAX:
             pieces = snippets(stored, asked.collection, query)
             read += min(len(stored), READ_MAX)
         yield FoundHit(
@@ -217,7 +219,7 @@ def _field(
         there = f"there are {', '.join(by_name)}" if by_name else "there is none in the collection"
         raise ApiError(
             "invalid",
-            f"{shown(name)} is not a field of {collection.name!r} {what}"
+            f"{short_repr(name)} is not a field of {collection.name!r} {what}"
             f"{did_you_mean(name[:64], by_name)}; {there}",
             {"parameter": parameter},
         )

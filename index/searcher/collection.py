@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.engine.durable import make_directory, reported
+from driftline.engine.durable import make_directory, translate_os_errors
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.codec import pack
@@ -41,19 +41,19 @@ _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASC
 """A segment, or the draft of one."""
 
 
-LARGER = 2
+MERGE_RATIO = 2
 """A kept segment is larger than this many times all later ones together.
 
 A query takes a quarter of a millisecond per segment, however small it is.
 """
 
-MUCH_LARGER = 8
+SMALL_MERGE_RATIO = 8
 """The same for a small segment, which takes some seconds at most to copy."""
 
 SMALL = 4_000_000
 """Postings and versions of a small segment, at most."""
 
-FREED = 512
+FREE_BATCH_WORDS = 512
 """Words of a tail to free at a time; freeing all would take some 10 ms."""
 
 WASTE = 3
@@ -76,7 +76,7 @@ class CollectionIndex:
         self.shard = Shard(MemorySegment(0, len(collection.texts), kinds), weights, has, budget)
         self.watches = WatchIndex(
             collection,
-            lambda field, word: self.shard.statistics.documents_with(field, word, INFINITY),
+            lambda field, word: self.shard.statistics.document_frequency(field, word, INFINITY),
         )
         self._has = has
         self._files = files
@@ -123,7 +123,7 @@ class CollectionIndex:
     def settle(self) -> None:
         """Do some deferred work: count the latest words, free memory."""
         self.shard.statistics.settle()
-        if self._replaced and not self._replaced[-1].free(FREED):
+        if self._replaced and not self._replaced[-1].free(FREE_BATCH_WORDS):
             self._replaced.pop()
 
     def watch(self, time: int, watched: Watched) -> None:
@@ -157,7 +157,7 @@ class CollectionIndex:
         segments = self.segments
         if self._sealed:
             path = self._files.path(self._name)
-            with reported("segment", path):
+            with translate_os_errors("segment", path):
                 segments.append(write(self._sealed, path))
         yield pack([(segment.path.name, segment.checksum) for segment in segments])
         yield from self.shard.save()
@@ -167,7 +167,7 @@ class CollectionIndex:
         """Replace the sealed tails by the file. Raises DamagedSegment, OSError."""
         sealed, self._sealed = self._sealed, []
         if sealed:
-            self.shard.exchange(sealed, Segment(self._files.path(self._name)))
+            self.shard.replace_parts(sealed, Segment(self._files.path(self._name)))
             self._replaced += sealed
 
     def load(self, saved: Saved) -> None:
@@ -203,10 +203,12 @@ class CollectionIndex:
 
     # Merging.
 
-    def due(self) -> Sequence[Segment]:
+    def segments_to_merge(self) -> Sequence[Segment]:
         """Return adjacent segments to merge: the newest, or a wasteful one."""
         segments = self.segments
-        many = segments[merged_from([segment.size + segment.count for segment in segments]) :]
+        many = segments[
+            first_to_merge([segment.postings_count + segment.count for segment in segments]) :
+        ]
         return many or [each for each in segments if each is self._wasteful]
 
     def needed(self, segments: Sequence[Segment]) -> NDArray[np.bool_]:
@@ -214,14 +216,14 @@ class CollectionIndex:
         return self.shard.needed(segments, self._since)
 
 
-def merged_from(sizes: Sequence[int]) -> int:
+def first_to_merge(sizes: Sequence[int]) -> int:
     """Return the number of the first segment to merge with all later ones; `len(sizes)` if none.
 
     `sizes`: in postings and versions. The number of segments, and of copies of a version, grows
     with the logarithm of the total size.
     """
     for first in range(len(sizes) - 1):
-        larger = MUCH_LARGER if sizes[first] <= SMALL else LARGER
+        larger = SMALL_MERGE_RATIO if sizes[first] <= SMALL else MERGE_RATIO
         if sizes[first] <= larger * sum(sizes[first + 1 :]):
             return first
     return len(sizes)
@@ -237,7 +239,7 @@ class SegmentFiles:
     def __init__(self, directory: Path) -> None:
         """Create the directory if it does not exist. Raises Unavailable."""
         self._directory = directory
-        with reported("segments", directory):
+        with translate_os_errors("segments", directory):
             make_directory(directory)
             self._number = max((int(found["number"]) for found in self._found()), default=0)
 
@@ -267,7 +269,7 @@ class SegmentFiles:
                 yield found
 
 
-def set_aside(path: Path) -> None:
+def quarantine(path: Path) -> None:
     """Rename a damaged file, so that no checkpoint that names it is used any more."""
     with suppress(OSError):
         path.rename(path.with_suffix(".damaged"))

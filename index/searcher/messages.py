@@ -60,7 +60,7 @@ class SortBy(Struct, frozen=True):
 class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
     """The first `limit` hits of a query, after the hit with a score, label time and sort value.
 
-    `bare`: omit the stored documents, which take longer to read than everything else.
+    `omits_stored`: omit the stored documents, which take longer to read than everything else.
     """
 
     q: str
@@ -69,7 +69,7 @@ class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
     sort: SortBy | None = None
     facets: Annotated[tuple[str, ...], Meta(max_length=FACETS_MAX)] = ()
     snippets: bool = False
-    bare: bool = False
+    omits_stored: bool = False
 
 
 class CountQuestion(IndexQuestion, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class FoundHit(Struct, frozen=True):
     snippets: dict[str, Piece]
 
     @property
-    def place(self) -> SortPosition:
+    def sort_position(self) -> SortPosition:
         """Position in the order of results."""
         return SortPosition(self.score, self.time, self.value)
 

@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
-from driftline.engine.events import about as event
+from driftline.engine.events import event_fields as event
 from driftline.engine.events import log
 from driftline.engine.keygroups import group_of
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
-from driftline.index.documents.values import shown
+from driftline.index.documents.values import short_repr
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.documents.writes import NotWritten, Outcome, Watched, outcome_of
 from driftline.index.postings.merging import write
@@ -37,7 +37,7 @@ from driftline.index.postings.segment import Segment
 from driftline.index.search.checkpoint_codec import Saved
 from driftline.index.search.matching import BUDGET
 from driftline.index.searcher.answers import QuestionContext, answer_to
-from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
+from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, quarantine
 from driftline.index.searcher.messages import EventsQuestion, read_question, to_message
 from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.views.hosted import Answer, BackgroundJob, PauseHook, Question, no_pause
@@ -71,24 +71,24 @@ class Searcher:
     ) -> None:
         self.time = 0
         self.since = 0
-        self.damaged = ""
-        self._is = shard, shards
+        self.damage = ""
+        self._shard_identity = shard, shards
         self._fingerprints = tuple(
             (name, collection.fingerprint()) for name, collection in schema.collections.items()
         )
         self._files = SegmentFiles(directory)
-        self._holdings = {
+        self._collections = {
             name: CollectionIndex(
                 collection, self._files, lambda id: shard_of(id, shards) == shard, budget
             )
             for name, collection in schema.collections.items()
         }
-        self._named: frozenset[str] = frozenset()
-        """Files that the valid checkpoint names; `_naming`: those of the one being saved."""
-        self._naming: frozenset[str] = frozenset()
+        self._checkpoint_files: frozenset[str] = frozenset()
+        """Files that the valid checkpoint names; `_pending_files`: those of the one being saved."""
+        self._pending_files: frozenset[str] = frozenset()
         self._merging: tuple[str, Sequence[Segment]] | None = None
         """Name of the file being written, and the segments to merge into it."""
-        self._rests = False
+        self._is_merge_paused = False
         """A merge failed; retry after the next checkpoint."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
@@ -97,19 +97,19 @@ class Searcher:
             if item.sink == _SINK:
                 outcome = outcome_of(item.value)
                 # The schema may no longer contain the collection.
-                holding = self._holdings.get(outcome.collection)
+                holding = self._collections.get(outcome.collection)
                 if holding is not None:
-                    self._take(holding, item.label[0], outcome)
+                    self._apply_outcome(holding, item.label[0], outcome)
         self.time = time
 
-    def _take(self, holding: CollectionIndex, time: int, outcome: Outcome) -> None:
+    def _apply_outcome(self, holding: CollectionIndex, time: int, outcome: Outcome) -> None:
         match outcome:
             case DocumentVersion():
                 try:
                     holding.apply(time, outcome)
                 except DamagedSegment as error:
                     self._found_damage(str(error))
-                    set_aside(error.path)
+                    quarantine(error.path)
             case Watched():
                 holding.watch(time, outcome)
             case NotWritten():
@@ -117,7 +117,7 @@ class Searcher:
 
     def settle(self) -> None:
         """Do some deferred work that no answer waits for."""
-        for holding in self._holdings.values():
+        for holding in self._collections.values():
             holding.settle()
 
     # Answers.
@@ -136,57 +136,59 @@ class Searcher:
         if time > self.time:
             raise ApiError(
                 "unavailable",
-                f"the index has writes up to {time_in_words(self.time)} only: wait until it has "
+                f"the index has writes up to {format_time(self.time)} only: wait until it has "
                 "those that are asked for",
             )
-        holding = self._holdings.get(name)
+        holding = self._collections.get(name)
         if holding is None:
-            there = ", ".join(self._holdings)
-            raise ApiError("absent", f"there is no collection {shown(name)}; there are {there}")
-        if self.damaged and isinstance(asked, EventsQuestion):
-            raise ApiError("unavailable", f"{self.damaged}: ask again when it is")
+            there = ", ".join(self._collections)
+            raise ApiError(
+                "absent", f"there is no collection {short_repr(name)}; there are {there}"
+            )
+        if self.damage and isinstance(asked, EventsQuestion):
+            raise ApiError("unavailable", f"{self.damage}: ask again when it is")
         about = holding.collection, holding.shard, holding.watches
         try:
             return _answer_to(QuestionContext(asked, *about, time, pause), holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
-            set_aside(error.path)
+            quarantine(error.path)
             raise ApiError("unavailable", f"{error}: ask again when it is") from None
 
     def retain(self, since: int) -> None:
         """Stop answering as of times before `since`, which is capped at `self.time`."""
         self.since = max(self.since, min(since, self.time))
-        for holding in self._holdings.values():
+        for holding in self._collections.values():
             holding.retain(self.since)
 
     # Checkpoints.
 
     def freeze(self) -> None:
         """Prepare to save the current state: `save` is called next, in a forked copy."""
-        for holding in self._holdings.values():
+        for holding in self._collections.values():
             holding.freeze()
-        self._naming = self._in_use()
+        self._pending_files = self._in_use()
 
     def save(self) -> Iterator[bytes]:
         """Write state that is in no file yet, then the rest in parts. Raises Unavailable."""
-        if self.damaged:
-            raise Unavailable(f"nothing is saved: {self.damaged}")
-        yield pack((_FORMAT, *self._is, self._fingerprints, self.time, self.since))
-        for holding in self._holdings.values():
+        if self.damage:
+            raise Unavailable(f"nothing is saved: {self.damage}")
+        yield pack((_FORMAT, *self._shard_identity, self._fingerprints, self.time, self.since))
+        for holding in self._collections.values():
             yield from holding.save()
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Switch to the durably saved files, and remove those no longer needed."""
-        self._rests = False
-        self._named = self._naming
+        self._is_merge_paused = False
+        self._checkpoint_files = self._pending_files
         try:
-            for holding in self._holdings.values():
+            for holding in self._collections.values():
                 holding.saved()
         except (DamagedSegment, OSError) as error:
             told = event("checkpoint-unused", reason=str(error))
             log.warning("%s; it is written again with the next checkpoint", error, extra=told)
             return
-        self._files.sweep(self._named | self._in_use())
+        self._files.sweep(self._checkpoint_files | self._in_use())
 
     def load(self, parts: Iterable[bytes]) -> None:
         """Restore a saved view; collections new in the schema are empty. Raises SnapshotDamaged."""
@@ -194,7 +196,7 @@ class Searcher:
         match saved.row():
             case (str(form), *kind, tuple(fingerprints), int(time), int(since)) if (
                 form == _FORMAT
-                and tuple(kind) == self._is
+                and tuple(kind) == self._shard_identity
                 and set(fingerprints) <= set(self._fingerprints)
             ):
                 self.time, self.since = time, since
@@ -204,27 +206,27 @@ class Searcher:
                     "Driftline; everything is rebuilt from the journal"
                 )
         for name, _ in fingerprints:
-            self._holdings[name].load(saved)
-        self._named = self._in_use()
-        self._files.sweep(self._named)
+            self._collections[name].load(saved)
+        self._checkpoint_files = self._in_use()
+        self._files.sweep(self._checkpoint_files)
 
     def _in_use(self) -> frozenset[str]:
-        names = {name for holding in self._holdings.values() for name in holding.names}
+        names = {name for holding in self._collections.values() for name in holding.names}
         return frozenset(names | {self._merging[0]} if self._merging else names)
 
     # Tidying up.
 
-    def work(self) -> BackgroundJob | None:
+    def next_job(self) -> BackgroundJob | None:
         """Return a merge job, if one is due."""
         if self._merging is not None:  # the last merge did not finish: it failed
             lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
             if lost:
                 self._found_damage(f"{lost[0]} is damaged; the index is rebuilt from the journal")
-            self._merging, self._rests = None, True
-        if self._rests or self.damaged:
+            self._merging, self._is_merge_paused = None, True
+        if self._is_merge_paused or self.damage:
             return None
-        for holding in self._holdings.values():
-            if segments := holding.due():
+        for holding in self._collections.values():
+            if segments := holding.segments_to_merge():
                 name = self._files.new()
                 path = self._files.path(name)
                 kept = holding.needed(segments)
@@ -245,27 +247,29 @@ class Searcher:
     ) -> None:
         self._merging = None
         try:
-            holding.shard.exchange(segments, Segment(path), kept)
+            holding.shard.replace_parts(segments, Segment(path), kept)
         except (DamagedSegment, OSError) as error:
-            self._rests = True
+            self._is_merge_paused = True
             told = event("segment-unused", path=str(path), reason=str(error))
             log.warning("%s was just written, and is not used: %s", path, error, extra=told)
 
     def _found_damage(self, problem: str) -> None:
-        if not self.damaged:
-            self.damaged = problem
+        if not self.damage:
+            self.damage = problem
             log.error("%s", problem, extra=event("segment-damaged", reason=problem))
 
     def figures(self) -> Mapping[str, float]:
         """Return statistics for people and metrics; those of postings cover only segments."""
-        shards = [holding.shard for holding in self._holdings.values()]
-        segments = [segment for holding in self._holdings.values() for segment in holding.segments]
-        postings = sum(segment.size for segment in segments)
+        shards = [holding.shard for holding in self._collections.values()]
+        segments = [
+            segment for holding in self._collections.values() for segment in holding.segments
+        ]
+        postings = sum(segment.postings_count for segment in segments)
         without_positions = sum(segment.postings_bytes for segment in segments)
         size = without_positions + sum(segment.positions_bytes for segment in segments)
         versions = sum(shard.versions for shard in shards)
         return {
-            "documents": sum(shard.alive for shard in shards),
+            "documents": sum(shard.live_count for shard in shards),
             "versions": versions,
             "segments": len(segments),
             "segment_bytes": sum(segment.file_size for segment in segments),
@@ -275,7 +279,7 @@ class Searcher:
             "bytes_per_posting_without_positions": without_positions / postings
             if postings
             else 0.0,
-            **_summed(holding.watches.figures() for holding in self._holdings.values()),
+            **_summed(holding.watches.figures() for holding in self._collections.values()),
             "tail_versions": versions - sum(segment.count for segment in segments),
         }
 
@@ -302,8 +306,8 @@ def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _merge(segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]) -> None:
     """Write segments as one; set aside a damaged one. Raises DamagedSegment, Unavailable."""
     try:
-        with reported("segment", path):
+        with translate_os_errors("segment", path):
             write(segments, path, kept)
     except DamagedSegment as error:
-        set_aside(error.path)
+        quarantine(error.path)
         raise

@@ -29,7 +29,7 @@ class Backend(Protocol):
         """Whether `time` has caught up with the previous session, or that timed out."""
 
     @property
-    def waits_s(self) -> float:
+    def stalled_s(self) -> float:
         """Seconds that records have waited while T did not advance; 0 if none waits."""
 
     @property
@@ -54,7 +54,7 @@ class Backend(Protocol):
                 encoded, or is too large).
         """
 
-    async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+    async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
         """Return the outputs with this label time, once the journal has passed it.
 
         Raises ApiError "unavailable" after `within_s`.

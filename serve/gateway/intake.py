@@ -76,7 +76,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
 
     def turn(self) -> bool:
         self.take_waiting()  # first, so that the gateway's records do not take all the room
-        while (self._single or self._bulk) and self.room():
+        while (self._single or self._bulk) and self.has_room():
             self._take_one()
         more = super().turn()
         if self.obstacles:
@@ -86,9 +86,9 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes = []
         return more
 
-    def stored(self, producers: Sequence[str]) -> None:
-        super().stored(producers)
-        last = self.source.acknowledged(GATEWAY)
+    def on_stored(self, producers: Sequence[str]) -> None:
+        super().on_stored(producers)
+        last = self.source.last_acknowledged(GATEWAY)
         while self._unstored and self._unstored[0][0] <= last:
             _, time, token = self._unstored.popleft()
             self._outcomes.append((token, time))
@@ -112,14 +112,14 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         bulk = bool(self._bulk) and (self._bulk_is_next or not self._single)
         self._bulk_is_next = not bulk
         token, record = (self._bulk if bulk else self._single).popleft()
-        number = self.source.accepted(GATEWAY) + 1
+        number = self.source.last_accepted(GATEWAY) + 1
         try:
             receipt = self.source.receive(GATEWAY, number, record)
         except PayloadError as error:
             self._outcomes.append((token, ApiError("invalid", f"the record is refused: {error}")))
             return
         if receipt is Receipt.TAKEN:
-            self._unstored.append((number, self.source.last_taken, token))
+            self._unstored.append((number, self.source.last_received_time, token))
         else:
             self._outcomes.append((token, ApiError("unavailable", f"the input: {receipt.value}")))
 

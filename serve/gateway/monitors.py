@@ -25,16 +25,16 @@ class LatencyWindow:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._taken: deque[tuple[float, float]] = deque(maxlen=DURATIONS_MAX)
+        self._samples: deque[tuple[float, float]] = deque(maxlen=DURATIONS_MAX)
         """(time of the measurement, duration)"""
 
     def add(self, now: float, seconds: float) -> None:
         """Add a duration."""
-        self._taken.append((now, seconds))
+        self._samples.append((now, seconds))
 
     def figures(self, now: float) -> dict[str, float]:
         """Return the median and the 99th percentile; nothing without recent durations."""
-        found = sorted(seconds for at, seconds in self._taken if at >= now - WINDOW_S)
+        found = sorted(seconds for at, seconds in self._samples if at >= now - WINDOW_S)
         if not found:
             return {}
         return {
@@ -47,14 +47,14 @@ class ViewStallDetector:
     """Detector of a stalled T: measures how long records have waited since T last advanced.
 
     >>> detector = ViewStallDetector()
-    >>> detector.taken(7, now=1.0)
-    >>> detector.taken(9, now=3.0)
+    >>> detector.note_write(7, now=1.0)
+    >>> detector.note_write(9, now=3.0)
     >>> detector.seconds(now=4.0)
     3.0
-    >>> detector.passed(8, now=5.0)
+    >>> detector.note_progress(8, now=5.0)
     >>> detector.seconds(now=7.0)
     2.0
-    >>> detector.passed(10, now=8.0)
+    >>> detector.note_progress(10, now=8.0)
     >>> detector.seconds(now=9.0)
     0.0
     """
@@ -64,13 +64,13 @@ class ViewStallDetector:
         self._last = -1
         self._since = 0.0
 
-    def taken(self, time: int, now: float) -> None:
+    def note_write(self, time: int, now: float) -> None:
         """Note that a record got this label time."""
         if self._last < self._time:
             self._since = now
         self._last = max(self._last, time)
 
-    def passed(self, time: int, now: float) -> None:
+    def note_progress(self, time: int, now: float) -> None:
         """Note that T has reached this time."""
         if time > self._time:
             self._time, self._since = time, now

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import RateLimitedLog, about, log
+from driftline.engine.events import RateLimitedLog, event_fields, log
 from driftline.serve.gateway.service import ServiceBackend
 
 BACKLOG = 1024
@@ -45,7 +45,7 @@ HEAD_S = 20.0
 KEEP_ALIVE_S = 60
 """Idle timeout of a connection."""
 
-UNREAD_S = 60.0
+WRITE_TIMEOUT_S = 60.0
 """Timeout of a client that does not read its response."""
 
 
@@ -65,7 +65,7 @@ class Listening:
         return f"http{'s' * bool(self.certificate)}://{host}:{self.port}"
 
 
-def bound(listening: Listening) -> tuple[socket.socket, Listening]:
+def open_listener(listening: Listening) -> tuple[socket.socket, Listening]:
     """Return a listening socket and its address, with the port chosen if it was 0.
 
     Raises Unavailable, also for an unusable certificate.
@@ -76,7 +76,7 @@ def bound(listening: Listening) -> tuple[socket.socket, Listening]:
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        cut_off_unread(found, UNREAD_S)
+        set_write_timeout(found, WRITE_TIMEOUT_S)
         found.bind((listening.host, listening.port))
         found.listen(BACKLOG)
     except OSError as error:
@@ -90,7 +90,7 @@ def bound(listening: Listening) -> tuple[socket.socket, Listening]:
     return found, where
 
 
-def cut_off_unread(listening: socket.socket, seconds: float) -> None:
+def set_write_timeout(listening: socket.socket, seconds: float) -> None:
     """Let the kernel close connections of this socket whose client reads nothing for so long."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
         milliseconds = round(seconds * 1000)
@@ -123,7 +123,7 @@ class HttpServer:
 
     def __init__(
         self,
-        found: socket.socket,
+        listener: socket.socket,
         listening: Listening,
         backend: Callable[[], ServiceBackend],
         app: Callable[[ServiceBackend], ASGIApp],
@@ -132,7 +132,7 @@ class HttpServer:
         service = self._service = backend()
         self._ready = ready
         self._server = BoundedServer(app(service), listening)
-        self._serving = asyncio.create_task(self._serve(found))
+        self._serving = asyncio.create_task(self._serve(listener))
 
     def stop(self) -> None:
         """Accept no more requests, and let running ones finish within `GRACE_S`."""
@@ -149,13 +149,13 @@ class HttpServer:
         """The exception that ended the server, if any. Precondition: it has ended."""
         return self._serving.exception()
 
-    async def _serve(self, found: socket.socket) -> None:
+    async def _serve(self, listener: socket.socket) -> None:
         service = self._service
         starting = asyncio.create_task(self._start(service))
         try:
-            await self._server.serve([found])
+            await self._server.serve([listener])
         except Exception as error:
-            told = about("http-died", error=type(error).__name__)
+            told = event_fields("http-died", error=type(error).__name__)
             log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=told)
             raise
         finally:
@@ -163,7 +163,7 @@ class HttpServer:
             with suppress(asyncio.CancelledError):
                 await starting
             await service.close()
-            found.close()
+            listener.close()
 
     async def _start(self, service: ServiceBackend) -> None:
         await service.start()
@@ -205,7 +205,7 @@ class BoundedServer(uvicorn.Server):
         yield  # the caller handles signals
 
     async def on_tick(self, counter: int) -> bool:
-        self._connections.tell(monotonic())
+        self._connections.log_due(monotonic())
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -246,18 +246,18 @@ class ConnectionLimiter:
         if not self._count[address]:
             del self._count[address]
 
-    def late(self, address: str) -> None:
+    def log_head_timeout(self, address: str) -> None:
         """Log that the head of a request timed out."""
         self._late.add(monotonic(), address)
 
-    def full(self, address: str) -> None:
+    def log_full(self, address: str) -> None:
         """Log that a request is answered 503 because of too many connections."""
         self._full.add(monotonic(), address)
 
-    def tell(self, now: float) -> None:
+    def log_due(self, now: float) -> None:
         """Write the log lines that are due."""
         for lines in (self._late, self._crowded, self._full):
-            lines.tell(now)
+            lines.log_if_due(now)
 
     def close(self) -> None:
         """Write the remaining log lines."""
@@ -313,7 +313,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._cancel_deadline()
         if len(self.connections) >= CONNECTIONS_MAX:
-            self._connections.full(self._address)
+            self._connections.log_full(self._address)
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -332,7 +332,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         self._deadline = None
         if self._in_head:
-            self._connections.late(self._address)
+            self._connections.log_head_timeout(self._address)
             self._end(_LATE)
         else:  # browsers open connections in advance
             self._end(b"")

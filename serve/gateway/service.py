@@ -17,7 +17,7 @@ from time import monotonic, time_ns
 
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import DriftlineError
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import WITHIN_S
@@ -48,7 +48,7 @@ RECENT_MAX = 1_000
 RECENT_BYTES_MAX = 64 << 20
 """Limits of `RecentOutputs`: outputs, and bytes of them."""
 
-Waiting = asyncio.Future[int]
+WriteFuture = asyncio.Future[int]
 """The future label time of a record."""
 
 
@@ -57,18 +57,18 @@ class ServiceBackend:
 
     `submit`: passes records to the front, each with a token, and whether they are part of a bulk;
     the outcomes come back through `told`.
-    `taken`: the T that covers everything taken in before this session.
+    `resume_time`: the T that covers everything taken in before this session.
     """
 
     def __init__(
         self,
         config: ServiceConfig,
-        submit: Callable[[list[tuple[Waiting, object]], bool], None],
+        submit: Callable[[list[tuple[WriteFuture, object]], bool], None],
         figures: Callable[[], Mapping[str, float]],
-        taken: int = 0,
+        resume_time: int = 0,
     ) -> None:
         self._time = 0
-        self._taken = taken
+        self._resume_time = resume_time
         self.started = False
         self._config = config
         self._submit = submit
@@ -76,12 +76,12 @@ class ServiceBackend:
         self._loop = asyncio.get_running_loop()
         self._clients = {
             view.name: [
-                ViewClient(name, config.line(name))
+                ViewClient(name, config.query_socket(name))
                 for name in (name_of(view.name, shard) for shard in range(view.shards))
             ]
             for view in config.views
         }
-        self._records: dict[bool, list[tuple[Waiting, object]]] = {False: [], True: []}
+        self._records: dict[bool, list[tuple[WriteFuture, object]]] = {False: [], True: []}
         """Part of a bulk or not -> records to submit at the end of this pass of the loop."""
         self._recent = RecentOutputs(0)
         self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -95,7 +95,7 @@ class ServiceBackend:
         self._answers = LatencyWindow("answer")
         """Of questions that need not wait for a T to be reached."""
         self._trouble = Trouble("gateway-not-following")
-        self._letters = DeadLetters(f"{config.directory}/journal")
+        self._dead_letters = DeadLetters(f"{config.directory}/journal")
         self._failed = 0
         """Dead letters since the start."""
         self._following = asyncio.Event()
@@ -103,21 +103,21 @@ class ServiceBackend:
         self._over = asyncio.Event()
         self._scheduler = FairScheduler()
         self._stall = ViewStallDetector()
-        self._stall.taken(taken - 1, monotonic())
+        self._stall.note_write(resume_time - 1, monotonic())
 
     async def start(self) -> None:
         """Wait until all views have caught up with the previous session, or `CATCHES_UP_S`."""
         now = max([0, *await self._views_at()])
         self._time, self._recent = now, RecentOutputs(now)
         looking = (self._look(client) for clients in self._clients.values() for client in clients)
-        doing = self._follow(), self._tell_letters(), *looking
+        doing = self._follow(), self._log_dead_letters(), *looking
         self._tasks = [asyncio.create_task(each) for each in doing]
         await self._following.wait()
         try:
             async with asyncio.timeout(CATCHES_UP_S):
-                await self._wait_for(self._taken)
+                await self._wait_for(self._resume_time)
         except TimeoutError:
-            told = about("not-caught-up", within_s=CATCHES_UP_S)
+            told = event_fields("not-caught-up", within_s=CATCHES_UP_S)
             text = "not caught up after %g s: reads may be older than before the restart"
             log.warning(text, CATCHES_UP_S, extra=told)
         await self._views_at(self._time)
@@ -129,7 +129,7 @@ class ServiceBackend:
 
     async def close(self) -> None:
         """Stop following the journal, and close the connections to the views."""
-        self._letters.close()
+        self._dead_letters.close()
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -144,7 +144,7 @@ class ServiceBackend:
         records = self._records[bulk]
         if not records:
             self._loop.call_soon(self._hand_over, bulk)
-        waiting: Waiting = self._loop.create_future()
+        waiting: WriteFuture = self._loop.create_future()
         records.append((waiting, record))
         try:
             async with asyncio.timeout(BULK_WITHIN_S if bulk else WITHIN_S):
@@ -155,10 +155,10 @@ class ServiceBackend:
                 "has one; without one it may be done twice"
             )
             raise ApiError("unavailable", text) from None
-        self._stall.taken(time, monotonic())
+        self._stall.note_write(time, monotonic())
         return time
 
-    def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
+    def resolve_writes(self, outcomes: Sequence[tuple[WriteFuture, Outcome]]) -> None:
         """Resolve the futures of records with their outcomes."""
         for waiting, outcome in outcomes:
             if waiting.done():
@@ -179,14 +179,14 @@ class ServiceBackend:
         return self._time if self.started else 0
 
     @property
-    def waits_s(self) -> float:
+    def stalled_s(self) -> float:
         return self._stall.seconds(monotonic())
 
     @property
     def oldest(self) -> int:
         return 0
 
-    async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+    async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
         try:
             async with asyncio.timeout(within_s):
                 await self._wait_for(time + 1)
@@ -216,7 +216,7 @@ class ServiceBackend:
                     self._take(span)
             except DriftlineError as error:
                 now = monotonic()
-                self._trouble.failed(now, f"the gateway cannot follow the journal: {error}")
+                self._trouble.record_failure(now, f"the gateway cannot follow the journal: {error}")
                 await asyncio.sleep(1.0)
 
     def _take(self, span: Span) -> None:
@@ -229,9 +229,9 @@ class ServiceBackend:
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         failures = [item for item in span.items if item.sink < 0]
         self._failed += len(failures)
-        self._letters.failed(monotonic(), failures)
+        self._dead_letters.add_failures(monotonic(), failures)
         self._time = span.time
-        self._stall.passed(span.time, monotonic())
+        self._stall.note_progress(span.time, monotonic())
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
             _, _, waiting = heappop(self._passing)
@@ -298,9 +298,9 @@ class ServiceBackend:
             self._seen[client.name] = await self._status(client)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _tell_letters(self) -> None:
+    async def _log_dead_letters(self) -> None:
         while True:
-            self._letters.tell(monotonic())
+            self._dead_letters.log_if_due(monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
 

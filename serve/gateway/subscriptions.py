@@ -11,8 +11,8 @@ from driftline.engine.errors import Unavailable
 from driftline.serve.errors import RetentionExceeded
 from driftline.serve.hosting.feeds import (
     FOLLOW_EVERY_S,
-    NOBODY,
-    ROOM_BYTES,
+    RETAINS_NOTHING,
+    WINDOW_BYTES,
     DurableUpTo,
     Subscription,
     Truncated,
@@ -23,7 +23,7 @@ from driftline.serve.journal import Span
 PIECE_ITEMS = 64
 """Outputs of a piece, some 2 ms of work. Outputs of one time stay in one piece."""
 
-PIECE_BYTES = 1 << 12
+SMALL_MESSAGE_BYTES = 1 << 12
 """Shorter messages are decoded without waiting for a turn."""
 
 
@@ -37,7 +37,7 @@ class FairScheduler:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def take(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Wait for a turn, which lasts until the caller's next await."""
         async with self._lock:
             await asyncio.sleep(0)
@@ -47,34 +47,36 @@ async def subscribe(
     path: str,
     since: int,
     name: str = "gateway",
-    over: asyncio.Event | None = None,
-    room: int = ROOM_BYTES,
+    closing: asyncio.Event | None = None,
+    window_bytes: int = WINDOW_BYTES,
     scheduler: FairScheduler | None = None,
 ) -> AsyncGenerator[Span, None]:
     """Yield the spans of a journal from a time on, without end, also empty ones.
 
-    A span with equal ends means that there is no more for now. Back-pressure: at most `room` bytes,
-    plus one span, are in flight. The subscription survives restarts of the journal's process and
-    ends with `over`. With a `scheduler`, which many subscriptions share, it yields small spans and
-    takes a turn for each.
-    Raises RetentionExceeded, Unavailable if the journal cannot be read.
+    A span with equal ends means that there is no more for now. Back-pressure: at most
+    `window_bytes` bytes, plus one span, are in flight. The subscription survives restarts of the
+    journal's process and ends with `over`. With a `scheduler`, which many subscriptions share, it
+    yields small spans and takes a turn for each. Raises RetentionExceeded, Unavailable if the
+    journal cannot be read.
     """
-    subscription = Subscription(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, room)
+    subscription = Subscription(
+        f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, window_bytes
+    )
     messages: asyncio.Queue[bytes | None] = asyncio.Queue()
     """Bounded by the credit given to the journal; None ends the subscription."""
 
     def renew() -> None:
-        client.send(subscription.follow(NOBODY))
+        client.send(subscription.encode_follow(RETAINS_NOTHING))
 
     client = IpcClient(path, messages.put_nowait, renew)
     tasks = [asyncio.create_task(_renew_again_and_again(renew))]
-    if over is not None:
-        tasks.append(asyncio.create_task(_end(messages, over)))
+    if closing is not None:
+        tasks.append(asyncio.create_task(_end(messages, closing)))
     try:
-        while (data := await messages.get()) is not None and not (over and over.is_set()):
-            if scheduler is not None and len(data) > PIECE_BYTES:
-                await scheduler.take()
-            heard = subscription.hear(data)
+        while (data := await messages.get()) is not None and not (closing and closing.is_set()):
+            if scheduler is not None and len(data) > SMALL_MESSAGE_BYTES:
+                await scheduler.wait_for_turn()
+            heard = subscription.decode(data)
             if isinstance(heard, Truncated):
                 if heard.oldest >= 0:
                     raise RetentionExceeded(heard.reason, heard.oldest)
@@ -92,9 +94,9 @@ async def subscribe(
                 else:
                     for piece in span.pieces(PIECE_ITEMS):
                         if len(span.items) > PIECE_ITEMS:
-                            await scheduler.take()
+                            await scheduler.wait_for_turn()
                         yield piece
-            if credit := subscription.credit():
+            if credit := subscription.encode_credit():
                 client.send(credit)
     finally:
         for task in tasks:

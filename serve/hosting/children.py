@@ -64,7 +64,7 @@ class Children(Supervisor):
                 left[0].wait(ASK_EVERY_S)
             left = [each for each in left if each.poll() is None]
 
-    def _may_end(self, status: int) -> bool:
+    def _is_final_exit(self, status: int) -> bool:
         return self.ending and status == STOPPED
 
     def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:

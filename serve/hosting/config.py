@@ -42,7 +42,7 @@ class ViewSpec:
     shards: int = 1
     options: Mapping[str, str] | None = None
 
-    def made(self, place: ViewLocation) -> HostedView:
+    def make_view(self, place: ViewLocation) -> HostedView:
         """Make the empty view."""
         module, _, function = self.make.partition(":")
         make: Callable[[ViewLocation], HostedView] = getattr(import_module(module), function)
@@ -110,7 +110,7 @@ class ServiceConfig:
         """Return the directory of the journal or of a shard of a view."""
         return Path(self.directory) / file_name(name)
 
-    def line(self, name: str) -> str:
+    def query_socket(self, name: str) -> str:
         """Return the socket path for questions to a shard of a view."""
         return f"{self.process.sockets}/{file_name(name)}.asks"
 

@@ -1,17 +1,17 @@
 """Feeds: send the spans of the journal to followers in other processes.
 
-Input, at the journal: `follow` (name, start time, window in bytes), `credit` (bytes that were
-processed), each span as it is forwarded, and how far the journal is durable. Output: spans, and how
-far the journal is durable.
+Input, at the journal: `encode_follow` (name, start time, window in bytes), `encode_credit` (bytes
+that were processed), each span as it is forwarded, and how far the journal is durable. Output:
+spans, and how far the journal is durable.
 Invariants: the spans of a feed are contiguous from the requested time on. The bytes in flight to
 a follower exceed its window by one span at most. So a slow follower delays no other one, and the
 journal keeps only a read position for it.
 
 A feed is *live* while it has received every span: it gets each new span before that is stored. A
 feed that is behind gets stored spans until it has caught up. Each span carries how far the journal
-is durable, and so does the reply to a `follow` if that has changed; no message is sent only for it.
-A live feed gets a heartbeat once a second. Messages may be lost with either process: a follower
-repeats `follow`, and a journal that does not know the session starts a new feed.
+is durable, and so does the reply to a `encode_follow` if that has changed; no message is sent only
+for it. A live feed gets a heartbeat once a second. Messages may be lost with either process: a
+follower repeats `encode_follow`, and a journal that does not know the session starts a new feed.
 
 The bytes read in a turn are bounded: feeds that are behind are served round-robin. *Streams*, which
 have small windows, share a budget of their own, so many streams do not slow down the barriers, the
@@ -29,19 +29,19 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Span
 
-ROOM_BYTES = 1 << 24
+WINDOW_BYTES = 1 << 24
 """Window of a view or a gateway: bytes in flight; one span may exceed it."""
 
 STREAM_BYTES = 1 << 17
 """Window of a stream, of which there may be many; one span may exceed it."""
 
 FOLLOW_EVERY_S = 0.25
-"""Interval at which a follower sends `follow`."""
+"""Interval at which a follower sends `encode_follow`."""
 
 GONE_AFTER_S = 5.0
 """Timeout of a silent follower: its feed is dropped, and a later message starts a new one."""
 
-SIGN_EVERY_S = 1.0
+HEARTBEAT_EVERY_S = 1.0
 """Heartbeat interval of a live feed."""
 
 TURN_BYTES = 1 << 17
@@ -53,7 +53,7 @@ TURN_STREAM_BYTES = 1 << 16
 STEP_BYTES = 1 << 10
 """Least cost of a step of reading, also of one without a span."""
 
-NOBODY = -1
+RETAINS_NOTHING = -1
 """The `kept` of a follower that needs no part of the journal retained."""
 
 _FOLLOW, _CREDIT, _SPAN, _STORED, _GONE = range(5)
@@ -66,12 +66,12 @@ class _Feed:
         self.session = session
         self.time = time
         """All spans up to here were sent."""
-        self.room = room
-        self.is_stream = room < ROOM_BYTES
+        self.credit_bytes = room
+        self.is_stream = room < WINDOW_BYTES
         self.heard_at = 0.0
-        self.told_at = 0.0
+        self.heartbeat_at = 0.0
         """Time of the last heartbeat."""
-        self.told = -1
+        self.sent_durable_time = -1
         """The last durable time that was sent."""
         self.reading: Iterator[Span | None] | None = None
         """The reader of stored spans; None if the feed is live."""
@@ -80,7 +80,7 @@ class _Feed:
     @property
     def is_due(self) -> bool:
         """Whether it is behind and has room."""
-        return self.reading is not None and self.room > 0 and not self.over
+        return self.reading is not None and self.credit_bytes > 0 and not self.over
 
 
 class Feeds:
@@ -92,12 +92,12 @@ class Feeds:
     def __init__(self, read: Callable[[int], Iterator[Span | None]]) -> None:
         self.outbox: list[tuple[bytes, bytes]] = []
         """(route of a follower, message)"""
-        self.kept: dict[str, int] = {}
+        self.restart_times: dict[str, int] = {}
         """Name of a follower -> the time from which it would start after a restart."""
         self._read = read
         self._feeds: dict[bytes, _Feed] = {}
         """Route -> feed; the least recently served one first."""
-        self._stored = 0
+        self._durable_time = 0
 
     @property
     def followers(self) -> int:
@@ -111,17 +111,17 @@ class Feeds:
             case (code, str(session), str(name), int(since), int(kept), int(room)) if (
                 code == _FOLLOW
             ):
-                if kept != NOBODY:
-                    self.kept[name] = kept
+                if kept != RETAINS_NOTHING:
+                    self.restart_times[name] = kept
                 if feed is None or feed.session != session:
                     feed = self._feeds[route] = _Feed(session, since, room)
                     feed.reading = self._from(since)
                 feed.heard_at = now
-                if feed.reading is None and feed.told < self._stored:
-                    self._tell(route, feed)
+                if feed.reading is None and feed.sent_durable_time < self._durable_time:
+                    self._send_durable_time(route, feed)
             case (code, str(session), int(count)) if code == _CREDIT:
                 if feed is not None and feed.session == session:
-                    feed.room += count
+                    feed.credit_bytes += count
                     feed.heard_at = now
             case _:
                 raise MalformedMessage("not a message of a follower")
@@ -132,17 +132,17 @@ class Feeds:
         for route, feed in self._feeds.items():
             if feed.reading is not None:
                 continue  # behind: it will read this span
-            if feed.room > 0 and feed.time >= span.since:
-                data = data or _span(span, self._stored)
-                self._give(route, feed, span, data)
+            if feed.credit_bytes > 0 and feed.time >= span.since:
+                data = data or _span(span, self._durable_time)
+                self._send_span(route, feed, span, data)
             else:
                 feed.reading = self._from(feed.time)
 
-    def stored(self, time: int) -> None:
+    def set_durable_time(self, time: int) -> None:
         """Note that all spans up to this time are durable."""
-        self._stored = time
+        self._durable_time = time
 
-    def gone(self, route: bytes) -> None:
+    def remove_follower(self, route: bytes) -> None:
         """Remove the feed of a follower that has left."""
         self._feeds.pop(route, None)
 
@@ -150,11 +150,11 @@ class Feeds:
         """Read for the feeds that are behind. Return whether there is more to read at once."""
         for route, feed in list(self._feeds.items()):
             if now - feed.heard_at > GONE_AFTER_S or feed.over:
-                self.gone(route)
+                self.remove_follower(route)
         for route, feed in self._feeds.items():
-            if feed.reading is None and now - feed.told_at >= SIGN_EVERY_S:
-                feed.told_at = now
-                self._tell(route, feed)
+            if feed.reading is None and now - feed.heartbeat_at >= HEARTBEAT_EVERY_S:
+                feed.heartbeat_at = now
+                self._send_durable_time(route, feed)
         due = [(route, feed) for route, feed in self._feeds.items() if feed.is_due]
         more = self._read_on([each for each in due if not each[1].is_stream], TURN_BYTES)
         more |= self._read_on([each for each in due if each[1].is_stream], TURN_STREAM_BYTES)
@@ -177,10 +177,14 @@ class Feeds:
             span = next(feed.reading)
             if span is None:
                 return 0
-            return self._give(route, feed, span, _span(span, max(span.time, self._stored)))
+            return self._send_span(
+                route, feed, span, _span(span, max(span.time, self._durable_time))
+            )
         except StopIteration:
             feed.reading = None
-            self._tell(route, feed)  # a follower that lacks nothing needs a message, too
+            self._send_durable_time(
+                route, feed
+            )  # a follower that lacks nothing needs a message, too
         except RetentionExceeded as error:
             self._end(route, feed, error, error.oldest)
         except DriftlineError as error:
@@ -195,14 +199,14 @@ class Feeds:
         # The generator must not refer to the feed: that would be a reference cycle.
         yield from self._read(time)
 
-    def _tell(self, route: bytes, feed: _Feed) -> None:
-        feed.told = self._stored
-        self.outbox.append((route, pack((_STORED, self._stored))))
+    def _send_durable_time(self, route: bytes, feed: _Feed) -> None:
+        feed.sent_durable_time = self._durable_time
+        self.outbox.append((route, pack((_STORED, self._durable_time))))
 
-    def _give(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> int:
-        feed.told = self._stored
+    def _send_span(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> int:
+        feed.sent_durable_time = self._durable_time
         feed.time = max(feed.time, span.time)
-        feed.room -= len(data)
+        feed.credit_bytes -= len(data)
         self.outbox.append((route, data))
         return len(data)
 
@@ -227,42 +231,44 @@ class Subscription:
     to start from; `room`: the window in bytes, which one span may exceed.
     """
 
-    def __init__(self, name: str, session: str, since: int, room: int) -> None:
+    def __init__(self, name: str, session: str, since: int, window_bytes: int) -> None:
         self.time = since
         """All spans up to here have arrived."""
-        self.stored = 0
+        self.durable_time = 0
         """All spans up to here are known to be durable."""
         self._name = name
         self._session = session
-        self._room = room
-        self._taken = 0
+        self._window_bytes = window_bytes
+        self._uncredited_bytes = 0
 
-    def follow(self, kept: int) -> bytes:
-        """Encode a `follow`, to be sent first and then every FOLLOW_EVERY_S.
+    def encode_follow(self, restart_time: int) -> bytes:
+        """Encode a `encode_follow`, to be sent first and then every FOLLOW_EVERY_S.
 
         `kept`: the time from which the follower would start after a restart.
         """
-        return pack((_FOLLOW, self._session, self._name, self.time, kept, self._room))
+        return pack(
+            (_FOLLOW, self._session, self._name, self.time, restart_time, self._window_bytes)
+        )
 
-    def hear(self, data: bytes) -> Span | DurableUpTo | Truncated:
+    def decode(self, data: bytes) -> Span | DurableUpTo | Truncated:
         """Decode a message of the journal. Raises MalformedMessage."""
         match unpack(data):
             case (code, int(since), int(time), items, int(stored)) if code == _SPAN:
-                self._taken += len(data)
-                self.time, self.stored = max(self.time, time), max(self.stored, stored)
+                self._uncredited_bytes += len(data)
+                self.time, self.durable_time = max(self.time, time), max(self.durable_time, stored)
                 return Span(since, time, [Item(*item) for item in items])  # type: ignore[attr-defined]
             case (code, int(time)) if code == _STORED:
-                self.stored = max(self.stored, time)
+                self.durable_time = max(self.durable_time, time)
                 return DurableUpTo(time)
             case (code, int(oldest), str(reason)) if code == _GONE:
                 return Truncated(oldest, reason)
         raise MalformedMessage("not a message of the journal")
 
-    def credit(self) -> bytes | None:
+    def encode_credit(self) -> bytes | None:
         """Encode the credit for the received bytes, or return None below a quarter of the room."""
-        if self._taken < self._room // 4:
+        if self._uncredited_bytes < self._window_bytes // 4:
             return None
-        taken, self._taken = self._taken, 0
+        taken, self._uncredited_bytes = self._uncredited_bytes, 0
         return pack((_CREDIT, self._session, taken))
 
 

@@ -20,8 +20,8 @@ from functools import partial
 from heapq import heappop, heappush
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.events import Trouble, about, log
-from driftline.engine.texts import time_in_words
+from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.texts import format_time
 from driftline.engine.wire.role import Role
 from driftline.serve.errors import ApiError
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
@@ -39,16 +39,16 @@ from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, Vi
 SLICE_S = 0.005
 """Time for answers before the next span has its turn, and the length of a slice of an answer."""
 
-WITHIN_MAX = 2
+NESTING_MAX = 2
 """Largest nesting of answers in pauses of others; the innermost one has no pauses."""
 
 APPLY_S = 0.01
 """Time for applying spans before the next question has its turn."""
 
-PIECE = 4
+APPLY_ITEMS = 4
 """Outputs that are applied at once, plus those with the same time as the last of them."""
 
-PUT_OFF = 2
+DEFERRALS_MAX = 2
 """Number of consecutive turns that may defer work that no answer needs."""
 
 ASKED_MAX = 10_000
@@ -63,7 +63,7 @@ AGAIN_S = 10.0
 CALM_S = 1.0
 """Without outputs for this long, the host writes a checkpoint early."""
 
-FEW = 500
+CHECKPOINT_ITEMS_MIN = 500
 """Fewer outputs than this are not worth a checkpoint: a restart applies them again quickly."""
 
 
@@ -148,23 +148,23 @@ class _Answering:
     asker: str
     since: float
     """Start of its current slice."""
-    within: int
+    depth: int
 
 
 class ViewHost(Role):
     """The host of one shard of a view.
 
-    `following`: its subscription to the journal; `kept`: the time of its checkpoint; `retained`:
-    its retention of history; `publish`: writes a checkpoint, in a copy; `clock`: in seconds,
-    measures the time for spans and questions.
+    `subscription`: its subscription to the journal; `checkpoint_time`: the time of its checkpoint;
+    `retained`: its retention of history; `publish`: writes a checkpoint, in a copy; `clock`: in
+    seconds, measures the time for spans and questions.
     """
 
     def __init__(
         self,
         name: str,
         view: HostedView,
-        following: Subscription,
-        kept: int,
+        subscription: Subscription,
+        checkpoint_time: int,
         pace: CheckpointSchedule,
         retained: Retained,
         publish: Callable[[], None],
@@ -172,19 +172,19 @@ class ViewHost(Role):
     ) -> None:
         super().__init__(name)
         self.view = view
-        self.following = following
-        self.kept = kept
+        self.subscription = subscription
+        self.checkpoint_time = checkpoint_time
         self.answers: list[tuple[bytes, bytes]] = []
         """(route of a client, message): answers, and the view's T"""
         self.to_journal: list[bytes] = []
-        self.work: BackgroundJob | None = None
-        """The job that a copy should run or runs; `worked` takes its result."""
+        self.job: BackgroundJob | None = None
+        """The job that a copy should run or runs; `finish_job` takes its result."""
         self.lost: Truncated | None = None
         """Set if the journal no longer retains what the view needs."""
         self.answered = 0
         self.applied = 0
         self.ending = False
-        """Whether the process should end, as soon as `rests` is true."""
+        """Whether the process should end, as soon as `can_end` is true."""
         self.has_room: Callable[[], bool] = lambda: True
         """Whether there is room for further answers; otherwise questions wait."""
         self.exchange: Callable[[], None] = lambda: None
@@ -215,39 +215,39 @@ class ViewHost(Role):
         self._saving = False
         self._is_frozen = False
         """Whether the view is frozen until the copy is forked."""
-        self._told = Trouble("checkpoint-failed")
+        self._checkpoint_trouble = Trouble("checkpoint-failed")
         self._unread = Trouble("view-not-following")
 
     # From the journal.
 
-    def hear(self, data: bytes) -> None:
+    def handle_journal_message(self, data: bytes) -> None:
         """Handle a message of the journal."""
-        heard = self.following.hear(data)
+        heard = self.subscription.decode(data)
         if isinstance(heard, Truncated) and heard.oldest < 0:  # the next `follow` tries again
             text = f"{self.name} cannot follow the journal: {heard.reason}; retrying"
-            self._unread.failed(self.now, text, view=self.name)
+            self._unread.record_failure(self.now, text, view=self.name)
         elif isinstance(heard, Truncated):
             self.lost = Truncated(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
         elif not isinstance(heard, DurableUpTo):
-            self._unread.over(self.now, f"{self.name} can follow the journal again")
-            self._pieces.extend(heard.pieces(PIECE))
-            if not self._holds:
+            self._unread.record_success(self.now, f"{self.name} can follow the journal again")
+            self._pieces.extend(heard.pieces(APPLY_ITEMS))
+            if not self._is_apply_paused:
                 self._apply_next()
-        if credit := self.following.credit():
+        if credit := self.subscription.encode_credit():
             self.to_journal.append(credit)
 
     @property
     def busy(self) -> bool:
         """Whether messages of the journal have to wait for the next turn."""
-        return bool(self._pieces) or self._holds
+        return bool(self._pieces) or self._is_apply_paused
 
     @property
-    def _holds(self) -> bool:
+    def _is_apply_paused(self) -> bool:
         """Whether spans may not be applied, because of a checkpoint."""
-        return self._is_frozen or self.due
+        return self._is_frozen or self.is_checkpoint_due
 
     @property
-    def answers_wait(self) -> bool:
+    def has_ready_questions(self) -> bool:
         """Whether questions can be answered now."""
         return bool(self._ready)
 
@@ -261,7 +261,7 @@ class ViewHost(Role):
         self.apply_s += self._clock() - began
 
     def tick(self, now: float) -> float:
-        self.to_journal.append(self.following.follow(self.kept))
+        self.to_journal.append(self.subscription.encode_follow(self.checkpoint_time))
         while self._deadlines and self._deadlines[0][0] <= now:
             _, route, number = heappop(self._deadlines)
             self._give_up(route, number)
@@ -269,7 +269,7 @@ class ViewHost(Role):
 
     # From clients.
 
-    def take(self, route: bytes, data: bytes) -> None:
+    def handle_client_message(self, route: bytes, data: bytes) -> None:
         """Handle a message of a client; drop a malformed one."""
         try:
             asked = decode_request(data)
@@ -295,7 +295,7 @@ class ViewHost(Role):
         ready = partial(self._ready.put, asked.asker, key)
         self._waits[key] = self._follower.wait(until, ready)
 
-    def left(self, route: bytes) -> None:
+    def drop_client(self, route: bytes) -> None:
         """Drop the questions of a client that has disconnected."""
         self._sent_time.pop(route, None)
         for number in [number for other, number in self._asked if other == route]:
@@ -304,7 +304,7 @@ class ViewHost(Role):
     def turn(self) -> bool:
         more = super().turn()
         until = self._clock() + APPLY_S
-        while self._pieces and not self._holds:
+        while self._pieces and not self._is_apply_paused:
             self._apply_next()
             if self._clock() >= until:
                 break
@@ -315,7 +315,7 @@ class ViewHost(Role):
             if self._clock() >= until:
                 break
         before, self._done = self._done, (self.view.time, self.answered)
-        if self._done != before and self._put_off < PUT_OFF:
+        if self._done != before and self._put_off < DEFERRALS_MAX:
             self._put_off += 1
             return True  # send answers and receive questions first
         self._put_off = 0
@@ -350,7 +350,7 @@ class ViewHost(Role):
         except DriftlineError as error:
             self._answer(route, number, ApiError("unavailable", str(error)))
         except Exception as error:  # a bug must not keep other questions from being answered
-            told = about("question-failed", view=self.name, question=_kind(asked.question))
+            told = event_fields("question-failed", view=self.name, question=_kind(asked.question))
             log.exception("%s could not answer a question", self.name, extra=told)
             text = f"{self.name} could not answer: {type(error).__name__}"
             self._answer(route, number, ApiError("internal", text))
@@ -359,13 +359,13 @@ class ViewHost(Role):
 
     def _pause(self, answering: _Answering) -> None:
         """Serve clients that have used less time than this one, if the slice is over."""
-        if answering.within == WITHIN_MAX or self._clock() < answering.since + SLICE_S:
+        if answering.depth == NESTING_MAX or self._clock() < answering.since + SLICE_S:
             return
         self._charge(answering)
         self.exchange()
         self._send_time()
         while self._ready.has_before(answering.asker) and self.has_room():
-            self._answer_next(answering.within + 1)
+            self._answer_next(answering.depth + 1)
         self.exchange()
         answering.since = self._clock()
 
@@ -385,7 +385,7 @@ class ViewHost(Role):
         asked = self._forget(route, number)
         if asked is not None:
             text = (
-                f"{self.name} is as of {time_in_words(self.view.time)}, and was not as of what was "
+                f"{self.name} is as of {format_time(self.view.time)}, and was not as of what was "
                 f"asked for within {asked.within_s:g} s: it is behind, or that is a label of "
                 "another service"
             )
@@ -400,12 +400,12 @@ class ViewHost(Role):
     # Checkpoints and background jobs.
 
     @property
-    def due(self) -> bool:
+    def is_checkpoint_due(self) -> bool:
         """Whether a checkpoint has to begin before more is applied."""
         return (
             self._items > 0
-            and self.work is None
-            and self.following.stored >= self.view.time
+            and self.job is None
+            and self.subscription.durable_time >= self.view.time
             and self._wants_checkpoint()
         )
 
@@ -414,55 +414,55 @@ class ViewHost(Role):
             # In a bulk load each checkpoint is larger than the last, so they become rarer.
             most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
             is_calm = self.ending or self.now >= self._items_at + CALM_S
-            return self._items >= (min(FEW, most) if is_calm else most)
+            return self._items >= (min(CHECKPOINT_ITEMS_MIN, most) if is_calm else most)
         return True
 
     @property
-    def rests(self) -> bool:
+    def can_end(self) -> bool:
         """Whether the process can end: no job runs, and only a few outputs have no checkpoint."""
-        return self.work is None and self._items < FEW
+        return self.job is None and self._items < CHECKPOINT_ITEMS_MIN
 
     def _look_for_work(self) -> None:
-        if self.work is not None:
+        if self.job is not None:
             return
         view = self.view
-        if self.due:
-            view.retain(self._retained.since(view.time))
+        if self.is_checkpoint_due:
+            view.retain(self._retained.oldest_to_retain(view.time))
             view.freeze()
             self._items, self._saving, self._is_frozen = 0, True, True
-            self.work = BackgroundJob(
+            self.job = BackgroundJob(
                 "write a checkpoint", self._publish, partial(self._saved, view.time)
             )
         else:
-            self.work = view.work()
+            self.job = view.next_job()
 
-    def copied(self) -> None:
+    def unfreeze(self) -> None:
         """Note that the copy is forked, so the view may change."""
         self._is_frozen = False
 
-    def worked(self, well: bool) -> None:
-        """Note that the copy has ended; `well`: it succeeded."""
-        assert self.work is not None
-        work, self.work = self.work, None
+    def finish_job(self, succeeded: bool) -> None:
+        """Note that the copy has ended; `succeeded`: it succeeded."""
+        assert self.job is not None
+        work, self.job = self.job, None
         text = f"{self.name} cannot {work.what}: see the lines above; retrying"
-        if well:
-            work.done()
-            self._told.over(self.now, f"{self.name} can {work.what} again")
+        if succeeded:
+            work.on_success()
+            self._checkpoint_trouble.record_success(self.now, f"{self.name} can {work.what} again")
         else:
-            self._told.failed(self.now, text, view=self.name)
+            self._checkpoint_trouble.record_failure(self.now, text, view=self.name)
             self._items += self._saving  # it is due again
             self._saved_at = self.now - self._pace.seconds + AGAIN_S
         self._saving = False
 
     def _saved(self, time: int) -> None:
         self._saved_at = self.now
-        self.kept = time
-        self.view.saved()
+        self.checkpoint_time = time
+        self.view.mark_saved()
 
     def figures(self) -> dict[str, float]:
         """Return figures of the host and its view, by name."""
         return {
-            "checkpoint": self.kept,
+            "checkpoint": self.checkpoint_time,
             "answered": self.answered,
             "applied": self.applied,
             "apply_s": self.apply_s,
@@ -474,10 +474,10 @@ class ViewHost(Role):
 
 def _ways_out(name: str, time: int, oldest: int) -> str:
     """Explain why the journal cannot bring a view up to date, and what to do."""
-    there = f"has one as of {time_in_words(time)}" if time else "has none that can be used"
+    there = f"has one as of {format_time(time)}" if time else "has none that can be used"
     return (
         f"its directory, {name} in the state directory, needs a checkpoint as of "
-        f"{time_in_words(oldest)} or later, and {there}: the journal has nothing from before "
+        f"{format_time(oldest)} or later, and {there}: the journal has nothing from before "
         f"(--retain-mb has dropped it, or files were removed). Put {name} back from a copy that "
         "has such a checkpoint, or the whole state directory from one copy. Without a copy, begin "
         "with a new --state, and send everything again"

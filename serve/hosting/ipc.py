@@ -94,10 +94,10 @@ class IpcServer:
         self._selector = DefaultSelector()
         self._listener: socket.socket | None = None
         self._connections: dict[Route, _Connection] = {}
-        self.unsent = 0
+        self.unsent_bytes = 0
         """Queued bytes, for which the kernel has no room."""
         self._numbers = count()
-        self._came: deque[_Connection] = deque()
+        self._readable: deque[_Connection] = deque()
         """Connections that may have unread messages."""
 
     def fileno(self) -> int:
@@ -129,10 +129,10 @@ class IpcServer:
 
     def next(self) -> tuple[Route, bytes] | None:
         """Return the next received message, or None."""
-        if not self._came:
+        if not self._readable:
             self._read()
-        while self._came:
-            connection = self._came[0]
+        while self._readable:
+            connection = self._readable[0]
             try:
                 data = connection.frames.next()
             except MalformedMessage:
@@ -140,13 +140,13 @@ class IpcServer:
                 data = None
             if data is not None:
                 return connection.route, data
-            self._came.popleft()
+            self._readable.popleft()
         return None
 
     @property
     def has_more(self) -> bool:
         """Whether read bytes may contain messages; `fileno` does not signal them."""
-        return bool(self._came)
+        return bool(self._readable)
 
     def send(self, route: Route, data: bytes) -> None:
         """Send a message, or drop it if the connection has ended."""
@@ -154,7 +154,7 @@ class IpcServer:
         if connection is not None:
             frame = framed(data)
             connection.unsent.append(memoryview(frame))
-            self.unsent += len(frame)
+            self.unsent_bytes += len(frame)
             if not connection.waits:
                 self._flush(connection)
 
@@ -203,7 +203,7 @@ class IpcServer:
             data = b""
         if data:
             connection.frames.add(data)
-            self._came.append(connection)
+            self._readable.append(connection)
         else:
             self._end(connection)
 
@@ -213,7 +213,7 @@ class IpcServer:
             while connection.unsent:
                 part = connection.unsent[0]
                 sent = connection.socket.send(part)
-                self.unsent -= sent
+                self.unsent_bytes -= sent
                 if sent == len(part):
                     connection.unsent.popleft()
                 else:
@@ -232,7 +232,7 @@ class IpcServer:
         if self._connections.pop(connection.route, None) is not None:
             self._selector.unregister(connection.socket)
             connection.socket.close()
-            self.unsent -= sum(map(len, connection.unsent))
+            self.unsent_bytes -= sum(map(len, connection.unsent))
             self._lost(connection.route)
 
 
@@ -260,14 +260,16 @@ class IpcParty(Role, ABC):
 class IpcClient(asyncio.Protocol):
     """A connection of one asyncio loop that reconnects when it ends.
 
-    `take`: called with each message; `there`: called after each connect. Precondition: the server
-    sends nothing before the client does.
+    `take`: called with each message; `on_connect`: called after each connect. Precondition: the
+    server sends nothing before the client does.
     """
 
-    def __init__(self, path: str, take: Callable[[bytes], None], there: Callable[[], None]) -> None:
+    def __init__(
+        self, path: str, take: Callable[[bytes], None], on_connect: Callable[[], None]
+    ) -> None:
         self._path = path
         self._take = take
-        self._there = there
+        self._on_connect = on_connect
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._ended = asyncio.Event()
@@ -297,7 +299,7 @@ class IpcClient(asyncio.Protocol):
                 await asyncio.sleep(CALL_EVERY_S)
                 continue
             self._transport, self._frames = transport, Frames()
-            self._there()
+            self._on_connect()
             await self._ended.wait()
             self._transport = None
 

@@ -22,7 +22,7 @@ from driftline.engine.wire.messages import Bundle, BundleStored, Delayed
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
 from driftline.serve.hosting.ipc import IpcParty
-from driftline.serve.hosting.processes import alive, run_process
+from driftline.serve.hosting.processes import heartbeat_context, run_process
 from driftline.serve.journal import Journal, Span
 
 DROP_EVERY_S = 60.0
@@ -47,7 +47,7 @@ class JournalServer(ConsumerServer):
     def __init__(self, journal: Journal) -> None:
         super().__init__(lambda barrier: journal)
         self.journal = journal
-        self.stored = 0
+        self.durable_time = 0
         """All outputs below this time are durable."""
         self._unanswered: list[tuple[str, Bundle]] = []
         self._sync_at = 0.0
@@ -76,7 +76,7 @@ class JournalServer(ConsumerServer):
                 self._tell_trouble(bundle, str(error))
                 self.send(sender, Delayed(bundle.barrier, bundle.incarnation, str(error)))
             return
-        self.stored = self.journal.time
+        self.durable_time = self.journal.time
         for sender, bundle in unanswered:
             if bundle.t_last <= durable.get(bundle.barrier, -1):
                 stored = BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last)
@@ -88,10 +88,10 @@ class FeedLines(IpcParty):
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         self._feeds = Feeds(server.journal.steps)
-        super().__init__("feeds", self._feeds.gone)
+        super().__init__("feeds", self._feeds.remove_follower)
         self._server = server
         self._config = config
-        self._stored = -1
+        self._durable_time = -1
         self._drop_at = 0.0
         self._trouble = Trouble("journal-not-dropped")
         self.ipc.listen(config.feeds)
@@ -117,9 +117,9 @@ class FeedLines(IpcParty):
                 self.malformed += 1
 
     def work(self) -> bool:
-        if self._server.stored != self._stored:
-            self._stored = self._server.stored
-            self._feeds.stored(self._stored)
+        if self._server.durable_time != self._durable_time:
+            self._durable_time = self._server.durable_time
+            self._feeds.set_durable_time(self._durable_time)
         more = self._feeds.turn(self.now)
         self._send()
         if self.now >= self._drop_at:
@@ -138,16 +138,16 @@ class FeedLines(IpcParty):
 
     def _drop(self) -> None:
         """Remove segments beyond the retention, except those that a view would start from."""
-        retained_bytes, kept = self._config.retained_bytes, self._feeds.kept
+        retained_bytes, kept = self._config.retained_bytes, self._feeds.restart_times
         if retained_bytes is None:
             return
         needed = min((kept.get(name, 0) for name in self._config.names), default=INFINITY)
         try:
             self._server.journal.drop(retained_bytes, needed)
         except Unavailable as error:
-            self._trouble.failed(self.now, f"the journal cannot be made smaller: {error}")
+            self._trouble.record_failure(self.now, f"the journal cannot be made smaller: {error}")
         else:
-            self._trouble.over(self.now, "the journal can be made smaller again")
+            self._trouble.record_success(self.now, "the journal can be made smaller again")
 
 
 def run_journal(config: ServiceConfig) -> None:
@@ -162,7 +162,7 @@ def run_journal(config: ServiceConfig) -> None:
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)
     runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain)
-    with alive(config, runtime):
+    with heartbeat_context(config, runtime):
         runtime.run(lambda: False)
 
 

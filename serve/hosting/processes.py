@@ -9,17 +9,17 @@ from collections.abc import Callable
 from driftline.deploy.runtime.logs import log_to_parent
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.supervision.lifeline import hold_on
+from driftline.deploy.runtime.supervision.lifeline import exit_with_parent
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
 from driftline.engine.errors import DriftlineError
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.serve.hosting.config import ServiceConfig
 
 HUNG_AFTER_S = 60.0
 """A loop with a longer turn counts as hung; the process then sends no more heartbeats."""
 
 
-def alive(config: ServiceConfig, runtime: Runtime) -> Heartbeat:
+def heartbeat_context(config: ServiceConfig, runtime: Runtime) -> Heartbeat:
     """Return a context that sends heartbeats to the parent."""
     return Heartbeat(runtime, [], keep_alive_fd=config.keep_alive, hung_after_s=HUNG_AFTER_S)
 
@@ -34,16 +34,16 @@ def run_process(argument: str, run: Callable[[ServiceConfig], None]) -> None:
 
 def _status_of(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> int:
     if config.lifeline >= 0:
-        hold_on(config.lifeline)
+        exit_with_parent(config.lifeline)
     log_to_parent(config.name, config.process.log_level)
     sys.path += [path for path in config.process.paths if path not in sys.path]
     try:
         run(config)
     except DriftlineError as error:
-        log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
+        log.error("%s", error, extra=event_fields("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except BaseException as error:
-        told = about("died", error=type(error).__name__)
+        told = event_fields("died", error=type(error).__name__)
         log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
         return DIED
     return STOPPED

@@ -19,19 +19,19 @@ from typing import NamedTuple
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
-from driftline.deploy.runtime.supervision.lifeline import Lifeline, hold_on
-from driftline.engine.durable import reported
+from driftline.deploy.runtime.supervision.lifeline import Lifeline, exit_with_parent
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.role import Role
 from driftline.serve.hosting.config import ServiceConfig, ViewLocation
-from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription
+from driftline.serve.hosting.feeds import WINDOW_BYTES, Subscription
 from driftline.serve.hosting.host import APPLY_S, CheckpointSchedule, ViewHost
 from driftline.serve.hosting.ipc import IpcParty, IpcServer, Route
-from driftline.serve.hosting.processes import alive, run_process
-from driftline.serve.views.checkpoint import Retained, noted, restored, writing
+from driftline.serve.hosting.processes import heartbeat_context, run_process
+from driftline.serve.views.checkpoint import Retained, read_notes, restore_view, write_checkpoint
 from driftline.serve.views.hosted import HostedView
 
 CHECKPOINT = "checkpoint"
@@ -61,8 +61,8 @@ class JournalLine(IpcParty):
     def drain(self) -> None:
         host, until = self._host, perf_counter() + APPLY_S
         while not host.busy and perf_counter() < until and (came := self.ipc.next()):
-            host.hear(came[1])
-            if host.answers_wait:
+            host.handle_journal_message(came[1])
+            if host.has_ready_questions:
                 break  # answer them before the next message
 
     def work(self) -> bool:
@@ -83,9 +83,9 @@ class AskLines(IpcParty):
     """The connections of the view's clients."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
-        super().__init__("asks", host.left)
+        super().__init__("asks", host.drop_client)
         self._host = host
-        host.has_room = lambda: self.ipc.unsent < ANSWERS_BYTES
+        host.has_room = lambda: self.ipc.unsent_bytes < ANSWERS_BYTES
         host.exchange = self._exchange
         self.ipc.listen(path)
 
@@ -93,7 +93,7 @@ class AskLines(IpcParty):
         for _ in range(DRAIN):
             if (came := self.ipc.next()) is None:
                 break
-            self._host.take(*came)
+            self._host.handle_client_message(*came)
 
     def _exchange(self) -> None:
         self.drain()
@@ -134,12 +134,12 @@ class ForkedJobs(Role):
             if pid:
                 self._copy.lifeline.cut()
                 self._copy = None
-                host.worked(status == 0)
-        elif host.work is not None:
+                host.finish_job(status == 0)
+        elif host.job is not None:
             lifeline = Lifeline()
-            pid = _copy(host.name, partial(self._do, host.work.do, lifeline))
-            host.copied()
-            lifeline.started()
+            pid = _copy(host.name, partial(self._do, host.job.do, lifeline))
+            host.unfreeze()
+            lifeline.on_child_started()
             self._copy = _Copy(pid, lifeline)
             self._exits.watch(pid)
         return False
@@ -147,8 +147,8 @@ class ForkedJobs(Role):
     def _do(self, do: Callable[[], None], lifeline: Lifeline) -> None:
         """Run a job in the copy."""
         lifeline.cut()
-        hold_on(lifeline.fd)
-        self._cores.leave()
+        exit_with_parent(lifeline.fd)
+        self._cores.unpin()
         for each in self._servers:
             each.close()
         do()
@@ -170,9 +170,11 @@ def _copy(name: str, do: Callable[[], None]) -> int:
         os.nice(10)
         do()
     except DriftlineError as error:
-        log.warning("%s: %s", name, error, extra=about("copy-failed", error=type(error).__name__))
+        log.warning(
+            "%s: %s", name, error, extra=event_fields("copy-failed", error=type(error).__name__)
+        )
     except BaseException as error:
-        told = about("copy-failed", error=type(error).__name__)
+        told = event_fields("copy-failed", error=type(error).__name__)
         log.critical("a copy of %s has failed", name, exc_info=True, extra=told)
     else:
         os._exit(0)
@@ -186,37 +188,40 @@ def run_view(config: ServiceConfig) -> None:
     """
     process, spec = config.process, config.view
     directory = config.path(config.name)
-    with reported("view", directory):
+    with translate_os_errors("view", directory):
         directory.mkdir(parents=True, exist_ok=True)
     place = ViewLocation(
         load_flow(process.flow), directory, config.shard, spec.shards, dict(spec.options or {})
     )
     path = directory / CHECKPOINT
     whose = f"{config.name} of {spec.shards}\n{process.identity}\n{process.lineage}"
-    view: HostedView = restored(path, whose, lambda: spec.made(place))
+    view: HostedView = restore_view(path, whose, lambda: spec.make_view(place))
     kept = view.time
     if kept:
-        told = about("view-restored", view=config.name, time=kept)
-        log.info("%s is restored as of %s", config.name, time_in_words(kept), extra=told)
+        told = event_fields("view-restored", view=config.name, time=kept)
+        log.info("%s is restored as of %s", config.name, format_time(kept), extra=told)
     notes = directory / RETAINED
     if notes.exists() and not path.exists():  # `publish` writes both
-        told = about("checkpoint-gone", view=config.name, path=str(path))
+        told = event_fields("checkpoint-gone", view=config.name, path=str(path))
         text = "the checkpoint %s is gone; rebuilding the view from the journal"
         log.warning(text, path, extra=told)
-    retained = Retained(config.retained_s, time, noted(notes, kept))
+    retained = Retained(config.retained_s, time, read_notes(notes, kept))
 
     def publish() -> None:
-        for _ in writing(path, whose, view.save()):
+        for _ in write_checkpoint(path, whose, view.save()):
             pass
         retained.write(notes)
 
     pace = CheckpointSchedule(config.checkpoint_s, config.checkpoint_items)
-    following = Subscription(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
+    following = Subscription(config.name, secrets.token_hex(8), kept, WINDOW_BYTES)
     host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
     cores = CpuAffinity(process.cores, (config.shard + 1) % 2)
     runtime = Runtime(cores=cores)
     runtime.add(host, f"inproc://{config.name}")
-    journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
+    journal, asks = (
+        JournalLine(host, config.feeds),
+        AskLines(host, config.query_socket(config.name)),
+    )
     for each in (journal, asks):
         runtime.watch(each, each.ipc.fileno(), each.drain)
     exits = ChildExitWatcher()
@@ -228,15 +233,15 @@ def run_view(config: ServiceConfig) -> None:
         host.ending = True
 
     signal.signal(signal.SIGTERM, end)
-    with alive(config, runtime):
+    with heartbeat_context(config, runtime):
         runtime.run(
-            lambda: host.lost is not None or bool(view.damaged) or (host.ending and host.rests)
+            lambda: host.lost is not None or bool(view.damage) or (host.ending and host.can_end)
         )
     if host.ending:
         return
     if host.lost is None:
-        told = about("view-damaged", view=config.name, reason=view.damaged)
-        log.error("rebuilding %s from the journal: %s", config.name, view.damaged, extra=told)
+        told = event_fields("view-damaged", view=config.name, reason=view.damage)
+        log.error("rebuilding %s from the journal: %s", config.name, view.damage, extra=told)
         return
     raise Unavailable(f"{config.name} cannot follow the journal: {host.lost.reason}")
 

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Literal, get_args
 
 from driftline.engine.errors import DriftlineError, NotPermitted
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.serve.errors import ApiError
 
 LOOK_EVERY_S = 1.0
@@ -93,10 +93,10 @@ class Access:
             self._holders = _holders(self._path, *content)
         except DriftlineError as error:
             text = f"{error}; the access tokens that were there stay"
-            log.warning(text, extra=about("tokens-kept", reason=str(error)))
+            log.warning(text, extra=event_fields("tokens-kept", reason=str(error)))
         else:
             count = len(self._holders)
-            told = about("tokens", path=str(self._path), count=count)
+            told = event_fields("tokens", path=str(self._path), count=count)
             log.info("%s was read again: access tokens: %d", self._path, count, extra=told)
 
 
@@ -144,7 +144,7 @@ def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None
             "access tokens travel to %s as they are: who listens in can use them. Give "
             "--certificate and --key, unless a proxy before it does HTTPS",
             host,
-            extra=about("tokens-in-the-clear", host=host),
+            extra=event_fields("tokens-in-the-clear", host=host),
         )
 
 

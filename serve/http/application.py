@@ -14,11 +14,11 @@ from starlette.types import ASGIApp
 
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content import INTERNAL, STATUS, dumps, json_answer, problem
+from driftline.serve.http.content import HTTP_STATUS, INTERNAL, dumps, json_answer, problem
 from driftline.serve.http.metrics import BackendCollector, MeasuredApp
 from driftline.serve.http.openapi import description
 from driftline.serve.http.operations import (
-    TOLD,
+    REQUEST_LOG_KEY,
     AppState,
     Body,
     Call,
@@ -27,7 +27,7 @@ from driftline.serve.http.operations import (
     RequestLog,
     routes,
 )
-from driftline.serve.http.parameters import TOKEN
+from driftline.serve.http.parameters import LABEL_REF
 from driftline.serve.views.tokens import token_of
 
 VERSION = "1"
@@ -39,7 +39,7 @@ STILL_S = 5.0
 Ready = Callable[[], Awaitable[None]]
 """Returns if the views answer. Raises ApiError otherwise."""
 
-_OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
+_OK = Body({"type": "object", "properties": {"at": LABEL_REF}, "required": ["at"]})
 
 
 def build(
@@ -89,8 +89,8 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
         return json_answer(dumps({"at": token_of(backend.time)}))
 
     async def is_ready(call: Call) -> Response:
-        if backend.waits_s > STILL_S:
-            text = f"for {backend.waits_s:.0f} s writes wait, and none is processed"
+        if backend.stalled_s > STILL_S:
+            text = f"for {backend.stalled_s:.0f} s writes wait, and none is processed"
             raise ApiError("unavailable", text)
         await ready()
         return json_answer(dumps({"at": token_of(backend.time)}))
@@ -122,7 +122,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
     path = request.scope["path"][:200]
-    if error.status_code == STATUS["method"]:
+    if error.status_code == HTTP_STATUS["method"]:
         allowed = (error.headers or {}).get("Allow", "")
         return _told(request, ApiError("method", f"here one can {allowed}"), {"Allow": allowed})
     return _told(request, ApiError("path", f"there is nothing at {path!r}: see /openapi.json"))
@@ -135,6 +135,6 @@ async def _failed(request: Request, error: Exception) -> Response:
 def _told(
     request: Request, refused: ApiError, headers: Mapping[str, str] | None = None
 ) -> Response:
-    told: RequestLog = request.scope[TOLD]
+    told: RequestLog = request.scope[REQUEST_LOG_KEY]
     told.code = refused.code
     return problem(refused, headers)

@@ -68,7 +68,7 @@ def dumps(value: object) -> bytes:
     return _encoder.encode(value).encode()
 
 
-def plain(value: object, levels: int = LEVELS_MAX) -> Json:
+def to_json_value(value: object, levels: int = LEVELS_MAX) -> Json:
     """Convert a payload to JSON values: bytes become hexadecimal strings, and keys strings.
 
     A string replaces values nested too deep for JSON parsers.
@@ -83,9 +83,9 @@ def plain(value: object, levels: int = LEVELS_MAX) -> Json:
         case tuple() | list() | dict() if not levels:
             return f"(nested more than {LEVELS_MAX} deep)"
         case tuple() | list():
-            return list(map(plain, value, repeat(levels - 1)))
+            return list(map(to_json_value, value, repeat(levels - 1)))
         case dict():
-            values = map(plain, value.values(), repeat(levels - 1))
+            values = map(to_json_value, value.values(), repeat(levels - 1))
             return dict(zip(map(str, value), values, strict=True))
     return str(value)
 
@@ -111,7 +111,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-STATUS = {
+HTTP_STATUS = {
     "invalid": 400,
     "query": 400,
     "token": 401,
@@ -149,7 +149,7 @@ def refusal_of(error: DriftlineError) -> ApiError:
     return ApiError("unavailable", str(error))
 
 
-def described(refused: ApiError) -> dict[str, Json]:
+def error_body(refused: ApiError) -> dict[str, Json]:
     """Return an error as JSON values."""
     details = {name: _detail(name, value) for name, value in refused.details.items()}
     return {"error": {"code": refused.code, "message": str(refused), **details}}
@@ -157,13 +157,13 @@ def described(refused: ApiError) -> dict[str, Json]:
 
 def problem(refused: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response to a rejected request."""
-    status = STATUS.get(refused.code, 500)
+    status = HTTP_STATUS.get(refused.code, 500)
     more = dict(headers or {})
     if status in (429, 503):
         more["Retry-After"] = "1"
     if status == 401:
         more["WWW-Authenticate"] = "Bearer"
-    return Response(dumps(described(refused)), status, more, "application/json")
+    return Response(dumps(error_body(refused)), status, more, "application/json")
 
 
 def _detail(name: str, value: object) -> Json:
@@ -211,9 +211,9 @@ class BodyReader:
             text = f"the Content-Encoding {encoding[:64]!r} is not supported: send gzip, or none"
             raise ApiError("encoding", text)
         self._is_gzip = encoding.endswith("gzip")
-        self.begin()
+        self.reset_rate()
 
-    def begin(self) -> None:
+    def reset_rate(self) -> None:
         """Start measuring the client's rate: at the start of the body, or of a line of a bulk."""
         self._began, self._count = monotonic(), 0
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.operators.context import letter_of
+from driftline.engine.operators.context import dead_letter_fields
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.bundles import Item
@@ -24,28 +24,28 @@ from driftline.engine.wire.codec import pack
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
-from driftline.serve.http.content import EventStream, Json, dumps, json_answer, loads, plain
+from driftline.serve.http.content import EventStream, Json, dumps, json_answer, loads, to_json_value
 from driftline.serve.http.openapi import event_stream
 from driftline.serve.http.operations import Body, Call, HttpSettings, Operation
 from driftline.serve.http.parameters import (
     AFTER,
     AT,
     FROM,
+    LABEL_REF,
     LAST_EVENT_ID,
-    TOKEN,
     Parameter,
     choice,
-    whole,
-    within,
+    integer_between,
+    text_up_to,
 )
 from driftline.serve.http.reads import (
-    Told,
+    EventEncoder,
     as_of,
     changes,
+    cursor_error,
+    decode_cursor,
+    encode_cursor,
     newest,
-    opened,
-    refusal,
-    sealed,
     since_of,
 )
 from driftline.serve.views.hosted import Answer
@@ -64,8 +64,8 @@ LIMIT_MAX = 1_000
 
 _SAME = "view and prefix"
 
-NAME = Parameter[str]("name", within(200), "", "The view: a sink's name.", _TEXT, True, "path")
-KEY = Parameter[str]("key", within(4096), "", "The key.", _TEXT, True, "path")
+NAME = Parameter[str]("name", text_up_to(200), "", "The view: a sink's name.", _TEXT, True, "path")
+KEY = Parameter[str]("key", text_up_to(4096), "", "The key.", _TEXT, True, "path")
 KIND = Parameter[str](
     "kind",
     choice("text", "json"),
@@ -73,16 +73,16 @@ KIND = Parameter[str](
     "How a key is written: as the text that it is, or as JSON (a number, or a list).",
     {"type": "string", "enum": ["text", "json"], "default": "text"},
 )
-PREFIX = Parameter[str]("prefix", within(4096), "", "Only texts that begin with this.", _TEXT)
+PREFIX = Parameter[str]("prefix", text_up_to(4096), "", "Only texts that begin with this.", _TEXT)
 LIMIT = Parameter[int](
     "limit",
-    whole(1, LIMIT_MAX),
+    integer_between(1, LIMIT_MAX),
     100,
     "How many keys.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
 )
 BEHIND = Parameter[str | None](
-    "behind", within(4096), None, "Only keys that come after this.", _TEXT
+    "behind", text_up_to(4096), None, "Only keys that come after this.", _TEXT
 )
 CURSOR = Parameter[str](
     "cursor",
@@ -92,13 +92,13 @@ CURSOR = Parameter[str](
     _TEXT,
 )
 
-_ROW: dict[str, Json] = {"key": {}, "label": TOKEN, "value": {}}
+_ROW: dict[str, Json] = {"key": {}, "label": LABEL_REF, "value": {}}
 _ANY: Json = {"type": "object", "required": ["key", "label", "value"], "properties": _ROW}
 _VALUE = Body(
     {
         "type": "object",
         "required": ["at", "key", "label", "value"],
-        "properties": {"at": TOKEN, **_ROW},
+        "properties": {"at": LABEL_REF, **_ROW},
     }
 )
 _VALUES = Body(
@@ -106,7 +106,7 @@ _VALUES = Body(
         "type": "object",
         "required": ["at", "items", "cursor"],
         "properties": {
-            "at": TOKEN,
+            "at": LABEL_REF,
             "items": {"type": "array", "items": _ANY},
             "cursor": {
                 "type": ["string", "null"],
@@ -140,7 +140,7 @@ _OUTPUTS: dict[str, Json] = {
     "type": "object",
     "required": ["label", "outputs"],
     "properties": {
-        "label": TOKEN,
+        "label": LABEL_REF,
         "outputs": {"type": "array", "items": {"oneOf": [_OUTPUT, _DEAD]}},
     },
 }
@@ -184,7 +184,7 @@ def record_operation(backend: Backend) -> Operation:
         right="write",
         body=Body({}, example={"text": "a record"}),
         answer=Body(
-            {"type": "object", "required": ["label"], "properties": {"label": TOKEN}},
+            {"type": "object", "required": ["label"], "properties": {"label": LABEL_REF}},
         ),
         refusals=(408, 413, 507),
         tag="records",
@@ -244,7 +244,7 @@ class _Values:
         for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
             match answer:
                 case {"items": (*items, {"key": last} as row), "more": True}:
-                    return _page(time, [*items, row], sealed((time, last), query))
+                    return _page(time, [*items, row], encode_cursor((time, last), query))
                 case {"items": (*items,), "more": False}:
                     return _page(time, items, None)
         raise MalformedMessage("a view has answered something else")
@@ -273,7 +273,11 @@ def _page(time: int, items: Sequence[object], cursor: str | None) -> Response:
 def _row(answer: object) -> dict[str, Json]:
     match answer:
         case {"key": key, "time": int(time), "value": value}:
-            return {"key": plain(key), "label": token_of(time + 1), "value": plain(value)}
+            return {
+                "key": to_json_value(key),
+                "label": token_of(time + 1),
+                "value": to_json_value(value),
+            }
     raise MalformedMessage("a view has answered something else")
 
 
@@ -281,12 +285,12 @@ def _place(call: Call, query: bytes) -> tuple[int, object]:
     """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
     if call[BEHIND] is not None:
         raise ApiError("invalid", "behind is for a list that begins: leave it out")
-    match opened(call[CURSOR], query, _SAME):
+    match decode_cursor(call[CURSOR], query, _SAME):
         case (int(time), key) if call[AT] in (None, time):
             return time, key
         case (int(), _):
             raise ApiError("invalid", "at is not the T of the cursor: leave it out")
-    raise refusal(_SAME)
+    raise cursor_error(_SAME)
 
 
 def _key(call: Call, text: str) -> object:
@@ -295,7 +299,7 @@ def _key(call: Call, text: str) -> object:
 
 def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
     """Return `GET /changes`, which streams the outputs of a flow, including its dead letters."""
-    told = told_of(sinks)
+    told = event_encoder(sinks)
 
     async def does(call: Call) -> EventStream:
         since = since_of(call, backend)
@@ -315,12 +319,12 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
     )
 
 
-def told_of(sinks: Sequence[str]) -> Told:
+def event_encoder(sinks: Sequence[str]) -> EventEncoder:
     """Return a function that describes outputs by sink and payload, and dead letters in full."""
 
     def output(item: Item) -> dict[str, Json]:
         if item.sink == FAILURES:
-            return {"dead_letter": plain(letter_of(item.value))}
-        return {"sink": sinks[item.sink], "value": plain(item.value)}
+            return {"dead_letter": to_json_value(dead_letter_fields(item.value))}
+        return {"sink": sinks[item.sink], "value": to_json_value(item.value)}
 
     return lambda items: {"outputs": list(map(output, items))}

@@ -13,11 +13,11 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import problem
-from driftline.serve.http.operations import TOLD, RequestLog
+from driftline.serve.http.operations import REQUEST_LOG_KEY, RequestLog
 
 PREFIX = "driftline_service_"
 """Prefix of the metrics that are figures of a service's parts."""
@@ -126,7 +126,7 @@ class MeasuredApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = scope[TOLD] = RequestLog()
+        told = scope[REQUEST_LOG_KEY] = RequestLog()
         began = monotonic()
         status = size = 0
         first = 0.0
@@ -144,7 +144,7 @@ class MeasuredApp:
 
         self._open += 1
         try:
-            path = in_one_form(scope)
+            path = normalized_path(scope)
             if path is None:
                 bad = ApiError("invalid", "the path is not UTF-8, percent-encoded")
                 told.code = bad.code
@@ -171,10 +171,10 @@ class MeasuredApp:
         requests, took = self._counters(name, status)
         requests.inc()
         if status:
-            took.observe(until_first if told.follows else seconds)
+            took.observe(until_first if told.is_endless else seconds)
         if log.isEnabledFor(logging.DEBUG):
             text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
-            fields = about(
+            fields = event_fields(
                 "request",
                 method=scope["method"],
                 path=path,
@@ -189,9 +189,9 @@ class MeasuredApp:
             log.debug(text, scope["method"], path, status, seconds * 1000, extra=fields)
         if status >= 500 and told.operation != READY:
             trouble = self._trouble.setdefault(name, Trouble("requests-failed"))
-            trouble.failed(now, f"a request was answered {status}, {told.code}: {name}")
+            trouble.record_failure(now, f"a request was answered {status}, {told.code}: {name}")
         elif 0 < status < 400 and name in self._trouble:
-            self._trouble.pop(name).over(now, f"{name}: requests are answered again")
+            self._trouble.pop(name).record_success(now, f"{name}: requests are answered again")
 
     def _counters(self, name: str, status: int) -> tuple[Counter, Histogram]:
         found = self._counted.get((name, status))
@@ -201,7 +201,7 @@ class MeasuredApp:
         return found
 
 
-def in_one_form(scope: Scope) -> str | None:
+def normalized_path(scope: Scope) -> str | None:
     """Return the normalised path, or None if it cannot be decoded.
 
     Within a segment only `%`, `/`, and the line feed, which would end a route, stay encoded.

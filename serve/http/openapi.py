@@ -8,9 +8,9 @@ from inspect import cleandoc
 
 import msgspec
 
-from driftline.serve.http.content import STATUS, Json
+from driftline.serve.http.content import HTTP_STATUS, Json
 from driftline.serve.http.operations import Body, Operation, StreamItem
-from driftline.serve.http.parameters import LABEL, TOKEN, Parameter, Several
+from driftline.serve.http.parameters import LABEL, LABEL_REF, Parameter, Several
 
 PROBLEM: dict[str, Json] = {
     "type": "object",
@@ -22,7 +22,7 @@ PROBLEM: dict[str, Json] = {
             "properties": {
                 "code": {
                     "type": "string",
-                    "enum": [*STATUS],
+                    "enum": [*HTTP_STATUS],
                     "description": "The kind of problem, for programs.",
                 },
                 "message": {"type": "string", "description": "What, where, and what to do."},
@@ -39,11 +39,14 @@ PROBLEM: dict[str, Json] = {
                 },
                 "leaf": {"type": "string", "description": "`costly`: what costs most."},
                 "label": {
-                    "anyOf": [TOKEN, {"type": "null"}],
+                    "anyOf": [LABEL_REF, {"type": "null"}],
                     "description": "`changed`: of the document that is there; null: there is none.",
                 },
-                "oldest": {**TOKEN, "description": "`retained`: the least that can be asked for."},
-                "at": {**TOKEN, "description": "`absent`: as of this T there is none."},
+                "oldest": {
+                    **LABEL_REF,
+                    "description": "`retained`: the least that can be asked for.",
+                },
+                "at": {**LABEL_REF, "description": "`absent`: as of this T there is none."},
             },
         }
     },
@@ -172,7 +175,7 @@ def event_stream(name: str, data: Body) -> Body:
 
     `name`: the schema name of an event; `data`: the data of events without a name.
     """
-    time = _event({"type": "object", "required": ["at"], "properties": {"at": TOKEN}}, "time")
+    time = _event({"type": "object", "required": ["at"], "properties": {"at": LABEL_REF}}, "time")
     error = _event(_PROBLEM, "error")
     text = (
         "An event. Its `data` are one line of JSON, whose value is described here. Given as `from` "
@@ -190,7 +193,7 @@ def event_stream(name: str, data: Body) -> Body:
 def _event(data: Mapping[str, Json], name: str = "") -> dict[str, Json]:
     found: dict[str, Json] = {"event": {"const": name}} if name else {}
     if name != "error":
-        found["id"] = TOKEN
+        found["id"] = LABEL_REF
     found["data"] = data
     return {
         "type": "object",

@@ -30,12 +30,12 @@ from driftline.serve.http.content import (
     refusal_of,
     while_connected,
 )
-from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
+from driftline.serve.http.parameters import Given, Parameter, parse_path, parse_query
 
 SERVICE = "service"
 """The tag of operations on the service itself."""
 
-TOLD = "driftline.told"
+REQUEST_LOG_KEY = "driftline.told"
 """The key of a request's `RequestLog` in its ASGI scope."""
 
 
@@ -67,7 +67,7 @@ class RequestLog:
     operation: str = ""
     client: str = ""
     code: str = ""
-    follows: bool = False
+    is_endless: bool = False
     """Whether the response is an endless stream."""
 
 
@@ -106,7 +106,7 @@ class Call(Given):
         return BodyReader(self._receive, self.headers, self.settings.idle_s)
 
 
-Does = Callable[[Call], Awaitable[ASGIApp]]
+Handler = Callable[[Call], Awaitable[ASGIApp]]
 
 
 class StreamItem(NamedTuple):
@@ -141,7 +141,7 @@ class Operation:
 
     method: str
     path: str
-    does: Does
+    handler: Handler
     name: str
     summary: str
     parameters: tuple[Parameter[Any], ...] = ()
@@ -153,11 +153,11 @@ class Operation:
     tag: str = SERVICE
 
     @property
-    def follows(self) -> bool:
+    def is_endless(self) -> bool:
         """Whether the response is an endless stream; one to a streamed body ends."""
         return self.streams and self.method == "GET"
 
-    def below(self, prefix: str, parameter: Parameter[Any]) -> Operation:
+    def prefixed(self, prefix: str, parameter: Parameter[Any]) -> Operation:
         """Return the same operation below a prefix with a parameter."""
         return replace(
             self, path=prefix + self.path, name=f"{self.name}_of",
@@ -174,7 +174,7 @@ class AppState:
         """Stream or not -> number of running requests."""
 
     @contextmanager
-    def room(self, operation: Operation) -> Iterator[None]:
+    def limit_concurrency(self, operation: Operation) -> Iterator[None]:
         """Count a request while it runs. Raises ApiError if there are too many already.
 
         Operations on the service itself are never rejected.
@@ -210,7 +210,7 @@ class _Methods:
             self._methods.setdefault("HEAD", get)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told: RequestLog = scope.setdefault(TOLD, RequestLog())
+        told: RequestLog = scope.setdefault(REQUEST_LOG_KEY, RequestLog())
         has_begun = False
 
         async def told_send(message: Message) -> None:
@@ -223,10 +223,10 @@ class _Methods:
             if operation is None:
                 raise ApiError("method", f"here one can {', '.join(self._methods)}")
             told.operation = operation.name
-            told.follows = operation.follows
+            told.is_endless = operation.is_endless
             headers = _headers_of(scope)
             _admit(scope, headers, operation, self._state.settings, told)
-            with self._state.room(operation):
+            with self._state.limit_concurrency(operation):
                 answer = await self._answer(operation, scope, headers, receive, told.client)
                 await answer(scope, receive, told_send)
                 return
@@ -255,13 +255,13 @@ class _Methods:
         client: str,
     ) -> ASGIApp:
         in_path = [(name, unquote(text)) for name, text in scope["path_params"].items()]
-        given = path_of(in_path, operation.parameters)
-        asked = query_of(scope["query_string"], operation.parameters)
+        given = parse_path(in_path, operation.parameters)
+        asked = parse_query(scope["query_string"], operation.parameters)
         values = {**given.values, **asked.values}
         call = Call(values, headers, receive, self._state.settings, client)
         if operation.method != "GET" or operation.streams:
-            return await operation.does(call)
-        return await while_connected(receive, operation.does(call))
+            return await operation.handler(call)
+        return await while_connected(receive, operation.handler(call))
 
 
 def _headers_of(scope: Scope) -> Mapping[str, str]:

@@ -3,11 +3,11 @@
 A parameter is declared once, for the server, which rejects unknown ones, and for the OpenAPI
 description.
 
->>> LIMIT = Parameter("limit", whole(1, 100), 10, "How many.", {"type": "integer"})
->>> given = query_of(b"limit=20", [LIMIT])
+>>> LIMIT = Parameter("limit", integer_between(1, 100), 10, "How many.", {"type": "integer"})
+>>> given = parse_query(b"limit=20", [LIMIT])
 >>> given[LIMIT]
 20
->>> query_of(b"limit=0", [LIMIT])
+>>> parse_query(b"limit=0", [LIMIT])
 Traceback (most recent call last):
 ...
 driftline.serve.errors.ApiError: limit: '0' is not a whole number from 1 to 100
@@ -73,12 +73,12 @@ class Given:
         return value
 
 
-def query_of(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
+def parse_query(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
     """Parse the query of a URL. Raises ApiError."""
     return _read(_pairs(query), _of_place("query", tuple(parameters)))
 
 
-def path_of(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
+def parse_path(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
     """Parse the parameters in a path. Raises ApiError."""
     return _read(values, _of_place("path", tuple(parameters)))
 
@@ -141,7 +141,7 @@ def _decoded(text: str) -> str:
     return unquote_plus(text, errors="strict") if "%" in text or "+" in text else text
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def integer_between(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of an integer within bounds."""
 
     def read(text: str) -> int:
@@ -170,7 +170,9 @@ def choice(*texts: str) -> Callable[[str], str]:
     return read
 
 
-def within(most: int, unit: Literal["characters", "bytes"] = "characters") -> Callable[[str], str]:
+def text_up_to(
+    most: int, unit: Literal["characters", "bytes"] = "characters"
+) -> Callable[[str], str]:
     """Return a parser of a text of limited length, in characters or in UTF-8 bytes."""
 
     def read(text: str) -> str:
@@ -188,7 +190,7 @@ LABEL: dict[str, Json] = {
     "description": "A place in the order of all writes: the label of a write, or a T, as of which "
     "an answer is. Labels are compared as texts: that of a later write is larger.",
 }
-TOKEN: dict[str, Json] = {"$ref": "#/components/schemas/Label"}
+LABEL_REF: dict[str, Json] = {"$ref": "#/components/schemas/Label"}
 """The schema of a label or a T."""
 
 AT = Parameter[int | None](
@@ -196,23 +198,27 @@ AT = Parameter[int | None](
     time_of,
     None,
     "As of this label, or of the T that an answer has given (`at`); the newest without it.",
-    TOKEN,
+    LABEL_REF,
 )
 AFTER = Parameter[int](
     "after",
     time_of,
     0,
     "Wait until the write with this label (or all before it) can be seen.",
-    TOKEN,
+    LABEL_REF,
 )
 FROM = Parameter[int | None](
-    "from", time_of, None, "All events from this label on; without it, those from now on.", TOKEN
+    "from",
+    time_of,
+    None,
+    "All events from this label on; without it, those from now on.",
+    LABEL_REF,
 )
 LAST_EVENT_ID = Parameter[int | None](
     "Last-Event-ID",
     time_of,
     None,
     "The `id` of the last event that is there: those behind it follow. It goes before `from`.",
-    TOKEN,
+    LABEL_REF,
     place="header",
 )

@@ -3,10 +3,10 @@
 A cursor is an opaque string with which a client continues a list, as of the same T. A checksum
 over cursor and query binds them: a damaged cursor, or one of another query, is rejected.
 
->>> text = sealed((7, "place"), b"documents cat")
->>> opened(text, b"documents cat", "q")
+>>> text = encode_cursor((7, "place"), b"documents cat")
+>>> decode_cursor(text, b"documents cat", "q")
 (7, 'place')
->>> opened(text, b"documents dog", "q")  # doctest: +ELLIPSIS
+>>> decode_cursor(text, b"documents dog", "q")  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
 driftline.serve.errors.ApiError: this is not a cursor of this query: give it as it was received, ...
@@ -30,12 +30,12 @@ from driftline.engine.wire.bundles import Item, item_time
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content import Json, described, event, refusal_of
+from driftline.serve.http.content import Json, error_body, event, refusal_of
 from driftline.serve.http.operations import Call
 from driftline.serve.http.parameters import AFTER, AT, FROM
 from driftline.serve.views.tokens import time_of, token_of
 
-Told = Callable[[Sequence[Item]], "dict[str, Json] | None"]
+EventEncoder = Callable[[Sequence[Item]], "dict[str, Json] | None"]
 """Makes the data of an event from the outputs of one time; None: no event."""
 
 _CHECK_BYTES = 8
@@ -54,7 +54,7 @@ def as_of(backend: Backend, call: Call, view: str) -> int:
     return at
 
 
-def now(backend: Backend) -> int:
+def journal_time(backend: Backend) -> int:
     """Return the T of the journal.
 
     Raises ApiError while the service starts, because clients may have seen a later T.
@@ -65,18 +65,18 @@ def now(backend: Backend) -> int:
 
 
 def newest(backend: Backend, view: str) -> int:
-    """Return the newest T that all shards of a view have. Raises ApiError, as `now`."""
-    now(backend)
+    """Return the newest T that all shards of a view have. Raises ApiError, as `journal_time`."""
+    journal_time(backend)
     return backend.view_time(view)
 
 
-def sealed(place: object, query: bytes) -> str:
+def encode_cursor(place: object, query: bytes) -> str:
     """Return a cursor for a place in a list. `query`: identifies the list and its order."""
     data = pack(place)
     return urlsafe_b64encode(_check(data, query) + data).rstrip(b"=").decode()
 
 
-def opened(text: str, query: bytes, same: str) -> object:
+def decode_cursor(text: str, query: bytes, same: str) -> object:
     """Return the place of a cursor. `same`: names the fixed parameters. Raises ApiError."""
     try:
         found = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
@@ -85,10 +85,10 @@ def opened(text: str, query: bytes, same: str) -> object:
             return unpack(data)
     except (ValueError, MalformedMessage):
         pass
-    raise refusal(same)
+    raise cursor_error(same)
 
 
-def refusal(same: str) -> ApiError:
+def cursor_error(same: str) -> ApiError:
     """Return the error for an invalid cursor."""
     text = f"this is not a cursor of this query: give it as it was received, with the same {same}"
     return ApiError("invalid", text, {"parameter": "cursor"})
@@ -109,14 +109,14 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
     if last:  # sent by a browser that reconnects
         since = time_of(last)
     if since is None:
-        return now(backend) if view is None else newest(backend, view)
+        return journal_time(backend) if view is None else newest(backend, view)
     if since < backend.oldest:
         raise RetentionExceeded.by("the journal", backend.oldest)
     return since
 
 
 async def changes(
-    backend: Backend, since: int, told: Told, heartbeat_s: float
+    backend: Backend, since: int, encode: EventEncoder, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events from a T on."""
     reached, told_at = since, monotonic()
@@ -125,17 +125,17 @@ async def changes(
             async for span in spans:
                 parts = []
                 for time, items in groupby(span.items, item_time):
-                    if time >= reached and (data := told(list(items))) is not None:
+                    if time >= reached and (data := encode(list(items))) is not None:
                         label = token_of(time + 1)
                         parts.append(event({**data, "label": label}, label))
                 reached = max(reached, span.time)
                 if parts or monotonic() >= told_at + heartbeat_s:
                     told_at = monotonic()
-                    yield b"".join(parts) or moment(reached)
+                    yield b"".join(parts) or progress_event(reached)
     except (RetentionExceeded, ApiError) as error:
-        yield event(described(refusal_of(error)), name="error")
+        yield event(error_body(refusal_of(error)), name="error")
 
 
-def moment(time: int) -> bytes:
+def progress_event(time: int) -> bytes:
     """Return the event that reports the progress of a stream."""
     return event({"at": token_of(time)}, token_of(time), "time")

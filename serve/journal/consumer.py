@@ -20,7 +20,7 @@ from pathlib import Path
 from driftline.connectors.sinks.commit_record import KEPT_BYTES, CommitRecord
 from driftline.connectors.sinks.consumer import Last
 from driftline.connectors.sinks.directory import OutputDirectory
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.storage.manifest import NOBODY, Mark
@@ -40,7 +40,7 @@ from driftline.serve.journal.entries import (
     SegmentHeader,
     decoded_header,
     entry_of,
-    lacking,
+    gap_error,
 )
 from driftline.serve.journal.merging import Merge, Span
 
@@ -85,7 +85,7 @@ class Journal:
         self._claim = OutputDirectory(path, _CLAIM, identity_of(identity), "*", mark)
         try:
             self._log = SegmentLog(path, "journal", BEGINNING.encode(), segment_bytes)
-            with reported("journal", path):
+            with translate_os_errors("journal", path):
                 self._starts = {number: self._header(number).time for number in self._log.numbers}
             """Number of each segment -> the time of its header, in order."""
         except BaseException:
@@ -179,7 +179,7 @@ class Journal:
 
         `needed`: outputs from this time on are always retained. Raises Unavailable.
         """
-        with reported("journal", self.path):
+        with translate_os_errors("journal", self.path):
             sizes = {n: path_of(self.path, n).stat().st_size for n in self._starts}
         total = sum(sizes.values())
         for number, after in pairwise(list(self._starts)):
@@ -197,14 +197,14 @@ class Journal:
     def _last(self, barrier: str, groups: tuple[int, int]) -> Last:
         entry = self._merged().last.get(barrier)
         if entry is None:
-            return CommitRecord().of_groups(groups, str(self.path))
+            return CommitRecord().last_for_groups(groups, str(self.path))
         is_small = sum(map(len, entry.blobs)) <= KEPT_BYTES
         last = Last(entry.t_last, entry.checksum, entry.blobs if is_small else ())
-        return CommitRecord(entry.groups, last).of_groups(groups, str(self.path))
+        return CommitRecord(entry.groups, last).last_for_groups(groups, str(self.path))
 
     def _merged(self) -> Merge:
         if self._merge is None or self._log.torn:
-            self._log.cut()
+            self._log.truncate_unsynced()
             self._merge = self._rebuilt()
         return self._merge
 
@@ -223,7 +223,7 @@ class Journal:
             if frame.is_header:
                 header = self._decoded(frame)
                 if merge is not None and merge.header() != header:
-                    raise lacking(self.path, header.time)
+                    raise gap_error(self.path, header.time)
                 merge = Merge(self._groups, header)
             elif merge is not None:
                 passed = merge.take(JournalEntry.decode(frame.payload))

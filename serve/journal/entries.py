@@ -1,6 +1,6 @@
 """The frames of the journal: an entry for each bundle, a header for each segment.
 
-`look_at` reads the files of a journal without changing them.
+`inspect_journal` reads the files of a journal without changing them.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ class JournalContents:
     """A sentence about a torn end, which opening the journal cuts off; "" without one."""
 
 
-def look_at(directory: Path, *, whole: bool = False) -> JournalContents:
+def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalContents:
     """Summarise the files of a journal.
 
-    Reads the last segment, as opening the journal does; `whole`: reads all, and checks that each
-    continues where the previous one ended. Raises StateMismatch for damage, OSError.
+    Reads the last segment, as opening the journal does; `all_segments`: reads all, and checks that
+    each continues where the previous one ended. Raises StateMismatch for damage, OSError.
     """
     numbers = numbers_in(directory)
-    read = numbers if whole else numbers[-1:]
+    read = numbers if all_segments else numbers[-1:]
     entries, torn = 0, 0
     last: dict[str, JournalEntry] = {}
     for number in read:
@@ -139,7 +139,7 @@ def look_at(directory: Path, *, whole: bool = False) -> JournalContents:
             if frame.is_header:
                 header = decoded_header(frame.payload, path)
                 if number != read[0] and [last[name] for name in sorted(last)] != [*header.last]:
-                    raise lacking(directory, header.time)
+                    raise gap_error(directory, header.time)
                 last = {entry.barrier: entry for entry in header.last}
             else:
                 entry = JournalEntry.decode(frame.payload)
@@ -156,10 +156,10 @@ def look_at(directory: Path, *, whole: bool = False) -> JournalContents:
     return JournalContents(t_last, len(read), entries, told)
 
 
-def begins_at(directory: Path) -> int:
+def read_first_time(directory: Path) -> int:
     """Return the label time from which on a journal has outputs; 0: from the beginning.
 
-    Precondition: `look_at` has raised nothing. Raises OSError.
+    Precondition: `inspect_journal` has raised nothing. Raises OSError.
     """
     numbers = numbers_in(directory)
     if not numbers:
@@ -178,7 +178,7 @@ def decoded_header(payload: bytes, path: Path) -> SegmentHeader:
     return header
 
 
-def lacking(directory: Path, time: int) -> LogDamaged:
+def gap_error(directory: Path, time: int) -> LogDamaged:
     """Return the error for a segment that does not continue where the previous one ended."""
     return LogDamaged(
         f"{directory} lacks outputs from before time {time}: the end of a segment is missing"

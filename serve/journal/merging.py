@@ -85,7 +85,7 @@ class Merge:
         self._waiting: dict[str, deque[_Blob]] = {}
         """Barrier -> its blobs from `time` on."""
         for entry in header.last:
-            self._speaks(entry)
+            self._update_progress(entry)
         for entry in header.waiting:
             self._wait(entry)
 
@@ -106,7 +106,7 @@ class Merge:
         """
         since = self.time
         self._wait(entry, decoded)
-        self._speaks(entry)
+        self._update_progress(entry)
         self.time = max(since, min(self._complete) + 1)
         passed = [blob for queue in self._waiting.values() for blob in _below(queue, self.time)]
         self.waiting_bytes -= sum(len(blob.data) for blob in passed)
@@ -129,7 +129,7 @@ class Merge:
         last = (entry.bare() for _, entry in sorted(self.last.items()))
         return SegmentHeader(self.time, tuple(last), tuple(waiting))
 
-    def _speaks(self, entry: JournalEntry) -> None:
+    def _update_progress(self, entry: JournalEntry) -> None:
         self.last[entry.barrier] = entry
         first, last = entry.groups
         before = self._complete[first : last + 1]

@@ -15,14 +15,20 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
-from driftline.deploy.cluster.agent import Registration, holder_before, record_of
+from driftline.deploy.cluster.agent import Registration, read_previous_session_id, record_of
 from driftline.deploy.cluster.flow_runner import Guiding, HostResources, process_config
 from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
-from driftline.deploy.cluster.status import keyless, troubles
-from driftline.deploy.cluster.submissions import CANCELLED, RunReplaced, agents, ended_by, find
-from driftline.deploy.cluster.zookeeper_tree import LOOK_EVERY_S, NAMES, ZooKeeperTree, is_name
+from driftline.deploy.cluster.status import find_problems, key_mismatch
+from driftline.deploy.cluster.submissions import (
+    CANCELLED,
+    RunReplaced,
+    find_submission,
+    has_ended,
+    list_agents,
+)
+from driftline.deploy.cluster.zookeeper_tree import NAMES, POLL_EVERY_S, ZooKeeperTree, is_name
 from driftline.deploy.local.inputs.input_progress import InputProgress
-from driftline.deploy.local.report import start_of
+from driftline.deploy.local.report import find_start_time
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -35,7 +41,7 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import POLICIES
@@ -76,15 +82,17 @@ class InCluster:
         journal = journal_network(self.network, self.journal_key, sinks)
         record = record_of(self.name, (AgentRole.FRONT,), 0, self.network, state)
         registration = Registration(tree, record)
-        tree.succeed(holder_before(state))  # it has ended, as this process has the directory
+        tree.take_over(
+            read_previous_session_id(state)
+        )  # it has ended, as this process has the directory
         try:
-            registration.show()
+            registration.publish()
         except InUse:
-            raise registration.taken() from None
+            raise registration.name_taken_error() from None
         stack.callback(registration.end)
         made = SessionStart(tree, self.name, journal, self.wheel).begin(serving, flow, sockets)
         registered = tree.registry(self.name).read()
-        layout, level = made.layout_in(registered), log.getEffectiveLevel()
+        layout, level = made.current_layout(registered), log.getEffectiveLevel()
         host = HostResources(self.name, state, sockets, self.network, self.session_s, level)
         process = process_config(made, layout, host, tree, sockets)
         beside = _Beside(tree, made, registration, process)
@@ -101,8 +109,8 @@ class InCluster:
         """
         if not is_name(self.name):
             raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
-        network, alive = self.network, agents(self.tree)
-        why = keyless(network, alive)
+        network, alive = self.network, list_agents(self.tree)
+        why = key_mismatch(network, alive)
         others = [each.name for each in alive if not each.public]
         if not why and others and network.scheme == "tcp" and network.keys:
             why = f"agents {', '.join(others)} have no keys: give --bind and --keys to all, or none"
@@ -129,18 +137,18 @@ class _Deployed:
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         self._runtime = runtime
         assert self._registered is not None
-        begins = start_of(self._registered, POLICIES[POLICY], 0, front.source)
+        begins = find_start_time(self._registered, POLICIES[POLICY], 0, front.source)
         tally = InputProgress(front, front.source, begins)
-        front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
+        front.more_figures = lambda: {"lag_ms": int(tally.read_figures(front.now).lag_s * 1000)}
         self._beside.start()
 
     @property
-    def asked(self) -> str:
-        return self._beside.asked
+    def stop_request(self) -> str:
+        return self._beside.stop_request
 
     @property
-    def waits(self) -> str:
-        return self._beside.waits
+    def wait_reason(self) -> str:
+        return self._beside.wait_reason
 
     @property
     def outcome(self) -> RunOutcome | None:
@@ -175,7 +183,7 @@ class _Beside(threading.Thread):
         config: ProcessConfig,
     ) -> None:
         super().__init__(name="cluster", daemon=True)
-        self.asked = ""
+        self.stop_request = ""
         self.outcome: RunOutcome | None = None
         """The outcome of the run in the registry."""
         self.error: DriftlineError | None = None
@@ -188,7 +196,7 @@ class _Beside(threading.Thread):
         self._woken = threading.Event()
         self._outage = Trouble("cluster-unavailable")
         self._troubles: set[str] = set()
-        self.waits = ""
+        self.wait_reason = ""
         """The known reason why the flow does not run."""
         try:
             parts = tree, submission.name, self._runtime, config.inbox(AGENT)
@@ -203,7 +211,7 @@ class _Beside(threading.Thread):
         """Stop the thread, and close what it uses."""
         self._leaving = True
         if self.is_alive():
-            self._runtime.soon(lambda: None)
+            self._runtime.call_soon_threadsafe(lambda: None)
             self.join()
         self._guiding.close()
         self._runtime.close(linger_ms=0)
@@ -215,7 +223,7 @@ class _Beside(threading.Thread):
         except DriftlineError as error:
             self.error = error
         except BaseException as error:
-            told = about("died", error=type(error).__name__)
+            told = event_fields("died", error=type(error).__name__)
             log.critical("an unexpected error", exc_info=True, extra=told)
             self.error = Unavailable(f"an unexpected error: {error!r}; see the lines above")
 
@@ -226,7 +234,7 @@ class _Beside(threading.Thread):
             now = monotonic()
             if self._woken.is_set() or now >= look_at:
                 self._woken.clear()
-                look_at = now + LOOK_EVERY_S
+                look_at = now + POLL_EVERY_S
                 self._look(now)
             more = self._runtime.step(more, wait_s=LOOK_S)
 
@@ -234,35 +242,38 @@ class _Beside(threading.Thread):
         """Read the state of the flow in the cluster. Raises InUse, RunReplaced."""
         name = self._submission.name
         try:
-            self._tree.renew()
-            self._registration.show()
-            found, state = find(self._tree, name), self._tree.registry(name).read()
-            alive = agents(self._tree)
+            self._tree.restore_ephemerals()
+            self._registration.publish()
+            found, state = find_submission(self._tree, name), self._tree.registry(name).read()
+            alive = list_agents(self._tree)
         except InUse:
-            raise self._registration.taken() from None  # after a loss of the ZooKeeper session
+            # After a loss of the ZooKeeper session.
+            raise self._registration.name_taken_error() from None
         except Disconnected as error:  # the client has logged it; the processes keep running
-            self.waits = str(error)
+            self.wait_reason = str(error)
             return
         except (Unavailable, StateMismatch) as error:
-            self.waits = str(error)
-            self._outage.failed(now, f"{error}; running processes continue; retrying")
+            self.wait_reason = str(error)
+            self._outage.record_failure(now, f"{error}; running processes continue; retrying")
             return
-        self._outage.over(now, f"{self._tree.where} can be reached again")
+        self._outage.record_success(now, f"{self._tree.where} can be reached again")
         if found is None or found[0].run != self._submission.run:
             raise RunReplaced(name)
-        if state is not None and ended_by(state, self._submission):
+        if state is not None and has_ended(state, self._submission):
             self.outcome = state.outcome
-        elif found[0].wish is DesiredState.STOP:
-            self.asked = "driftline stop"
-        self._tell(set(troubles(found[0], found[0].layout_in(state), alive)))
+        elif found[0].desired_state is DesiredState.STOP:
+            self.stop_request = "driftline stop"
+        self._log_wait_reasons(set(find_problems(found[0], found[0].current_layout(state), alive)))
 
-    def _tell(self, found: set[str]) -> None:
+    def _log_wait_reasons(self, found: set[str]) -> None:
         """Log the reasons why the flow does not run, when they begin and when they end."""
         name = self._submission.name
         for text in sorted(found - self._troubles):
-            log.warning("flow %s waits: %s", name, text, extra=about("flow-waits", reason=text))
+            log.warning(
+                "flow %s waits: %s", name, text, extra=event_fields("flow-waits", reason=text)
+            )
         for text in sorted(self._troubles - found):
-            told = about("flow-waits-no-more", reason=text)
+            told = event_fields("flow-waits-no-more", reason=text)
             log.info("flow %s waited, and does no more: %s", name, text, extra=told)
         self._troubles = found
-        self.waits = "; ".join(sorted(found))
+        self.wait_reason = "; ".join(sorted(found))

@@ -13,7 +13,7 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.local.config import HERE, SenderRules
+from driftline.deploy.local.config import LOCAL_ONLY, SenderRules
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
@@ -33,7 +33,7 @@ from driftline.serve.running.directories import POLICY, open_service
 
 WATCH = "watch"
 
-NOTE = "service.json"
+SERVICE_FILE = "service.json"
 """The file that marks the state directory of a service on a cluster."""
 
 ENDS_WITHIN_S = 5.0
@@ -53,7 +53,7 @@ class Serving:
     listening: Listening
     producers: str = ""
     """The ZeroMQ address for producers; "": only a socket in a folder of this user."""
-    reach: SenderRules = HERE
+    sender_rules: SenderRules = LOCAL_ONLY
     nodes: int | None = None
     """None: the current number, initially one."""
     checkpoint_s: float = 1.0
@@ -74,14 +74,14 @@ class Deployment(Protocol):
         """The outcome of the session, if it did not reach the front."""
 
     @property
-    def asked(self) -> str:
+    def stop_request(self) -> str:
         """The source of an external request to drain and stop, for the log; "": none."""
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         """Start, with this front, which `runtime` drives; run until the stack closes."""
 
     @property
-    def waits(self) -> str:
+    def wait_reason(self) -> str:
         """The known reason why the flow does not run, as text; "": none."""
 
     def supervise(self, now: float) -> None:
@@ -97,19 +97,19 @@ Deploy = Callable[[Serving, Flow, Plan, Path, ExitStack], Deployment]
 Raises StateMismatch, Unavailable and other errors if it cannot start."""
 
 
-def on_this_machine(
+def deploy_locally(
     serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
 ) -> Deployment:
     """Run master and nodes as children of this process.
 
     Raises FlowError, StateMismatch, Unavailable.
     """
-    if (serving.state / NOTE).exists():
+    if (serving.state / SERVICE_FILE).exists():
         if (serving.state / "registry").exists():
             raise StateMismatch(
                 f"{serving.state} has a registry, so it is of a service on this machine, but it "
-                f"has {NOTE}, too, which only a service on a cluster has: it was probably copied "
-                "there. Remove it, unless it is the registry that does not belong there"
+                f"has {SERVICE_FILE}, too, which only a service on a cluster has: it was probably "
+                "copied there. Remove it, unless it is the registry that does not belong there"
             )
         raise StateMismatch(
             f"{serving.state} is of a service on a cluster: give --zookeeper, or another --state"
@@ -127,13 +127,13 @@ def on_this_machine(
         checkpoint_s=serving.checkpoint_s,
         state=str(serving.state),
         sockets=str(sockets),
-        watch=f"ipc://{sockets}/{WATCH}",
+        watch_address=f"ipc://{sockets}/{WATCH}",
         identity=state.identity,
         code=code_of(flow).text,
         run=secrets.token_hex(8),
         dead_letters=True,
         lineage=state.lineage,
-        session=state.opened + 1,
+        session=state.last_session + 1,
         journal=True,
         log_level=log.getEffectiveLevel(),
         cores=cores_here(),
@@ -146,7 +146,7 @@ class _OnThisMachine:
 
     journal = LOCAL
     outcome: RunOutcome | None = None
-    asked = waits = ""
+    stop_request = wait_reason = ""
 
     def __init__(self, process: ProcessConfig) -> None:
         self.process = process

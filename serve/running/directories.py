@@ -13,22 +13,22 @@ from pathlib import Path
 from driftline.connectors.sinks.directory import IDENTITY, identity_lines, mark_of
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import (
     JOURNAL,
     STORE,
     DirectoryReport,
     problems,
-    refuse,
+    raise_if_fatal,
 )
 from driftline.deploy.local.inputs.fronts import RECEIVED
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code, code_of
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import outline
+from driftline.engine.flow.outline import make_outline
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
@@ -37,21 +37,21 @@ from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.journal.consumer import identity_of
-from driftline.serve.journal.entries import look_at
+from driftline.serve.journal.entries import inspect_journal
 
 FRONT, LOGS = "input-0", (0,)
 """The only input log of a service, and its number."""
 
-WHOLE_COPY = "restore the whole state directory of the service from one copy"
+RESTORE_ADVICE = "restore the whole state directory of the service from one copy"
 """The advice if a part of the directory does not fit the others."""
 
 
 POLICY = "exactly-once"
 """The only policy with totally ordered outputs."""
 
-ANEW = "remove the directory, with all that the service holds"
+REMOVE_ADVICE = "remove the directory, with all that the service holds"
 
-WHOLE = f"{WHOLE_COPY}, or {ANEW}"
+RECOVERY_ADVICE = f"{RESTORE_ADVICE}, or {REMOVE_ADVICE}"
 """The advice if a part does not fit and starting from scratch is possible."""
 
 
@@ -68,13 +68,15 @@ def open_service(
     registry = FileRegistry(state / "registry")
     before = registry.read()
     inputs = (RECEIVED,) * len(flow.sources)
-    identity = Identity(outline(flow), flow_plan.identity(), POLICY, nodes, inputs)
+    identity = Identity(make_outline(flow), flow_plan.identity(), POLICY, nodes, inputs)
     if before is not None:
-        identity = identity.beginning_as(before.about)
-    run = check_identity(before, identity.text, str(state), identity, ANEW, "give another --state")
+        identity = identity.with_initial_nodes(before.identity_details)
+    run = check_identity(
+        before, identity.text, str(state), identity, REMOVE_ADVICE, "give another --state"
+    )
     layout = run.layout or tuple(range(identity.nodes))
     known = run if run.version else None
-    check_directories(state, str(state / "registry"), known, POLICY, layout, WHOLE)
+    check_directories(state, str(state / "registry"), known, POLICY, layout, RECOVERY_ADVICE)
     code = code_of(flow)
     if not run.version:
         run = run.next(lineage=secrets.token_hex(8), code=code, output=str(state))
@@ -106,45 +108,45 @@ def check_directories(
     policy: str,
     layout: Layout,
     anew: str,
-    of_flow: Path | None = None,
+    flow_directory: Path | None = None,
 ) -> None:
     """Compare the contents of a state directory with the registry.
 
     `registry`: its place; `run`: its contents, None without one; `layout`: the nodes whose stores
-    are here; `anew`: advice, other than restoring one directory from a copy; `of_flow`: the
+    are here; `anew`: advice, other than restoring one directory from a copy; `flow_directory`: the
     directory of the input log, if not `state`. Raises StateMismatch for parts that do not fit, and
     logs tolerable ones; Unavailable.
     """
-    of_flow = of_flow or state
-    if run is None and not ((of_flow / FRONT).exists() or (state / FOLDER).exists()):
+    flow_directory = flow_directory or state
+    if run is None and not ((flow_directory / FRONT).exists() or (state / FOLDER).exists()):
         return
-    found = look(of_flow, None)
+    found = inspect_directories(flow_directory, None)
     if not layout:  # the stores of nodes are on their hosts
         found = [report for report in found if report.kind != STORE]
-    reports = with_missing(found, of_flow, None, layout, LOGS)
+    reports = with_missing(found, flow_directory, None, layout, LOGS)
     journal, torn = report_on_journal(state / FOLDER, run)
     reports.append(journal)
     if torn:
         log.warning("%s", torn)
-    refuse(problems(POLICIES[policy], registry, run, reports, anew))
+    raise_if_fatal(problems(POLICIES[policy], registry, run, reports, anew))
 
 
 def report_on_journal(
-    path: Path, run: ClusterState | None, *, whole: bool = False
+    path: Path, run: ClusterState | None, *, all_segments: bool = False
 ) -> tuple[DirectoryReport, str]:
     """Report on the journal: its mark and its last time; and a sentence about a torn end, or "".
 
-    `whole`: read all segments, not only the last one. Raises Unavailable.
+    `all_segments`: read all segments, not only the last one. Raises Unavailable.
     """
     report = DirectoryReport(JOURNAL, str(path))
-    with reported("journal", path):
+    with translate_os_errors("journal", path):
         if not path.is_dir():
             return report, ""
         try:
             report = replace(report, mark=read_mark(mark_of(path, 0), f"output {path}"))
             _check_identity(path, run, begun=report.mark is not None)
-            found = look_at(path, whole=whole)
-            if not found.segments and run is not None and run.opened:
+            found = inspect_journal(path, all_segments=all_segments)
+            if not found.segments and run is not None and run.last_session:
                 raise StateMismatch(f"{path} has been written to, and all its segments are gone")
         except LogDamaged as error:
             return replace(report, damage=error.problem), ""
@@ -153,9 +155,9 @@ def report_on_journal(
     entries, segments = counted(found.entries, "record"), counted(found.segments, "segment")
     torn = found.torn and (
         f"{found.torn}. If that is damage, and not of a crash, the service ends when a node "
-        f"notices that outputs are missing: then {WHOLE_COPY}"
+        f"notices that outputs are missing: then {RESTORE_ADVICE}"
     )
-    return replace(report, t_last=found.t_last, holds=f"{entries} in {segments}"), torn
+    return replace(report, t_last=found.t_last, summary=f"{entries} in {segments}"), torn
 
 
 def _check_identity(path: Path, run: ClusterState | None, *, begun: bool) -> None:

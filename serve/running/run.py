@@ -21,7 +21,7 @@ import uvloop
 
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.submissions import CANCELLED
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
@@ -33,18 +33,18 @@ from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.signals import Signals
-from driftline.engine.errors import ONCE_MENDED, FunctionFailed, error_of
+from driftline.engine.errors import RESUME_HINT, FunctionFailed, error_of
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 from driftline.serve.gateway.server import HttpServer, Listening
-from driftline.serve.gateway.service import ServiceBackend, Waiting
+from driftline.serve.gateway.service import ServiceBackend, WriteFuture
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
-from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
+from driftline.serve.running.deployment import Deploy, Serving, deploy_locally
 from driftline.serve.running.directories import POLICY
 from driftline.serve.running.session_supervisor import SessionSupervisor
 
@@ -53,7 +53,7 @@ def run_service(
     serving: Serving,
     found: socket.socket,
     ready: Callable[[Listening], None],
-    deploy: Deploy = on_this_machine,
+    deploy: Deploy = deploy_locally,
 ) -> bool:
     """Serve until a signal arrives.
 
@@ -91,8 +91,8 @@ class _Run:
         self._signals = signals
         self._stack = stack
         flow = load_flow(serving.flow)
-        self._plan = plan(flow)
-        self._policy = policy(POLICY, "speculative")
+        self._plan = make_plan(flow)
+        self._policy = get_policy(POLICY, "speculative")
         self._deployment = deploy(serving, flow, self._plan, sockets, stack)
         self._process = self._deployment.process
         cores = CpuAffinity(self._process.cores)
@@ -110,8 +110,8 @@ class _Run:
 
     def service(self) -> ServiceBackend:
         """Make the backend of the HTTP server."""
-        service = ServiceBackend(self._config, self._submit, self._figures, self._taken)
-        self._told = service.told
+        service = ServiceBackend(self._config, self._submit, self._figures, self._resume_time)
+        self._resolve_writes = service.resolve_writes
         return service
 
     def serve(self, server: Callable[[_Run], HttpServer]) -> bool:
@@ -122,7 +122,7 @@ class _Run:
             stack.enter_context(Heartbeat(self._runtime, [self._front]))
             with (
                 self._signals.noted(),
-                self._runtime.undisturbed(),
+                self._runtime.low_latency(),
                 asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
             ):
                 outcome = runner.run(self._drive(children, server))
@@ -130,9 +130,9 @@ class _Run:
                 return False
             if outcome.error:
                 failed = outcome.error == FunctionFailed.__name__
-                told = f"{outcome.text}\n  {ONCE_MENDED}." if failed else outcome.text
+                told = f"{outcome.text}\n  {RESUME_HINT}." if failed else outcome.text
                 raise error_of(outcome.error, told)
-            assert outcome.text == IN_GOOD_ORDER
+            assert outcome.text == ENDED_ON_REQUEST
             children.finish()
             self._deployment.finish()
         return True
@@ -147,20 +147,20 @@ class _Run:
             lookout = SessionSupervisor(
                 self._front, self._signals, self._deployment, children, http
             )
-            looped: Looped[Stop | RunOutcome] = Looped(self._runtime, lookout.look)
+            looped: Looped[Stop | RunOutcome] = Looped(self._runtime, lookout.supervise)
             self._soon = looped.soon
             return await looped.result()
         finally:
             http.stop()
 
-    def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[Waiting]:
+    def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[WriteFuture]:
         mark = Mark(self._process.lineage, "input-0", self._process.session)
         input_log = InputLog(Path(self._process.state) / mark.role, f"{name} 0", mark)
         self._stack.callback(input_log.close)
-        self._taken = input_log.last_time and input_log.last_time + 1
+        self._resume_time = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"
         source = ReceivedSource(input_log, _now_us, name="records")
-        keys = serving.reach.keys_of(0, address) if serving.producers else None
+        keys = serving.sender_rules.keys_of(0, address) if serving.producers else None
         intake = ServiceIntake(source, address, self._tell, keys=keys)
         self._stack.callback(intake.close)
         self._runtime.watch(
@@ -185,19 +185,19 @@ class _Run:
         front.addresses["master"] = process.master_at
         return front
 
-    def _submit(self, records: list[tuple[Waiting, object]], bulk: bool) -> None:
+    def _submit(self, records: list[tuple[WriteFuture, object]], bulk: bool) -> None:
         """Pass records to the intake, and wake the runtime."""
         self._intake.submit(records, bulk=bulk)
         self._soon()
 
-    def _tell(self, outcomes: list[tuple[Waiting, Outcome]]) -> None:
-        self._told(outcomes)
+    def _tell(self, outcomes: list[tuple[WriteFuture, Outcome]]) -> None:
+        self._resolve_writes(outcomes)
 
     def _figures(self) -> dict[str, float]:
         source = self._intake.source
         return {
             "records": source.records,
-            "waiting": source.waiting,
+            "waiting": source.waiting_records,
             "settled": self._front.settled,
             "producers": source.producers,
             "nodes": len(self._front.nodes),

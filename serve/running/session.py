@@ -18,9 +18,9 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
-    ended_by,
     fail,
-    find,
+    find_submission,
+    has_ended,
     registry_of,
 )
 from driftline.deploy.cluster.submitting import ServiceSpec, SubmitRequest, submit
@@ -28,17 +28,17 @@ from driftline.deploy.cluster.zookeeper_tree import FLOWS, ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.sockets.keys import own_key
 from driftline.deploy.runtime.sockets.transport import TransportConfig
-from driftline.engine.durable import make_directory, replace_file, reported
+from driftline.engine.durable import make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.texts import counted
 from driftline.engine.wire.kinds import CONSUMER
-from driftline.serve.running.deployment import NOTE, Serving
-from driftline.serve.running.directories import ANEW, POLICY, check_directories
+from driftline.serve.running.deployment import SERVICE_FILE, Serving
+from driftline.serve.running.directories import POLICY, REMOVE_ADVICE, check_directories
 
 PATH_BYTES_MAX = 100
 """Limit of a socket's path; that of the kernel is 107."""
@@ -62,19 +62,19 @@ class Note:
 
         Raises StateMismatch if the directory is of another service, Unavailable.
         """
-        with reported("state directory", state):
+        with translate_os_errors("state directory", state):
             if (state / "registry").exists():
                 raise StateMismatch(
                     f"{state} is of a service on this machine alone: give another --state, or go "
                     "on with it without --zookeeper"
                 )
-            if not (state / NOTE).exists():
+            if not (state / SERVICE_FILE).exists():
                 return Note(name, secrets.token_hex(8))
             try:
-                note = Note(**json.loads((state / NOTE).read_text()))
+                note = Note(**json.loads((state / SERVICE_FILE).read_text()))
             except (ValueError, TypeError) as error:
                 raise StateMismatch(
-                    f"{state / NOTE} is damaged: {error}. Restore it from a copy"
+                    f"{state / SERVICE_FILE} is damaged: {error}. Restore it from a copy"
                 ) from None
         if note.name != name:
             raise StateMismatch(
@@ -85,9 +85,9 @@ class Note:
 
     def write(self, state: Path) -> None:
         """Write the note durably. Raises Unavailable."""
-        with reported("state directory", state):
+        with translate_os_errors("state directory", state):
             make_directory(state)
-            replace_file(state / NOTE, json.dumps(asdict(self)).encode())
+            replace_file(state / SERVICE_FILE, json.dumps(asdict(self)).encode())
 
 
 def journal_network(
@@ -107,10 +107,10 @@ def journal_network(
             "then give --journal-key DIR/journal.key, and `authorised` to all hosts"
         )
     own = own_key(key)
-    if not (own.rights.speaks_for(CONSUMER) and own.rights.may_take(sinks)):
+    if not (own.rights.may_send_as(CONSUMER) and own.rights.may_take(sinks)):
         raise NotPermitted(f"the key {own.name} may not take {', '.join(sinks)}: {made}")
     found = replace(network, keys=str(key))
-    if found.authorised().who(own.public) is None:
+    if found.authorised().find_key(own.public) is None:
         raise NotPermitted(f"the key {own.name} is not in {key.with_name('authorised')}: {made}")
     return found
 
@@ -136,26 +136,33 @@ class SessionStart:
         """
         tree, name, state = self.tree, self.name, serving.state
         note = Note.read(state, name)
-        before = None if (found := find(tree, name)) is None else found[0]
+        before = None if (found := find_submission(tree, name)) is None else found[0]
         if note.begun and before is None:
-            raise StateMismatch(f"{tree.where} has lost flow {name!r} of this service: {ANEW}")
+            raise StateMismatch(
+                f"{tree.where} has lost flow {name!r} of this service: {REMOVE_ADVICE}"
+            )
         registered = None if before is None else registry_of(tree, name)
-        runs = before is not None and registered is not None and not ended_by(registered, before)
+        runs = before is not None and registered is not None and not has_ended(registered, before)
         if self.journal.scheme == "tcp":
             note = replace(note, port=_free_port(self.journal, note.port))
         note.write(state)
         service = ServiceSpec(name, self._consumer(note.port, state), note.lineage)
         if before is not None:
-            service.check_same(tree, name, before.lineage, before.fronts)
+            service.check_same(tree, name, before.lineage, before.front_agents)
         if registered is not None:
-            anew = f"start over: `driftline remove {name}` says what to remove; then {ANEW}"
+            anew = (
+                f"start over: `driftline remove {name}` says what to remove; then {REMOVE_ADVICE}"
+            )
             where = f"{tree.where}, {FLOWS}/{name}"
             of_flow = state / FLOWS / name
             check_directories(state, where, registered, POLICY, (), anew, of_flow)
         if before is not None and runs:
-            if _goes_on(before, flow, service):
-                nodes = len(before.layout_in(registered))
-                text, told = "", about("service-resumed", flow=name, run=before.run, nodes=nodes)
+            if _can_resume(before, flow, service):
+                nodes = len(before.current_layout(registered))
+                text, told = (
+                    "",
+                    event_fields("service-resumed", flow=name, run=before.run, nodes=nodes),
+                )
                 if serving.nodes not in (None, nodes):
                     text = f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
                 log.info("flow %s runs: this is its front again%s", name, text, extra=told)
@@ -164,8 +171,8 @@ class SessionStart:
             fail(tree, before, CANCELLED, "its service starts over, with other code or address")
         made = submit(tree, flow, self._order(serving, service, before, registered))
         replace(note, begun=True).write(state)
-        places = ", ".join(map(made.place_of, made.layout_in(registry_of(tree, name))))
-        told = about("service-submitted", flow=name, run=made.run, nodes=places)
+        places = ", ".join(map(made.agent_of, made.current_layout(registry_of(tree, name))))
+        told = event_fields("service-submitted", flow=name, run=made.run, nodes=places)
         log.info("flow %s is submitted: nodes at %s", name, places, extra=told)
         return made
 
@@ -176,14 +183,14 @@ class SessionStart:
         before: Submission | None,
         registered: ClusterState | None,
     ) -> SubmitRequest:
-        now = 1 if before is None else len(before.layout_in(registered))
+        now = 1 if before is None else len(before.current_layout(registered))
         return SubmitRequest(
             self.name,
             serving.flow,
             Reading((service.input,)),
             "",
             serving.nodes or now,
-            policy(POLICY, "speculative"),
+            get_policy(POLICY, "speculative"),
             serving.checkpoint_s,
             dead_letters=True,
             accept_changed_code=serving.accept_changed_code,
@@ -194,7 +201,7 @@ class SessionStart:
     def _consumer(self, port: int, state: Path) -> str:
         """Return the journal's address for nodes, the same at every start. Raises Unavailable."""
         if self.journal.scheme == "tcp":
-            return self.journal.transport().told(self.journal.endpoint(port))
+            return self.journal.transport().resolve_advertised(self.journal.endpoint(port))
         path = state / "journal.socket"
         if len(bytes(path)) > PATH_BYTES_MAX:
             raise Unavailable(
@@ -203,11 +210,11 @@ class SessionStart:
         return f"ipc://{path}"
 
 
-def _goes_on(before: Submission, flow: Flow, service: ServiceSpec) -> bool:
+def _can_resume(before: Submission, flow: Flow, service: ServiceSpec) -> bool:
     """Return whether a run has the same flow, code and journal address as this service."""
     code = code_of(flow)
     comparable = before.code.startswith(f"{code.python} ")
-    same = before.identity.partition("|")[0] == plan(flow).identity()
+    same = before.identity.partition("|")[0] == make_plan(flow).identity()
     same &= not comparable or before.code == code.text
     return same and before.consumer == service.consumer
 

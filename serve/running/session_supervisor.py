@@ -13,7 +13,7 @@ from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.signals import Signals
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.server import HttpServer
 from driftline.serve.hosting.children import Children
@@ -41,15 +41,15 @@ class SessionSupervisor:
         self._http = http
         self._end_at = self._tell_at = inf
 
-    def look(self) -> Stop | RunOutcome | None:
+    def supervise(self) -> Stop | RunOutcome | None:
         """Do the work that is due. Return the outcome of the session once it has ended.
 
         Raises DriftlineError if the service cannot continue.
         """
         now = monotonic()
         self._signals.check()
-        signal = self._signals.asked
-        asked = self._deployment.asked if signal is None else signal.name
+        signal = self._signals.stop_signal
+        asked = self._deployment.stop_request if signal is None else signal.name
         self._children.ending = bool(asked)
         if asked:
             self._end(asked, now)
@@ -65,13 +65,15 @@ class SessionSupervisor:
         front, http = self._front, self._http
         if self._end_at == inf:
             self._end_at = now + ENDS_WITHIN_S
-            log.info("%s: no more is taken", asked, extra=about("asked-to-end", signal=asked))
+            log.info(
+                "%s: no more is taken", asked, extra=event_fields("asked-to-end", signal=asked)
+            )
             http.stop()
         if not front.draining and (http.ended or now >= self._end_at):
             front.drain()
             self._tell_at = now + TELL_EVERY_S
         elif now >= self._tell_at:
             self._tell_at = now + TELL_EVERY_S
-            reason = self._deployment.waits or "accepted records are processed and saved"
+            reason = self._deployment.wait_reason or "accepted records are processed and saved"
             text = "it has not ended yet: %s. A kill -9 loses nothing"
-            log.warning(text, reason, extra=about("ending", reason=reason))
+            log.warning(text, reason, extra=event_fields("ending", reason=reason))

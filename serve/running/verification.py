@@ -11,19 +11,19 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.zookeeper_tree import FLOWS
-from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.local.report import ExitStatus, how_ended
 from driftline.deploy.local.verify import Beside
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
-from driftline.serve.journal.entries import begins_at
-from driftline.serve.running.deployment import NOTE
-from driftline.serve.running.directories import WHOLE, WHOLE_COPY, report_on_journal
-from driftline.serve.views.checkpoint import parts_of
+from driftline.serve.journal.entries import read_first_time
+from driftline.serve.running.deployment import SERVICE_FILE
+from driftline.serve.running.directories import RECOVERY_ADVICE, RESTORE_ADVICE, report_on_journal
+from driftline.serve.views.checkpoint import read_parts
 
 CheckFiles = Callable[[Path, Iterable[bytes]], int]
 """Checks the files beside a checkpoint with these parts, in the directory of a view. Returns their
@@ -33,7 +33,7 @@ _OF_VIEWS = CHECKPOINT, RETAINED
 """The files that mark the directory of a view; one is enough."""
 
 _ANEW = "it is rebuilt from the journal at the next start"
-_GONE = f"it cannot be rebuilt, as the journal has dropped its beginning: {WHOLE_COPY}"
+_GONE = f"it cannot be rebuilt, as the journal has dropped its beginning: {RESTORE_ADVICE}"
 
 
 def look_beside(
@@ -48,20 +48,20 @@ def look_beside(
     `run`: the contents of its registry; `check_definition`: checks the definition of the service
     in the state directory, and raises DriftlineError. Raises Unavailable.
     """
-    with reported("state directory", state):
+    with translate_os_errors("state directory", state):
         views = sorted({path.parent for name in _OF_VIEWS for path in state.glob(f"*/{name}")})
         has_journal = (state / FOLDER).is_dir()
     is_begun = run is not None and Path(run.output) == state.resolve()
     if not (is_begun or views or has_journal):
         return None
-    journal, torn = report_on_journal(state / FOLDER, run, whole=True)
-    with reported("journal", state / FOLDER):
-        is_trimmed = has_journal and not journal.damage and begins_at(state / FOLDER) > 0
+    journal, torn = report_on_journal(state / FOLDER, run, all_segments=True)
+    with translate_os_errors("journal", state / FOLDER):
+        is_trimmed = has_journal and not journal.damage and read_first_time(state / FOLDER) > 0
     derived, notes = _look_at_views(views, check_files, _GONE if is_trimmed else _ANEW)
     kept = [journal]
-    if is_alone := (state / NOTE).exists() and run is None:
+    if is_alone := (state / SERVICE_FILE).exists() and run is None:
         for folder in sorted((state / FLOWS).glob("*/")):
-            kept += look(folder, None)
+            kept += inspect_directories(folder, None)
         notes.append(
             "The registry is with the cluster: whether these parts belong together is checked at "
             "the next start. `driftline verify NAME` checks what agents have"
@@ -75,7 +75,7 @@ def look_beside(
     if torn:  # damage only after an orderly end: a crash may leave a torn end
         (damage if _ended_in_good_order(run, journal) else notes).append(torn)
     told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
-    return Beside(tuple(kept), tuple(derived), WHOLE, *told, is_alone=is_alone)
+    return Beside(tuple(kept), tuple(derived), RECOVERY_ADVICE, *told, is_alone=is_alone)
 
 
 def _look_at_views(
@@ -86,12 +86,12 @@ def _look_at_views(
     for path in directories:
         report = DirectoryReport(f"{VIEW}-{path.name}", str(path))
         try:
-            with reported("view", path):
+            with translate_os_errors("view", path):
                 if not (path / CHECKPOINT).exists():
                     raise SnapshotDamaged(f"{path / CHECKPOINT} is missing")
-                files = check_files(path, parts_of(path / CHECKPOINT))
+                files = check_files(path, read_parts(path / CHECKPOINT))
             holds = f"a checkpoint and {counted(files, 'segment')}" if files else "a checkpoint"
-            found.append(replace(report, holds=holds))
+            found.append(replace(report, summary=holds))
         except SnapshotDamaged as error:
             found.append(replace(report, damage=f"{error}; {follows}"))
         except Unavailable as error:
@@ -103,4 +103,4 @@ def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> 
     """Return whether the last session that opened the journal ended normally."""
     if run is None or journal.mark is None:
         return False
-    return journal.mark.session <= run.opened and how_ended(run) is ExitStatus.ASKED
+    return journal.mark.session <= run.last_session and how_ended(run) is ExitStatus.ASKED

@@ -8,7 +8,7 @@ journal.followers.append(updater.take)
 view.get("the", at=time_of(token))
 """
 
-from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.checkpoint import restore_view, write_checkpoint
 from driftline.serve.views.hosted import View, ViewUpdater
 from driftline.serve.views.keyvalue import KeyValueView, KeyVersion
 from driftline.serve.views.tokens import time_of, token_of
@@ -18,8 +18,8 @@ __all__ = [
     "KeyVersion",
     "View",
     "ViewUpdater",
-    "restored",
+    "restore_view",
     "time_of",
     "token_of",
-    "writing",
+    "write_checkpoint",
 ]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from driftline.engine.durable import replace_file, reported, sync_directory, write_at
+from driftline.engine.durable import replace_file, sync_directory, translate_os_errors, write_at
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
-from driftline.engine.events import about as event
+from driftline.engine.events import event_fields as event
 from driftline.engine.events import log
 from driftline.engine.storage.segment_log import HEAD_BYTES, framed, payload_at
 from driftline.engine.wire.codec import pack, unpack
@@ -32,14 +32,14 @@ Note = tuple[float, int]
 V = TypeVar("V", bound=View)
 
 
-def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
+def write_checkpoint(path: Path, identity: str, parts: Iterable[bytes]) -> Iterator[None]:
     """Write a checkpoint in steps; the caller may do other work between them.
 
     The last step replaces the previous checkpoint, which stays unchanged until then.
 
     Args:
         path: The file, in an existing directory.
-        about: The identity of the checkpoint: view and run.
+        identity: The identity of the checkpoint: view and run.
         parts: The parts that the view saved.
 
     Yields:
@@ -49,18 +49,18 @@ def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
         Unavailable: If it cannot be written.
     """
     draft = path.with_name(f".{path.name}.draft")
-    with reported("checkpoint", path):
+    with translate_os_errors("checkpoint", path):
         draft.unlink(missing_ok=True)  # left by a killed writer; there is only one at a time
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         offset = 0
-        for payload in _payloads(about, parts):
+        for payload in _payloads(identity, parts):
             frame = framed(payload, 0, offset, 0)
-            with reported("checkpoint", path):
+            with translate_os_errors("checkpoint", path):
                 write_at(file, frame, offset)
             offset += len(frame)
             yield
-        with reported("checkpoint", path):
+        with translate_os_errors("checkpoint", path):
             os.fdatasync(file)
             os.replace(draft, path)
             sync_directory(path.parent)
@@ -68,13 +68,13 @@ def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
         os.close(file)
 
 
-def _payloads(about: str, parts: Iterable[bytes]) -> Iterator[bytes]:
-    yield about.encode()
+def _payloads(identity: str, parts: Iterable[bytes]) -> Iterator[bytes]:
+    yield identity.encode()
     yield from parts
     yield _END
 
 
-def restored(path: Path, about: str, make: Callable[[], V]) -> V:
+def restore_view(path: Path, identity: str, make: Callable[[], V]) -> V:
     """Return the view restored from a checkpoint, or a new empty one without a usable checkpoint.
 
     Raises Unavailable if the file cannot be read.
@@ -82,7 +82,7 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
     view = make()
     try:
         if path.exists():
-            view.load(parts_of(path, about))
+            view.load(read_parts(path, identity))
     except SnapshotDamaged as error:
         told = event("checkpoint-unused", path=str(path), reason=str(error))
         log.warning("%s; rebuilding the view from the journal", error, extra=told)
@@ -90,19 +90,19 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
     return view
 
 
-def parts_of(path: Path, about: str | None = None) -> Iterator[bytes]:
-    """Yield the saved parts of a view; `about`: the expected identity, None for any.
+def read_parts(path: Path, identity: str | None = None) -> Iterator[bytes]:
+    """Yield the saved parts of a view; `identity`: the expected identity, None for any.
 
     Raises SnapshotDamaged, Unavailable.
     """
-    with reported("checkpoint", path), path.open("rb", buffering=1 << 20) as file:
+    with translate_os_errors("checkpoint", path), path.open("rb", buffering=1 << 20) as file:
         end, offset = os.fstat(file.fileno()).st_size, 0
         while (payload := payload_at(file, 0, offset, end)) != _END:
             if payload is None:
                 raise SnapshotDamaged(f"the checkpoint {path} is damaged at byte {offset}")
             if offset:
                 yield payload
-            elif about is not None and payload != about.encode():
+            elif identity is not None and payload != identity.encode():
                 raise SnapshotDamaged(f"the checkpoint {path} is of another view or run")
             offset += HEAD_BYTES + len(payload)
 
@@ -125,7 +125,7 @@ class Retained:
         self._notes = deque(notes)
         """Only the first may be older than the retained time."""
 
-    def since(self, newest: int) -> int:
+    def oldest_to_retain(self, newest: int) -> int:
         """Return the oldest T to retain; 0: all. `newest`: the current T, which is noted."""
         notes, now = self._notes, self._now()
         if not notes or now >= notes[-1][0] + self._seconds / NOTES:
@@ -137,16 +137,16 @@ class Retained:
 
     def write(self, path: Path) -> None:
         """Write the notes to a file. Raises Unavailable."""
-        with reported("note of what is retained", path):
+        with translate_os_errors("note of what is retained", path):
             replace_file(path, pack(tuple(self._notes)))
 
 
-def noted(path: Path, time: int) -> list[Note]:
+def read_notes(path: Path, time: int) -> list[Note]:
     """Read the notes from a file, without those later than `time`.
 
     A missing or damaged file has none. Raises Unavailable.
     """
-    with reported("note of what is retained", path):
+    with translate_os_errors("note of what is retained", path):
         data = path.read_bytes() if path.exists() else b""
     try:
         rows = unpack(data)

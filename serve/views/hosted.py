@@ -57,7 +57,7 @@ class BackgroundJob(NamedTuple):
     """The job, as it follows "cannot" in a log line."""
     do: Callable[[], None]
     """Runs in the copy; writes files, and returns nothing."""
-    done: Callable[[], None]
+    on_success: Callable[[], None]
     """Runs in the view's process after the job succeeded."""
 
 
@@ -74,7 +74,7 @@ class HostedView(View, Protocol):
         """The smallest T as of which the view answers."""
 
     @property
-    def damaged(self) -> str:
+    def damage(self) -> str:
         """The damage of its files that forces a rebuild of the view; "" if they are intact."""
 
     def settle(self) -> None:
@@ -92,13 +92,13 @@ class HostedView(View, Protocol):
     def freeze(self) -> None:
         """Prepare to save the current state: `save` is called next, in a forked copy."""
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Note that the frozen state is durable. Called in the process of `freeze`, perhaps late.
 
         Not called if saving failed; `freeze` may then be called again.
         """
 
-    def work(self) -> BackgroundJob | None:
+    def next_job(self) -> BackgroundJob | None:
         """Return a background job that is due, or None.
 
         Not called between `freeze` and the end of saving, nor while another job runs.

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from driftline.engine.errors import PayloadError, SnapshotDamaged, Unavailable
 from driftline.engine.keygroups import exact_key, pack_key, plain_key
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import ApiError, RetentionExceeded
@@ -48,8 +48,8 @@ _ROWS = 500
 KEY_MAX = 4096
 """Largest key: characters of a string, bytes of any other key."""
 
-_FEW = 100
-"""New keys are inserted one by one if there is less than one per `_FEW` ordered keys."""
+_INSERT_RATIO = 100
+"""New keys are inserted one by one if there is less than one per `_INSERT_RATIO` ordered keys."""
 
 _NOTHING = object()
 """The default of `behind`: begin with the first key."""
@@ -73,7 +73,7 @@ class KeyVersion(NamedTuple):
 class KeyValueView:
     """The values of the outputs of a sink, by its number in the flow; a `HostedView`."""
 
-    damaged = ""
+    damage = ""
 
     def __init__(self, sink: int) -> None:
         self.time = 0
@@ -168,10 +168,10 @@ class KeyValueView:
     def freeze(self) -> None:
         pass
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         pass
 
-    def work(self) -> BackgroundJob | None:
+    def next_job(self) -> BackgroundJob | None:
         return None
 
     def figures(self) -> Mapping[str, float]:
@@ -244,7 +244,7 @@ class KeyValueView:
             raise RetentionExceeded.by("the view", self.since)
         if at > self.time:
             raise Unavailable(
-                f"the view has outputs up to {time_in_words(self.time)} only: wait until it has "
+                f"the view has outputs up to {format_time(self.time)} only: wait until it has "
                 "those that are asked for"
             )
         return at
@@ -267,7 +267,7 @@ class KeyValueView:
     def _keys(self, prefix: str, behind: object) -> list[object]:
         """Return the keys with a prefix that come after `behind`, in order."""
         order, new = self._order, self._new
-        if len(new) * _FEW < len(order):
+        if len(new) * _INSERT_RATIO < len(order):
             for key in new:
                 insort(order, key, key=_rank)
         elif new:

@@ -1,12 +1,12 @@
 """Disturbances of a scenario besides random faults: slow functions, slow consumers, hanging
 processes, holes in the network, other numbers of nodes.
 
->>> [hang.host for hang in hangs(Random(13), nodes=2, until_s=0.6)]
+>>> [hang.host for hang in draw_hangs(Random(13), nodes=2, until_s=0.6)]
 ['node-0', 'node-1']
->>> drawn = holes(Random(3), ("m-0", "m-1"), nodes=2, until_s=0.6)
+>>> drawn = draw_holes(Random(3), ("m-0", "m-1"), nodes=2, until_s=0.6)
 >>> [(hole.sender, hole.receiver) for hole in drawn]
 [('m-0', 'node-0'), ('node-0', 'm-0')]
->>> resized(Random(4), until_s=0.6)
+>>> draw_resizes(Random(4), until_s=0.6)
 (Resized(nodes=4, at_s=0.06065971717710201),)
 """
 
@@ -22,7 +22,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.keyed_operators import Process
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import Function
-from driftline.engine.wire.codec import exact
+from driftline.engine.wire.codec import canonical_bytes
 from driftline.simulation.world.timeline import Hole
 
 
@@ -46,14 +46,16 @@ class Hang:
     at_s: float
 
 
-def hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
+def draw_hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
     """Draw up to three hangs before the time `until_s`, of the master and the first `nodes`."""
     hosts = ["master", *(f"node-{i}" for i in range(nodes))]
     count = chance.choice((1, 1, 2, 3))
     return tuple(Hang(chance.choice(hosts), chance.random() * until_s) for _ in range(count))
 
 
-def holes(chance: Random, masters: Sequence[str], nodes: int, until_s: float) -> tuple[Hole, ...]:
+def draw_holes(
+    chance: Random, masters: Sequence[str], nodes: int, until_s: float
+) -> tuple[Hole, ...]:
     """Draw holes between members and some of the masters, in one direction or both.
 
     At least one master has none. Holes begin before the time `until_s`; most never end.
@@ -77,7 +79,7 @@ class Resized:
     at_s: float
 
 
-def resized(chance: Random, until_s: float) -> tuple[Resized, ...]:
+def draw_resizes(chance: Random, until_s: float) -> tuple[Resized, ...]:
     """Draw one or two changes, early before the time `until_s`, because inputs end."""
     times = sorted(chance.random() * until_s / 3 for _ in range(chance.choice((1, 1, 2))))
     return tuple(Resized(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
@@ -108,7 +110,7 @@ def _slow(
     place = 1 if isinstance(vertex.operator, Process) else 0
 
     def slow(*arguments: object) -> object:
-        if not crc32(exact(arguments[place])) % work.one_in:
+        if not crc32(canonical_bytes(arguments[place])) % work.one_in:
             spend(work.seconds)
         return function(*arguments)
 

@@ -33,11 +33,11 @@ Elements = Stream[Element]
 OUTPUTS_MAX = 8
 """A stream with about this many elements per record gets no further step that multiplies them."""
 
-_WITHOUT_FUNCTION = [each.kind for each in OPERATORS if each.keyed and not each.takes_function]
+_WITHOUT_FUNCTION = [each.kind for each in OPERATORS if each.is_keyed and not each.takes_function]
 """Keyed operators that need only a key."""
 
 
-def drawn(seed: int, *, any_order: bool = False) -> Flow:
+def draw_flow(seed: int, *, any_order: bool = False) -> Flow:
     """Return the flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
     return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order).draw()
 

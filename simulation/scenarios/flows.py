@@ -14,7 +14,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.operators.context import Context
 from driftline.engine.policy import Policy
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
-from driftline.simulation.scenarios.drawn import MODULE, drawn
+from driftline.simulation.scenarios.drawn import MODULE, draw_flow
 
 Record = dict[str, object]
 
@@ -23,14 +23,14 @@ Record = dict[str, object]
 class Simulated:
     """Flow to simulate.
 
-    `view`: maps a payload to the part that is the same in every order of arrival; None if there is
-    no such part. `any_order`: whether the labels of the outputs are the same in every order of
-    arrival.
+    `projection`: maps a payload to the part that is the same in every order of arrival; None if
+    there is no such part. `any_order`: whether the labels of the outputs are the same in every
+    order of arrival.
     """
 
     spec: str
-    view: Callable[[object], object] | None = None
-    any_order: bool = True
+    projection: Callable[[object], object] | None = None
+    order_independent: bool = True
     given: Flow | None = field(default=None, compare=False)
     """The flow itself; None: `load` loads it by `spec`."""
 
@@ -39,7 +39,7 @@ class Simulated:
         if self.given is not None:
             return self.given
         if self.spec == MODULE:
-            return drawn(seed, any_order=not policy.ordered)
+            return draw_flow(seed, any_order=not policy.ordered)
         return load_flow(self.spec)
 
 
@@ -50,11 +50,11 @@ def _word_and_number(value: object) -> object:
 
 SIMULATED = (
     Simulated("driftline.simulation.scenarios.flows:concatenation"),
-    Simulated("driftline.simulation.scenarios.flows:two_stages", any_order=False),
+    Simulated("driftline.simulation.scenarios.flows:two_stages", order_independent=False),
     Simulated("driftline.simulation.scenarios.flows:two_fronts"),
     Simulated("driftline.simulation.scenarios.flows:counts", _word_and_number),
     Simulated("driftline.simulation.scenarios.flows:two_counts", _word_and_number),
-    Simulated("driftline.simulation.scenarios.flows:failing", any_order=False),
+    Simulated("driftline.simulation.scenarios.flows:failing", order_independent=False),
     Simulated("index", _word_and_number),
 )
 

@@ -47,7 +47,7 @@ class InputFiles:
     given: tuple[str, ...]
     """The inputs as the user names them; see `connectors.inputs`."""
     shape: Shape = DEFAULT_SHAPE
-    without_bad: bool = False
+    skip_bad_records: bool = False
     """Whether unreadable records are left out; otherwise they raise InputError."""
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class InputFiles:
         options += ["--sections"] if shape.sections else []
         options += [f"--encoding {shape.encoding}"] if shape.encoding != UTF_8 else []
         options += [f"--delimiter {quote(shape.delimiter)}"] if shape.delimiter != COMMA else []
-        options += ["--on-error dead-letter"] if self.without_bad else []
+        options += ["--on-error dead-letter"] if self.skip_bad_records else []
         return " ".join(options)
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
@@ -73,16 +73,18 @@ class InputFiles:
 
     def _all(self, flow: Flow) -> list[list[object]]:
         key = self, tuple(source.name for source in flow.sources)
-        if key not in _read:
+        if key not in _records_cache:
             sources = open_given_files(flow, self.given, self.shape, "the simulation")
-            _read[key] = [_Read(source, without_bad=self.without_bad) for source in sources]
-        return [read.records for read in _read[key]]
+            _records_cache[key] = [
+                _Read(source, without_bad=self.skip_bad_records) for source in sources
+            ]
+        return [read.records for read in _records_cache[key]]
 
     @property
-    def left_out(self) -> list[str]:
+    def bad_record_notes(self) -> list[str]:
         """A sentence for each source that has had bad records in this process."""
-        reads = [read for key, each in _read.items() if key[0] == self for read in each]
-        return [text for read in reads if (text := read.left_out)]
+        reads = [read for key, each in _records_cache.items() if key[0] == self for read in each]
+        return [text for read in reads if (text := read.bad_record_note)]
 
 
 class _Read:
@@ -94,7 +96,7 @@ class _Read:
         found = self._good(source) if without_bad else strict(source.read(1))
         self.records = [payload for _, payload in islice(found, READ_MAX)]
         if not self.records:
-            why = f": {self.left_out}" if self.left_out else ""
+            why = f": {self.bad_record_note}" if self.bad_record_note else ""
             raise FlowError(f"{source.name} has no records to simulate with{why}")
 
     def _good(self, source: Source) -> Iterator[tuple[int, object]]:
@@ -105,7 +107,7 @@ class _Read:
                 yield record
 
     @property
-    def left_out(self) -> str:
+    def bad_record_note(self) -> str:
         """How many records were left out, and why the first one was; empty if none was."""
         if not self._bad:
             return ""
@@ -116,5 +118,5 @@ class _Read:
         )
 
 
-_read: dict[tuple[InputFiles, tuple[str, ...]], list[_Read]] = {}
+_records_cache: dict[tuple[InputFiles, tuple[str, ...]], list[_Read]] = {}
 """(files, names of the flow's sources) -> the records of each source: read once per process."""

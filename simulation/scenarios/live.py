@@ -15,7 +15,7 @@ from random import Random
 
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MAGIC, Intake, IntakeKind, decode_answer
-from driftline.engine.wire.codec import pack, travelled, unpack
+from driftline.engine.wire.codec import pack, round_trip, unpack
 from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.role import Role
 from driftline.simulation.world.disks import LogDisk
@@ -23,7 +23,7 @@ from driftline.simulation.world.disks import LogDisk
 ASK_AFTER_S = 0.1
 """Seconds without an answer after which a producer asks for one."""
 
-ROOM = 6
+INTAKE_WINDOW = 6
 """The largest number of records that an intake holds: few, so that producers have to wait."""
 
 
@@ -56,7 +56,7 @@ class LiveInput:
         self, front: int, pace: ArrivalSchedule, payloads: list[object], chance: Random
     ) -> None:
         self.front = front
-        self.pace = pace
+        self.schedule = pace
         self.log = LogDisk(f"input log of front-{front}")
         self.plans: dict[str, list[tuple[float, object]]] = {
             f"producer-{front}{'ab'[i]}": [] for i in range(pace.producers)
@@ -76,15 +76,15 @@ class LiveInput:
 
     def records(self) -> list[tuple[int, object]]:
         """Return (time, payload) of all records that were ever in the log."""
-        return [(entry.time, unpack(entry.data)) for entry in self.log.ever]
+        return [(entry.time, unpack(entry.data)) for entry in self.log.all_written]
 
     def problem(self) -> str:
         """Return a sentence if a record was lost, duplicated or reordered in the log, else ""."""
         logged: dict[str, list[object]] = {name: [] for name in self.plans}
-        for entry in self.log.ever:
+        for entry in self.log.all_written:
             logged[entry.producer].append(unpack(entry.data))
         for name, plan in self.plans.items():
-            sent = [travelled(payload) for _, payload in plan]
+            sent = [round_trip(payload) for _, payload in plan]
             if self.acknowledged[name] != len(sent) or logged[name] != sent:
                 return f"{name} sent {len(sent)} records, the log has {len(logged[name])} of them"
         return ""
@@ -94,7 +94,7 @@ class SimulatedIntake(Intake):
     """Intake without a socket: while it is full, messages wait as in a socket's buffers."""
 
     def __init__(self, source: ReceivedSource, name: str) -> None:
-        super().__init__(source, name=name, window=ROOM)
+        super().__init__(source, name=name, window=INTAKE_WINDOW)
         self._waiting: deque[bytes] = deque()
         self._names: dict[bytes, str] = {}
         """Route -> producer. A route is the name of a producer's process."""
@@ -104,7 +104,7 @@ class SimulatedIntake(Intake):
         self._drain()
 
     def _drain(self) -> None:
-        while self._waiting and self.room():
+        while self._waiting and self.has_room():
             match unpack(self._waiting.popleft()):
                 case (bytes(route), str(producer), bytes(message)):
                     self._names[route] = producer
@@ -118,7 +118,7 @@ class SimulatedIntake(Intake):
             self.addresses[producer] = route.decode()
             self.outbox.append((producer, answer))
         self.answers.clear()
-        return bool(self._waiting) and self.room()
+        return bool(self._waiting) and self.has_room()
 
 
 class SimulatedProducer(Role):
@@ -140,7 +140,7 @@ class SimulatedProducer(Role):
         self._plan = feed.plans[name]
         self._chance = chance
         self._counted = counted
-        self._at = 0
+        self._last_sent = 0
         """The number of the last record sent."""
         self._synced = False
         self._ask_at = 0.0
@@ -162,35 +162,37 @@ class SimulatedProducer(Role):
         if kind is IntakeKind.SYNC:
             self._counted["producer resynchronised"] += self._synced
             self._synced = True
-            self._at = acknowledged
-        self._at = max(self._at, acknowledged)
+            self._last_sent = acknowledged
+        self._last_sent = max(self._last_sent, acknowledged)
 
     def tick(self, now: float) -> float:
         if not self._over and now >= self._ask_at:
             self._ask_at = now + ASK_AFTER_S
             if self._synced and self._feed.may_end(self.name):
-                self._say(IntakeKind.END, len(self._plan))
+                self._send_to_intake(IntakeKind.END, len(self._plan))
             else:
-                self._say(IntakeKind.HELLO)
-        following = self._plan[self._at][0] if self._at < len(self._plan) else self._ask_at
+                self._send_to_intake(IntakeKind.HELLO)
+        following = (
+            self._plan[self._last_sent][0] if self._last_sent < len(self._plan) else self._ask_at
+        )
         return max(now, min(following, self._ask_at))
 
     def turn(self) -> bool:
         if not self._synced or self._over:
             return False
-        while self._at < len(self._plan) and self._plan[self._at][0] <= self.now:
-            self._at += 1
-            self._record(self._at)
-        if self._chance.random() < self._feed.pace.unruly and self._plan:
+        while self._last_sent < len(self._plan) and self._plan[self._last_sent][0] <= self.now:
+            self._last_sent += 1
+            self._send_record(self._last_sent)
+        if self._chance.random() < self._feed.schedule.unruly and self._plan:
             self._counted["unruly producer"] += 1
-            self._record(self._chance.randrange(len(self._plan)) + 1)
-            self._say(IntakeKind.END, 0, producer=f"a stranger beside {self.name}")
+            self._send_record(self._chance.randrange(len(self._plan)) + 1)
+            self._send_to_intake(IntakeKind.END, 0, producer=f"a stranger beside {self.name}")
         return False
 
-    def _record(self, number: int) -> None:
-        self._say(IntakeKind.RECORD, number, self._plan[number - 1][1])
+    def _send_record(self, number: int) -> None:
+        self._send_to_intake(IntakeKind.RECORD, number, self._plan[number - 1][1])
 
-    def _say(self, kind: IntakeKind, *rest: object, producer: str = "") -> None:
+    def _send_to_intake(self, kind: IntakeKind, *rest: object, producer: str = "") -> None:
         message = pack((MAGIC, kind, producer or self.name, self._session, *rest))
         data = pack((self._process.encode(), self.name, message))
         self.outbox.append((f"intake-{self._feed.front}", data))

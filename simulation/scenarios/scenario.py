@@ -1,6 +1,6 @@
 """A scenario: all settings of the run that one seed simulates.
 
->>> scenario(7) == scenario(7)
+>>> draw_scenario(7) == draw_scenario(7)
 True
 """
 
@@ -11,15 +11,15 @@ from random import Random
 
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.engine.errors import FlowError
-from driftline.engine.policy import Policy, SnapshotCut, policy
+from driftline.engine.policy import Policy, SnapshotCut, get_policy
 from driftline.simulation.scenarios.disturbances import (
     Behind,
     Hang,
     Resized,
     SlowFunctions,
-    hangs,
-    holes,
-    resized,
+    draw_hangs,
+    draw_holes,
+    draw_resizes,
 )
 from driftline.simulation.scenarios.drawn import MODULE
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
@@ -34,7 +34,7 @@ POLICIES_DRAWN = (
 )
 """Policies, each as often as it is drawn. Another length of this tuple would change every seed."""
 
-ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
+POLICIES_WITH_ROT = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 """Policies under which bits flip on disks."""
 
 MASTERS = "master-0", "master-1", "master-2"
@@ -43,7 +43,7 @@ MASTERS = "master-0", "master-1", "master-2"
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
 """Durations of a slow element in seconds; a node that is silent for the last one counts as dead."""
 
-BEHIND_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
+CONSUMER_PAUSES_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
 """Pauses of a slow consumer in seconds; during the last one, waiting work might count as lost."""
 
 
@@ -61,7 +61,7 @@ class Scenario:
     faults: Faults
     live: tuple[ArrivalSchedule | None, ...] = (None,)
     """Front i uses `live[i % len(live)]`; None: all its records are available at once."""
-    work: SlowFunctions | None = None
+    slow_functions: SlowFunctions | None = None
     """Which elements are slow; None: none."""
     sink: str = "memory"
     """Target of the outputs: memory, files or lmdb."""
@@ -71,7 +71,7 @@ class Scenario:
     """A user's records; None: records are generated."""
     drain_at_s: float | None = None
     """When the run is asked to drain; the next run continues it. None: never."""
-    behind: Behind | None = None
+    slow_consumer: Behind | None = None
     """Speed of slow consumers, which have a process of their own; None: consumers are not slow."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
@@ -91,9 +91,9 @@ class Scenario:
         return (
             f"{self.flow.spec} --seed {self.seed}: {self.policy.name} ({self.policy.ordering}), "
             f"{self.nodes} nodes, {'live' if any(self.live) else 'given'} input, "
-            f"outputs in {self.sink}{', slow functions' if self.work else ''}"
+            f"outputs in {self.sink}{', slow functions' if self.slow_functions else ''}"
             f"{', two runs' if self.drain_at_s is not None else ''}"
-            f"{', slow consumers' if self.behind else ''}"
+            f"{', slow consumers' if self.slow_consumer else ''}"
             f"{', processes that hang' if self.hangs else ''}"
             f"{', standby masters' if self.standby else ''}"
             f"{', holes in the network' if self.holes else ''}"
@@ -108,7 +108,7 @@ class Scenario:
         return f"driftline simulate {spec} --seed {self.seed} --policy {name}{files}"
 
 
-def scenario(
+def draw_scenario(
     seed: int,
     flow: str | Simulated | None = None,
     name: str | None = None,
@@ -125,8 +125,10 @@ def scenario(
     simulated = _flow(seed, flow, name)
     drawn = chance.choice(POLICIES_DRAWN)
     ordering = chance.choice(("speculative", "speculative", "buffered"))
-    chosen = policy(name or (drawn if simulated.any_order else "exactly-once"), ordering)
-    if not chosen.ordered and not simulated.any_order:
+    chosen = get_policy(
+        name or (drawn if simulated.order_independent else "exactly-once"), ordering
+    )
+    if not chosen.ordered and not simulated.order_independent:
         raise FlowError(
             f"{simulated.spec} cannot be simulated with {chosen.name}: its outputs may depend on "
             "the order of arrival, so there is no right outcome to compare with"
@@ -142,33 +144,35 @@ def scenario(
         records=chance.randrange(20, 80),
         window=chance.choice((2, 3, 5, 12, 100)),
         checkpoint_s=chance.choice((0.002, 0.005, 0.02)),
-        work=_work(chance) if chance.random() < 0.3 else None,
+        slow_functions=_work(chance) if chance.random() < 0.3 else None,
         sink=chance.choice(("memory",) * 5 + ("files", "files" if ours else "memory", "lmdb")),
         embedded=chance.random() < 0.3,
         files=files,
     )
     crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
     faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
-    drain_at_s = chance.random() * faults.until if chance.random() < 0.3 else None
+    drain_at_s = chance.random() * faults.until_s if chance.random() < 0.3 else None
     if chosen.cut is SnapshotCut.NONE:
         drain_at_s = None  # the next run would start without state
     drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
     if chance.random() < 0.15:
-        behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
-        drawn_scenario = replace(drawn_scenario, behind=behind, embedded=False)
+        behind = Behind(
+            chance.choice(CONSUMER_PAUSES_S), faults.until_s, chance.choice((200, 1000, 5000))
+        )
+        drawn_scenario = replace(drawn_scenario, slow_consumer=behind, embedded=False)
     chance = Random(seed + 5)  # other draws stay as they were
     if chosen.ordered and chance.random() < 0.2:
-        found_sizes = resized(chance, faults.until)
+        found_sizes = draw_resizes(chance, faults.until_s)
         drawn_scenario = replace(drawn_scenario, resized=found_sizes)
     chance = Random(seed + 4)  # other draws stay as they were
     if chance.random() < 0.15:
         joining = drawn_scenario.resized[0].nodes if drawn_scenario.resized else 0
-        found = hangs(chance, drawn_scenario.nodes + joining, faults.until)
+        found = draw_hangs(chance, drawn_scenario.nodes + joining, faults.until_s)
         return replace(drawn_scenario, hangs=found)
     drawn_scenario = replace(drawn_scenario, standby=chance.random() < 0.25)
     chance = Random(seed + 6)  # other draws stay as they were
     if drawn_scenario.standby and chance.random() < 0.4:
-        lost = holes(chance, MASTERS, drawn_scenario.nodes, faults.until)
+        lost = draw_holes(chance, MASTERS, drawn_scenario.nodes, faults.until_s)
         return replace(drawn_scenario, holes=lost)
     return drawn_scenario
 
@@ -178,10 +182,10 @@ def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulate
         return flow
     if flow is not None:
         known = {simulated.spec: simulated for simulated in (*SIMULATED, DRAWN_FLOW)}
-        return known.get(flow, Simulated(flow, any_order=False))
+        return known.get(flow, Simulated(flow, order_independent=False))
     if seed % 2:
         return DRAWN_FLOW
-    fit = [s for s in SIMULATED if s.any_order or name in (None, "exactly-once")]
+    fit = [s for s in SIMULATED if s.order_independent or name in (None, "exactly-once")]
     return fit[seed // 2 % len(fit)]
 
 
@@ -190,7 +194,7 @@ def _faults(chance: Random, chosen: Policy) -> Faults:
         return probability if chance.random() < 0.5 else 0.0  # swarm testing
 
     return Faults(
-        until=chance.choice((0.2, 0.6, 1.5)),
+        until_s=chance.choice((0.2, 0.6, 1.5)),
         crash_at_message=some(0.002),
         crash_before_job=some(0.03),
         crash_after_job=some(0.03),
@@ -200,7 +204,7 @@ def _faults(chance: Random, chosen: Policy) -> Faults:
         job_fails=some(0.05),
         done_but_failed=some(0.03),
         power=some(0.5),
-        rot=some(chance.choice((0.1, 0.4))) if chosen.name in ROTS else 0.0,
+        rot=some(chance.choice((0.1, 0.4))) if chosen.name in POLICIES_WITH_ROT else 0.0,
         pause=some(0.001),
         cut=some(0.001),
         repeat=some(0.05),

@@ -18,7 +18,7 @@ from driftline.coordinator.registry import (
     WriteState,
     decode_state,
     encode_state,
-    follows,
+    may_replace,
 )
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
@@ -43,7 +43,7 @@ class Disk(Protocol):
     def open(self) -> None:
         """Open the store for a new process, without any state in memory of an earlier one."""
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         """Flip one stored bit. Return the name of the damaged store; "" if none was damaged."""
 
 
@@ -77,7 +77,7 @@ class NodeDisk:
         self.kv = MemoryKeyValue(name)
         self.flow = flow
         self.counted = counted
-        self.rotten_part = 0
+        self.damaged_part = 0
         """Number of the part that was damaged last; 0: none."""
         self.open()
 
@@ -91,14 +91,14 @@ class NodeDisk:
     def open(self) -> None:
         self._store = PartStore(self.kv, self.flow, MERGE_AT, ROWS_AT_ONCE)
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         if not self.kv.data:
             return ""
         key = chance.choice(sorted(self.kv.data))
         if not self.kv.data[key]:
             return ""
         self.kv.data[key] = flipped(self.kv.data[key], chance)
-        self.rotten_part = part_of(key)
+        self.damaged_part = part_of(key)
         return self.kv.name
 
     @property
@@ -123,7 +123,7 @@ class MasterDisk:
     def carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, WriteState)
         before = self.read() or ClusterState(job.state.identity)
-        if not follows(job.state, before, again=job.again):
+        if not may_replace(job.state, before, again=job.again):
             raise StateMismatch("another master has taken over")
         if before.version == job.state.version:
             self.counted["registry found to be written"] += 1
@@ -136,7 +136,7 @@ class MasterDisk:
     def open(self) -> None:
         pass
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         if self.data is None:
             return ""
         self.data = flipped(self.data, chance)
@@ -162,7 +162,7 @@ class LogDisk:
         self.name = name
         self.entries: dict[int, bytes] = {}
         """Time -> encoded entry."""
-        self.ever: list[LoggedRecord] = []
+        self.all_written: list[LoggedRecord] = []
         """All entries ever written, also those trimmed since."""
         self.reserved = 0
         self.trimmed = 0
@@ -202,7 +202,7 @@ class LogDisk:
         for entry in () if done else job.entries:
             assert entry.time > self.last_time, "times have to grow"
             self.entries[entry.time] = _encoded(entry)
-            self.ever.append(entry)
+            self.all_written.append(entry)
             self._sequences[entry.producer] = entry.sequence
             self._times.append(entry.time)
         for producer, sequence in job.ended:
@@ -218,7 +218,7 @@ class LogDisk:
     def open(self) -> None:
         pass
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         if not self._times:
             return ""
         time = chance.choice(self._times)

@@ -15,7 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-_WATCHED: Mapping[str, Callable[..., object]] = {
+_ORIGINALS: Mapping[str, Callable[..., object]] = {
     name: getattr(os, name) for name in ("pwrite", "ftruncate", "fdatasync", "fsync", "replace")
 }
 _pwrite, _ftruncate, _replace = os.pwrite, os.ftruncate, os.replace
@@ -33,7 +33,7 @@ class FileSystem:
         """
         self.root = root
         self.chance = chance
-        self._fails = fails
+        self._next_error = fails
         self._durable: dict[int, bytes] = {}
         """Inode -> durable content."""
         self._names: dict[Path, dict[str, int]] = {}
@@ -59,7 +59,7 @@ class FileSystem:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for name, function in _WATCHED.items():
+        for name, function in _ORIGINALS.items():
             setattr(os, name, function)
 
     def close(self) -> None:
@@ -107,21 +107,21 @@ class FileSystem:
     # Replacements of the functions of `os`.
 
     def _write(self, file: int, data: bytes, offset: int) -> int:
-        error = self._fails()
+        error = self._next_error()
         if error is not None:
             _pwrite(file, data[: self.chance.randint(0, len(data))], offset)
             raise error
         return _pwrite(file, data[: self.chance.randint(1, len(data))], offset)
 
     def _truncate(self, file: int, length: int) -> None:
-        error = self._fails()
+        error = self._next_error()
         if self._is_done(error):
             _ftruncate(file, length)
         if error is not None:
             raise error
 
     def _sync(self, file: int) -> None:
-        error = self._fails()
+        error = self._next_error()
         if self._is_done(error):
             path = _path(file)
             self._pin(path)
@@ -130,7 +130,7 @@ class FileSystem:
             raise error
 
     def _sync_names(self, file: int) -> None:
-        error = self._fails()
+        error = self._next_error()
         directory = _path(file)
         if directory == self.root or self.root in directory.parents:
             self._names.setdefault(directory, {})
@@ -140,7 +140,7 @@ class FileSystem:
             raise error
 
     def _rename(self, old: Path, new: Path) -> None:
-        error = self._fails()
+        error = self._next_error()
         if self._is_done(error):
             _replace(old, new)
         if error is not None:

@@ -40,7 +40,7 @@ class Network:
     _holes: set[tuple[str, str]] = field(default_factory=set)
     """(host of the sender, host of the receiver)"""
 
-    def hole(self, hole: Hole) -> None:
+    def schedule_hole(self, hole: Hole) -> None:
         """Schedule a hole."""
         between = hole.sender, hole.receiver
         kinds = " to ".join(host.partition("-")[0] for host in between)
@@ -48,7 +48,9 @@ class Network:
         def begin() -> None:
             self._holes.add(between)
             self.counted[f"hole {kinds}"] += 1
-            self.timeline.tell(f"what {hole.sender} sends to {hole.receiver} is lost from now on")
+            self.timeline.add_trace(
+                f"what {hole.sender} sends to {hole.receiver} is lost from now on"
+            )
 
         self.timeline.at_time(hole.at_s, begin)
         if hole.until_s < inf:
@@ -63,7 +65,7 @@ class Network:
         timeline, faults = self.timeline, self.faults
         channel = (process, to)
         everything = (process, "")
-        if timeline.fault(faults.cut, "cut"):
+        if timeline.draw_fault(faults.cut, "cut"):
             which = channel if self.chance.random() < 0.5 else everything
             self._cut_until[which] = timeline.now + self.chance.expovariate(100.0)
         if timeline.now < max(self._cut_until.get(c, 0.0) for c in (channel, everything)):
@@ -76,13 +78,13 @@ class Network:
         self._arrivals[channel] = when
         event = partial(self._arrive, process, arrive)
         timeline.at_time(when, event)  # exactly then, so that a channel keeps its order
-        if timeline.fault(faults.repeat, "repeated message"):
+        if timeline.draw_fault(faults.repeat, "repeated message"):
             timeline.at_time(when, event)
 
-    def crashed(self, process: str, back_after: float) -> None:
+    def handle_crash(self, process: str, back_after: float) -> None:
         """Handle the death of a process; its successor starts after `back_after` seconds."""
         now, chance = self.timeline.now, self.chance
-        if self.timeline.fault(self.faults.linger, "lingering messages"):
+        if self.timeline.draw_fault(self.faults.linger, "lingering messages"):
             self._lingering[process] = back_after + chance.expovariate(50.0)
         else:  # its last messages never leave its buffers
             self._lost_after[process] = now + chance.random() * self.faults.delay_s
@@ -96,7 +98,7 @@ class Network:
             arrive()
 
 
-def shown(data: bytes) -> str:
+def describe_message(data: bytes) -> str:
     """Return the text of an encoded message between roles, or between an intake and a producer."""
     try:
         header, message = decode(data)

@@ -31,7 +31,7 @@ class Hole:
 class Faults:
     """Probability of each fault, the time at which faults end, and the usual delays."""
 
-    until: float = 0.0
+    until_s: float = 0.0
     """No fault happens after this time, in virtual seconds."""
     crash_at_message: float = 0.0
     crash_before_job: float = 0.0
@@ -40,7 +40,7 @@ class Faults:
     crash_at_consumer: float = 0.0
     """Before and after a consumer stores a bundle; in files, also in the middle of it."""
     crash_at_end: float = 0.0
-    """Per message of the shutdown: its sender or receiver dies. Also after `until`."""
+    """Per message of the shutdown: its sender or receiver dies. Also after `until_s`."""
     linger: float = 0.0
     """Per crash: messages sent before it arrive after the successor has started."""
     job_fails: float = 0.0
@@ -71,7 +71,7 @@ Event = Callable[[], None]
 class Timeline:
     """Clock and future events; events of the same moment keep the order of scheduling."""
 
-    chance: Random
+    rng: Random
     faults: Faults
     counted: Counter[str] = field(default_factory=Counter)
     """How often each kind of event happened, for people and for tests of the simulation."""
@@ -115,15 +115,15 @@ class Timeline:
     def happens(self, probability: float) -> bool:
         """Draw whether a fault happens now."""
         return (
-            probability > 0 and self.now < self.faults.until and self.chance.random() < probability
+            probability > 0 and self.now < self.faults.until_s and self.rng.random() < probability
         )
 
-    def fault(self, probability: float, name: str) -> bool:
+    def draw_fault(self, probability: float, name: str) -> bool:
         """Draw whether a fault happens now; if it does, count it and add it to the trace."""
         if not self.happens(probability):
             return False
         self.counted[name] += 1
-        self.tell(name)
+        self.add_trace(name)
         return True
 
     def failpoint(self, probability: float, where: str) -> None:
@@ -131,7 +131,7 @@ class Timeline:
         if self.happens(probability):
             raise Crashed(where)
 
-    def tell(self, text: str) -> None:
+    def add_trace(self, text: str) -> None:
         """Add a line to the trace."""
         if self.trace is not None:
             self.trace(f"{self.now:11.6f}  {text}")

@@ -8,8 +8,8 @@ A crash loses the process with its memory. Its disk remains; the job under way i
 may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
 it continues with the messages that have arrived meanwhile; a hang lasts until the process is
 killed. A turn may take time: until its end the process takes no message, and its own messages leave
-at its end, except those of `Role.beat`. A process that raises a `DriftlineError` ends the run, as
-in reality; but after `Unavailable` it is restarted.
+at its end, except those of `Role.make_heartbeats`. A process that raises a `DriftlineError` ends
+the run, as in reality; but after `Unavailable` it is restarted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from math import inf
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.role import DurableJob, Role
 from driftline.simulation.world.disks import Disk
-from driftline.simulation.world.network import Network, shown
+from driftline.simulation.world.network import Network, describe_message
 from driftline.simulation.world.timeline import PAUSES_S, Crashed, Timeline
 
 BEAT_S = 0.2
-"""Seconds between two calls of `Role.beat` during a long turn."""
+"""Seconds between two calls of `Role.make_heartbeats` during a long turn."""
 
 RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
@@ -41,11 +41,11 @@ class SimulatedHost:
     disk: Disk | None
     fixed: frozenset[str]
     """Roles whose address stays the same after a restart (master, consumer, intake)."""
-    lasts: bool = False
+    never_crashes: bool = False
     """Whether its process never crashes."""
-    parties: dict[str, Role] = field(default_factory=dict)
+    roles: dict[str, Role] = field(default_factory=dict)
     """Roles of the running process, empty if none runs; it ends when the first role has."""
-    ended: Role | None = None
+    ended_role: Role | None = None
     """The first role, after its process has ended normally."""
     process: str = ""
     """Name of the running process; "" if none runs."""
@@ -53,13 +53,13 @@ class SimulatedHost:
     turn_due: bool = False
     """Whether a turn of the process is scheduled."""
     disk_free_at: float = 0.0
-    away_until: float = 0.0
+    paused_until: float = 0.0
     """End of the process's pause or long turn; until then it takes no message."""
 
     @property
-    def party(self) -> Role | None:
+    def role(self) -> Role | None:
         """The first role of the running process; None if no process runs."""
-        return next(iter(self.parties.values()), None)
+        return next(iter(self.roles.values()), None)
 
     @property
     def kind(self) -> str:
@@ -75,14 +75,14 @@ class World:
     network: Network
     check: Callable[[SimulatedHost, Role], None]
     """Called after every turn of every role, after its messages were sent."""
-    at_end: Callable[[SimulatedHost], None]
+    on_exit: Callable[[SimulatedHost], None]
     """Called when a process has ended normally."""
     tick_s: float = 0.02
     """Longest time between two calls of `Role.tick`, whatever the role asks for."""
     hosts: dict[str, SimulatedHost] = field(default_factory=dict)
-    ended: DriftlineError | None = None
+    fatal_error: DriftlineError | None = None
     """Error by which a process has ended the run."""
-    _places: dict[str, SimulatedHost] = field(default_factory=dict)
+    _host_of_role: dict[str, SimulatedHost] = field(default_factory=dict)
     """Name of a role -> its host."""
     _spent: float = 0.0
     """Duration of the current turn so far, in virtual seconds."""
@@ -106,7 +106,7 @@ class World:
         """Current time, also in the middle of a long turn."""
         return self.timeline.now + self._spent
 
-    def spend(self, seconds: float) -> None:
+    def extend_turn(self, seconds: float) -> None:
         """Make the current turn longer."""
         self._spent += seconds
 
@@ -115,21 +115,21 @@ class World:
 
         If the host `lasts`, its process survives, and only the interrupted action is lost.
         """
-        if host.lasts:
+        if host.never_crashes:
             return
         self.timeline.counted[f"crash {host.kind} {where}"] += 1
-        self.timeline.tell(f"{host.process} crashes {where}")
-        back_after = self.timeline.chance.expovariate(RESTART_RATE)
-        self.network.crashed(host.process, back_after)
-        host.parties.clear()
+        self.timeline.add_trace(f"{host.process} crashes {where}")
+        back_after = self.timeline.rng.expovariate(RESTART_RATE)
+        self.network.handle_crash(host.process, back_after)
+        host.roles.clear()
         host.process = ""
         self.timeline.after(back_after, partial(self._start_again, host, host.starts))
 
     def hang(self, host: SimulatedHost) -> None:
         """Stop a host's process, also in the middle of a turn, until it is killed."""
-        host.away_until = inf
+        host.paused_until = inf
         self.timeline.counted[f"hang {host.kind}"] += 1
-        self.timeline.tell(f"{host.process} hangs")
+        self.timeline.add_trace(f"{host.process} hangs")
 
     def turn_soon(self, host: SimulatedHost) -> None:
         """Schedule a turn of a process, unless one is scheduled."""
@@ -137,20 +137,20 @@ class World:
             host.turn_due = True
             process = host.process
             self.timeline.after(
-                self.timeline.chance.random() * 0.0005, lambda: self._turn(host, process)
+                self.timeline.rng.random() * 0.0005, lambda: self._turn(host, process)
             )
 
     # Processes.
 
     def start(self, host: SimulatedHost) -> None:
         """Start the process of a host. Precondition: none runs."""
-        assert not host.parties
+        assert not host.roles
         host.starts += 1
-        host.ended = None
+        host.ended_role = None
         host.process = f"{host.name}#{host.starts}"
         host.turn_due = False
         host.disk_free_at = 0.0
-        host.away_until = 0.0
+        host.paused_until = 0.0
         if self._safely(host, "at its start", lambda: self._make(host)):
             self._tick(host, host.process)
 
@@ -160,18 +160,18 @@ class World:
 
     def end(self, host: SimulatedHost) -> None:
         """End the process of a host, if one runs, without a restart."""
-        host.parties.clear()
+        host.roles.clear()
         host.process, host.starts = "", host.starts + 1
 
-    def begin_anew(self, host: SimulatedHost) -> None:
+    def restart(self, host: SimulatedHost) -> None:
         """End the process of a host, if one runs, and start a new one."""
-        host.parties.clear()
+        host.roles.clear()
         self.start(host)
 
     def _make(self, host: SimulatedHost) -> None:
         for party in host.make(host.process):
-            host.parties[party.name] = party
-            self._places.setdefault(party.name, host)
+            host.roles[party.name] = party
+            self._host_of_role.setdefault(party.name, host)
 
     def _safely(self, host: SimulatedHost, when: str, action: Callable[[], None]) -> bool:
         """Call `action` in a process, and handle its errors. Return whether the process lives."""
@@ -180,37 +180,37 @@ class World:
         except Crashed as where:
             self.crash(host, str(where))
         except Unavailable as error:
-            self.timeline.tell(f"{host.process} ends {when}: {error}")
+            self.timeline.add_trace(f"{host.process} ends {when}: {error}")
             self.crash(host, when)
         except DriftlineError as error:
-            self.timeline.tell(f"{host.process} ends the run: {type(error).__name__}: {error}")
-            self.ended = error
+            self.timeline.add_trace(f"{host.process} ends the run: {type(error).__name__}: {error}")
+            self.fatal_error = error
             self.timeline.over = True
-            host.parties.clear()
-        return bool(host.parties)
+            host.roles.clear()
+        return bool(host.roles)
 
     def _is_away(self, host: SimulatedHost, event: Callable[[], None]) -> bool:
         """Return whether a process is paused or in a long turn; if so, reschedule the event."""
-        if self.timeline.now >= host.away_until:
+        if self.timeline.now >= host.paused_until:
             return False
-        self.timeline.at_time(host.away_until, event)
+        self.timeline.at_time(host.paused_until, event)
         return True
 
     def _tick(self, host: SimulatedHost, process: str) -> None:
-        if host.process != process or not host.parties:
+        if host.process != process or not host.roles:
             return
         if self._is_away(host, lambda: self._tick(host, process)):
             return
         now = self.timeline.now
         delay = self.tick_s
-        for party in host.parties.values():
+        for party in host.roles.values():
             party.now = now
             delay = min(delay, party.tick(now) - now)
         self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
         self.turn_soon(host)
 
     def _turn(self, host: SimulatedHost, process: str) -> None:
-        if host.process != process or not host.parties:
+        if host.process != process or not host.roles:
             return
         if self._is_away(host, lambda: self._turn(host, process)):
             return
@@ -223,33 +223,33 @@ class World:
             self._end_turn(host, process)
             return
         self.timeline.counted[f"slow turn {host.kind}"] += 1
-        end = host.away_until = self.timeline.now + spent
-        self.timeline.tell(f"{process} is at work until {end:.6f}")
+        end = host.paused_until = self.timeline.now + spent
+        self.timeline.add_trace(f"{process} is at work until {end:.6f}")
         self.timeline.at_time(end, lambda: self._end_turn(host, process))
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
     def _turn_all(self, host: SimulatedHost) -> None:
-        for party in host.parties.values():
+        for party in host.roles.values():
             party.now = self.timeline.now
             if party.turn():
                 self.turn_soon(host)
 
     def _beat(self, host: SimulatedHost, process: str, end: float) -> None:
-        if host.process != process or not self.timeline.now < end == host.away_until:
+        if host.process != process or not self.timeline.now < end == host.paused_until:
             return
-        for party in host.parties.values():
-            for to, data in party.beat(self.clock):
+        for party in host.roles.values():
+            for to, data in party.make_heartbeats(self.clock):
                 self._send(host, party, to, data)
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
     def _end_turn(self, host: SimulatedHost, process: str) -> None:
-        if host.process != process or not host.parties or host.away_until == inf:
+        if host.process != process or not host.roles or host.paused_until == inf:
             return
-        sends = any(party.outbox for party in host.parties.values())
+        sends = any(party.outbox for party in host.roles.values())
         if sends and self.timeline.happens(self.timeline.faults.crash_before_send):
             self.crash(host, "before sending")
             return
-        for party in host.parties.values():
+        for party in host.roles.values():
             for to, data in party.outbox:
                 if party.stopped and self._dies_at_end(host):
                     return
@@ -262,22 +262,22 @@ class World:
             self._end_if_done(host)
 
     def _end_if_done(self, host: SimulatedHost) -> None:
-        party = host.party
+        party = host.role
         if party is not None and party.ended:
-            self.timeline.tell(f"{host.process} ends")
-            host.ended, host.process = party, ""
-            host.parties.clear()
-            self.at_end(host)
+            self.timeline.add_trace(f"{host.process} ends")
+            host.ended_role, host.process = party, ""
+            host.roles.clear()
+            self.on_exit(host)
 
     def _dies_at_end(self, host: SimulatedHost) -> bool:
         probability = self.timeline.faults.crash_at_end
-        if probability == 0 or self.timeline.chance.random() >= probability:
+        if probability == 0 or self.timeline.rng.random() >= probability:
             return False
         self.crash(host, "at the end")
         return True
 
     def _check_all(self, host: SimulatedHost) -> None:
-        for party in host.parties.values():
+        for party in host.roles.values():
             self.check(host, party)
 
     # Disk.
@@ -285,14 +285,14 @@ class World:
     def _begin(self, host: SimulatedHost, party: Role, job: DurableJob) -> None:
         process = host.process
         timeline = self.timeline
-        took = timeline.chance.expovariate(1 / timeline.faults.job_s)
+        took = timeline.rng.expovariate(1 / timeline.faults.job_s)
         host.disk_free_at = max(host.disk_free_at, timeline.now) + took
         event = partial(self._carry_out, host, process, party, job)
         timeline.at_time(host.disk_free_at, event)
 
     def _carry_out(self, host: SimulatedHost, process: str, party: Role, job: DurableJob) -> None:
         """Execute a job; it is atomic, because it is one transaction of a store."""
-        if host.process != process or not host.parties:
+        if host.process != process or not host.roles:
             return
         event = partial(self._carry_out, host, process, party, job)
         if self._is_away(host, event):
@@ -304,10 +304,10 @@ class World:
             return
         result: object
         try:
-            if timeline.fault(faults.job_fails, f"failed {kind}"):
+            if timeline.draw_fault(faults.job_fails, f"failed {kind}"):
                 raise Unavailable("the disk is full")
             result = host.disk.carry_out(job)
-            if timeline.fault(faults.done_but_failed, f"done but failed {kind}"):
+            if timeline.draw_fault(faults.done_but_failed, f"done but failed {kind}"):
                 raise Unavailable("it is unknown whether the job was done")
         except DriftlineError as error:
             result = error
@@ -315,21 +315,25 @@ class World:
             self.crash(host, f"after {kind}")
             return
         if timeline.trace is not None:
-            timeline.tell(f"{process} has done {job}, result {result}")
-        if self._safely(host, f"because of a failed {kind}", lambda: party.done(job, result)):
+            timeline.add_trace(f"{process} has done {job}, result {result}")
+        if self._safely(
+            host, f"because of a failed {kind}", lambda: party.on_job_done(job, result)
+        ):
             self.turn_soon(host)
 
     # Messages.
 
     def _send(self, host: SimulatedHost, party: Role, to: str, data: bytes) -> None:
-        neighbour = host.parties.get(to)
+        neighbour = host.roles.get(to)
         if neighbour is not None:  # in a thread of the same process
             self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
             return
         address = party.addresses.get(to, "")
         # Several hosts may have a role of this name: the address tells which.
         target = (
-            self.hosts.get(address.partition("#")[0]) if "#" in address else self._places.get(to)
+            self.hosts.get(address.partition("#")[0])
+            if "#" in address
+            else self._host_of_role.get(to)
         )
         if target is None or self.network.is_lost(host.name, target.name):
             return
@@ -338,15 +342,15 @@ class World:
             self.network.send(host.process, to, arrive)
 
     def _arrive(self, sender: str, host: SimulatedHost, to: str, address: str, data: bytes) -> None:
-        party = host.parties.get(to)
+        party = host.roles.get(to)
         if party is None or not (to in host.fixed or address == host.process):
             return
         if self._is_away(host, partial(self._arrive, sender, host, to, address, data)):
             return
         timeline = self.timeline
-        if timeline.fault(timeline.faults.pause, f"pause {host.kind}"):
-            host.away_until = timeline.now + timeline.chance.choice(PAUSES_S)
-            timeline.tell(f"{host.process} stands still until {host.away_until:.6f}")
+        if timeline.draw_fault(timeline.faults.pause, f"pause {host.kind}"):
+            host.paused_until = timeline.now + timeline.rng.choice(PAUSES_S)
+            timeline.add_trace(f"{host.process} stands still until {host.paused_until:.6f}")
         if timeline.happens(timeline.faults.crash_at_message):
             self.crash(host, "at a message")
             return
@@ -355,9 +359,9 @@ class World:
         self._deliver(host, party, sender, data)
 
     def _deliver(self, host: SimulatedHost, party: Role, sender: str, data: bytes) -> None:
-        if party not in host.parties.values():
+        if party not in host.roles.values():
             return
         if self.timeline.trace is not None:
-            self.timeline.tell(f"{sender} -> {host.process}: {shown(data)}")
+            self.timeline.add_trace(f"{sender} -> {host.process}: {describe_message(data)}")
         if self._safely(host, "at a message", lambda: party.receive(data)):
             self.turn_soon(host)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
+from driftline.coordinator.leadership import Enlist, FindPredecessor, FindSuccessor
 from driftline.coordinator.registry import WriteState
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -37,7 +37,7 @@ class ZooKeeperSession:
 
     candidate: Candidate
     reachable: Callable[[], bool]
-    heard: float
+    heard_at: float
     cut_until: float = 0.0
     expired: bool = False
     watching: str = ""
@@ -50,7 +50,7 @@ class ZooKeeper:
 
     timeline: Timeline
     registry: MasterDisk
-    cut: float
+    cut_probability: float
     """Probability, per job of a master, that its process is cut off for a while."""
     sessions: dict[str, ZooKeeperSession] = field(default_factory=dict)
     """Process -> its session, also if it has expired."""
@@ -70,8 +70,8 @@ class ZooKeeper:
     def carry_out(self, process: str, job: DurableJob) -> object:
         """Execute a job of a process. Raises Unavailable, StateMismatch."""
         session, timeline = self.sessions[process], self.timeline
-        if timeline.fault(self.cut, "cut off from ZooKeeper"):
-            session.cut_until = timeline.now + timeline.chance.choice((0.05, 0.3, 1.5))
+        if timeline.draw_fault(self.cut_probability, "cut off from ZooKeeper"):
+            session.cut_until = timeline.now + timeline.rng.choice((0.05, 0.3, 1.5))
         if self._is_cut(session):
             raise Unavailable("the connection to ZooKeeper is lost")
         if isinstance(job, WriteState):
@@ -84,14 +84,14 @@ class ZooKeeper:
             if process not in self.queue:
                 self._change([*self.queue, process])
             return None
-        if isinstance(job, LookBehind):
+        if isinstance(job, FindSuccessor):
             behind = self.queue[self.queue.index(process) + 1 :]
             return behind[0] if behind else ""
-        assert isinstance(job, LookAtQueue)
-        return self._look(process, session)
+        assert isinstance(job, FindPredecessor)
+        return self._read_queue(process, session)
 
-    def _look(self, process: str, session: ZooKeeperSession) -> str:
-        late = self.timeline.now < self._changed_at + LAG_S and self.timeline.chance.random() < 0.5
+    def _read_queue(self, process: str, session: ZooKeeperSession) -> str:
+        late = self.timeline.now < self._changed_at + LAG_S and self.timeline.rng.random() < 0.5
         seen = self._before if late and process in self._before else self.queue
         at = seen.index(process)
         if at == 0:
@@ -111,16 +111,16 @@ class ZooKeeper:
         now = self.timeline.now
         for process, session in list(self.sessions.items()):
             if session.reachable() and not self._is_cut(session):
-                session.heard = now
+                session.heard_at = now
                 if session.expired:
-                    session.candidate.expired()
-            elif now - session.heard > SESSION_S and not session.expired:
+                    session.candidate.on_session_expired()
+            elif now - session.heard_at > SESSION_S and not session.expired:
                 self._expire(process, session)
         self.timeline.after(PING_S, self._ping)
 
     def _expire(self, process: str, session: ZooKeeperSession) -> None:
         session.expired = True
-        self.timeline.tell(f"the session of {process} expires")
+        self.timeline.add_trace(f"the session of {process} expires")
         if session.reachable() or self.timeline.now < session.cut_until:
             self.timeline.counted["session expired"] += 1
         if process not in self.queue:
@@ -132,14 +132,14 @@ class ZooKeeper:
 
     def _fire(self, session: ZooKeeperSession) -> None:
         session.watching = ""
-        late = self.timeline.chance.random() * LAG_S
-        self.timeline.after(late, partial(self._notice, session))
+        late = self.timeline.rng.random() * LAG_S
+        self.timeline.after(late, partial(self._deliver_watch, session))
 
-    def _notice(self, session: ZooKeeperSession) -> None:
+    def _deliver_watch(self, session: ZooKeeperSession) -> None:
         if self._is_cut(session) or not session.reachable():
-            self.timeline.after(LAG_S, partial(self._notice, session))
+            self.timeline.after(LAG_S, partial(self._deliver_watch, session))
         else:
-            session.candidate.noticed()
+            session.candidate.on_queue_changed()
 
 
 class ZooKeeperStore:
@@ -156,5 +156,5 @@ class ZooKeeperStore:
     def open(self) -> None:
         pass
 
-    def rot(self, chance: Random) -> str:
+    def flip_bit(self, chance: Random) -> str:
         return ""

@@ -15,11 +15,11 @@ TURN = st.tuples(st.integers(0, NODES - 1), st.integers(0, FRONTS - 1), st.integ
 
 def told(node: int, tracker: Tracker, delivered: int, gathered: ReportedProgress) -> None:
     oldest, waits = tracker.oldest() or (), tracker.waits_for_logs
-    gathered.tell(node, tracker.processed, delivered, tracker.reached, oldest, waits)
+    gathered.record_report(node, tracker.processed, delivered, tracker.reached, oldest, waits)
 
 
 @given(st.lists(TURN, max_size=30), st.data())
-def test_the_progress_is_that_of_the_node_that_knows_most(
+def test_reported_progress_is_that_of_the_most_advanced_node(
     turns: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     """Each node receives all promises in order, some later than others."""
@@ -52,18 +52,18 @@ def test_the_progress_is_that_of_the_node_that_knows_most(
     assert gathered.reached == everything.reached
 
 
-def test_what_stands_still_and_for_whom_is_known() -> None:
+def test_reported_progress_names_the_oldest_unfinished_work() -> None:
     gathered = ReportedProgress(NODES, start=4)
     assert (gathered.processed, gathered.delivered, gathered.oldest()) == (4, 0, None)
-    gathered.tell(0, 9, 9, 9, (), waits=False)
-    gathered.tell(1, 7, 7, 9, (7, 1), waits=False)
-    gathered.tell(2, 9, 5, 9, (8, 0), waits=True)
+    gathered.record_report(0, 9, 9, 9, (), waits=False)
+    gathered.record_report(1, 7, 7, 9, (7, 1), waits=False)
+    gathered.record_report(2, 9, 5, 9, (8, 0), waits=True)
     assert gathered.oldest() == (7, 1)
     assert gathered.undelivered() == [1, 2]
     assert (gathered.processed, gathered.delivered) == (9, 5)
     assert gathered.waits_for_logs
-    gathered.tell(1, 9, 9, 9, (), waits=False)
-    gathered.tell(2, 9, 9, 9, (), waits=False)
+    gathered.record_report(1, 9, 9, 9, (), waits=False)
+    gathered.record_report(2, 9, 9, 9, (), waits=False)
     assert gathered.oldest() is None
     assert not gathered.undelivered()
     assert not gathered.waits_for_logs

@@ -138,7 +138,7 @@ class World:
     turns=st.integers(1, 120),
 )
 @settings(max_examples=250)
-def test_the_frontier_is_true_at_every_moment_and_reaches_the_end(
+def test_frontier_is_always_correct_and_reaches_the_end(
     seed: int, fronts: int, nodes: int, start: int, turns: int
 ) -> None:
     chance = Random(seed)
@@ -164,7 +164,7 @@ def test_the_frontier_is_true_at_every_moment_and_reaches_the_end(
 
 
 @given(st.integers(0, 2**32))
-def test_once_all_is_told_the_frontier_is_as_far_as_it_may_be(seed: int) -> None:
+def test_frontier_advances_fully_after_all_reports(seed: int) -> None:
     """Liveness: only frames in flight, promises and durability hold the frontier back."""
     chance = Random(seed)
     world = World(chance, 2, 2, Tracker(STAGES, 2, 2), 0)
@@ -197,7 +197,9 @@ def test_batches_may_come_in_any_order(batches: list[Batch]) -> None:
 
 
 @given(st.permutations([(0, 0, 3), (0, 3, 4), (0, 4, 9), (0, 9, INFINITY)]))
-def test_intervals_count_as_far_as_there_is_no_gap(intervals: list[tuple[int, int, int]]) -> None:
+def test_frontier_stops_at_the_first_gap_between_intervals(
+    intervals: list[tuple[int, int, int]],
+) -> None:
     tracker = Tracker(1, 1, 1)
     tracker.promise(0, 0, 0, INFINITY)
     done: set[int] = set()
@@ -208,7 +210,7 @@ def test_intervals_count_as_far_as_there_is_no_gap(intervals: list[tuple[int, in
         assert tracker.frontiers() == (gap, gap)
 
 
-def test_outputs_wait_until_their_input_is_durable_and_stages_do_not() -> None:
+def test_only_the_output_frontier_waits_for_durable_input() -> None:
     tracker = Tracker(1, 2, 1)
     tracker.promise(0, 0, 9, 4)
     tracker.promise(1, 0, 8, INFINITY)
@@ -219,7 +221,7 @@ def test_outputs_wait_until_their_input_is_durable_and_stages_do_not() -> None:
     assert not tracker.waits_for_logs
 
 
-def test_promises_and_deliveries_that_come_again_or_late_change_nothing() -> None:
+def test_repeated_and_late_promises_and_deliveries_are_ignored() -> None:
     tracker = Tracker(1, 1, 2)
     tracker.promise(0, 0, 9, 9)
     tracker.promise(0, 0, 4, 4)
@@ -243,35 +245,35 @@ def test_delivered_waits_for_every_node_and_is_never_ahead_of_processed() -> Non
 
 def test_an_idle_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> None:
     tracker = Tracker(1, 2, 1)
-    assert tracker.to_ask() == []
+    assert tracker.take_idle_fronts() == []
     tracker.acknowledge([], [(0, 0, 8)])
-    assert tracker.to_ask() == [], "it may not have begun"
+    assert tracker.take_idle_fronts() == [], "it may not have begun"
     tracker.promise(1, 0, 1, 1)
-    assert tracker.to_ask() == [(1, 8)]
-    assert tracker.to_ask() == []
+    assert tracker.take_idle_fronts() == [(1, 8)]
+    assert tracker.take_idle_fronts() == []
     tracker.acknowledge([], [(0, 8, 9)])
-    assert tracker.to_ask() == [(1, 9)]
+    assert tracker.take_idle_fronts() == [(1, 9)]
     tracker.promise(1, 1, 9, 9)
-    assert tracker.to_ask() == []
+    assert tracker.take_idle_fronts() == []
 
 
 @pytest.mark.parametrize("others", [[8, 5], [8, 5, 3]])
-def test_a_front_that_has_ended_is_not_what_others_have_to_catch_up_with(others: list[int]) -> None:
+def test_idle_fronts_need_not_catch_up_with_an_ended_front(others: list[int]) -> None:
     tracker = Tracker(1, len(others) + 1, 1)
     tracker.promise(len(others), 0, INFINITY, INFINITY)
     for front, time in enumerate(others):
         tracker.promise(front, 0, time, time)
-    asked = tracker.to_ask()
+    asked = tracker.take_idle_fronts()
     assert asked == [(front, max(others)) for front in range(1, len(others))]
 
 
-def test_what_a_front_has_sent_before_its_end_is_asked_for_after_it() -> None:
+def test_idle_front_is_asked_for_times_that_an_ended_front_has_sent() -> None:
     tracker = Tracker(1, 2, 1)
     tracker.promise(1, 0, 1, 1)
     tracker.acknowledge([], [(0, 0, 25)])
     tracker.promise(0, 25, INFINITY, INFINITY)
     assert tracker.frontiers() == (1, 1)
-    assert tracker.to_ask() == [(1, 25)]
+    assert tracker.take_idle_fronts() == [(1, 25)]
     tracker.promise(1, 1, 25, 25)
     assert tracker.frontiers() == (25, 25)
-    assert tracker.to_ask() == []
+    assert tracker.take_idle_fronts() == []

@@ -91,7 +91,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 1000))
-def test_outputs_are_those_of_the_reference_whatever_is_killed_and_when(
+def test_outputs_match_the_reference_after_any_kills(
     steps: list[tuple[str, dict[str, object], bool] | str], seed: int
 ) -> None:
     sent: dict[str, list[tuple[int, object]]] = {"orders": [], "payments": []}
@@ -113,7 +113,7 @@ def test_outputs_are_those_of_the_reference_whatever_is_killed_and_when(
 
 @pytest.mark.parametrize("process", PROCESSES)
 @pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
-def test_a_kill_with_records_under_way_loses_and_repeats_nothing(process: str, policy: str) -> None:
+def test_kill_with_records_in_flight_loses_and_repeats_no_output(process: str, policy: str) -> None:
     flow = matching()
     for seed in range(4):
         test = FlowTest(flow, policy=policy, seed=seed)
@@ -135,7 +135,7 @@ def _numbers(state: dict[str, object]) -> list[int]:
     return numbers
 
 
-def test_a_record_that_is_not_waited_for_may_be_anywhere_when_the_seed_says_so() -> None:
+def test_unsettled_record_progresses_as_far_as_the_seed_decides() -> None:
     """So that kills hit it before, at, and after each operator."""
     left = set()
     for seed in range(20):
@@ -161,7 +161,7 @@ def test_after_the_end_outputs_and_states_can_still_be_looked_at() -> None:
         test.kill("node-0")
 
 
-def test_send_raises_what_the_function_has_raised_and_what_was_before_stays_seen() -> None:
+def test_send_raises_the_failure_and_keeps_earlier_outputs() -> None:
     with FlowTest(failing()) as test:
         test.send(3)
         for _ in range(2):
@@ -199,7 +199,7 @@ def test_failures_are_dead_letters_where_they_are_wanted() -> None:
         (lambda t: t.kill("node-2"), "no process 'node-2' to kill; there are master, consumer, "),
     ],
 )
-def test_names_that_are_not_there_are_told_with_those_that_are(
+def test_unknown_name_error_lists_the_valid_names(
     call: Callable[[FlowTest], object], told: str
 ) -> None:
     test = FlowTest(matching())
@@ -210,7 +210,7 @@ def test_names_that_are_not_there_are_told_with_those_that_are(
     assert test.items("counts")[0].label[0] == 1
 
 
-def test_a_record_that_cannot_travel_was_not_sent() -> None:
+def test_unencodable_record_is_rejected_and_not_sent() -> None:
     test = FlowTest(running_totals())
     with pytest.raises(PayloadError, match="source 'orders', record 1: a value of type object"):
         test.send(object())

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from driftline import Flow, FunctionFailed, Stream, ValueState, run, run_reference
-from driftline.engine.operators.context import letter_of
+from driftline.engine.operators.context import dead_letter_fields
 
 
 def gone(*_: object) -> NoReturn:
@@ -114,7 +114,7 @@ PLACES = "sink", "sink, bare", "key", "key function", "next function", "keyed", 
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_its_exceptions_are_failures_as_in_the_reference(kind: str) -> None:
+def test_exceptions_of_hostile_values_are_failures_as_in_the_reference(kind: str) -> None:
     for place in PLACES:
         flow = _flow(place, MAKERS[kind])
         wanted = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
@@ -132,13 +132,13 @@ ODD: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_values_of_msgpack_are_values_and_no_keys_as_in_the_reference(kind: str) -> None:
+def test_msgpack_extension_values_are_valid_values_but_invalid_keys(kind: str) -> None:
     for place in PLACES:
         flow = _flow(place, ODD[kind])
         wanted = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
         found = list(run(flow, [[1, 2, 3]], nodes=2, dead_letters=True))
         assert repr(found) == repr(wanted), place
-        failed = [letter_of(item.value) for item in wanted if item.sink < 0]
+        failed = [dead_letter_fields(item.value) for item in wanted if item.sink < 0]
         assert len(failed) == (place == "key function" or (place, kind) == BARE), place
         if place == "key function":
             assert "a key is None, bool, int, float, str, bytes or a" in str(failed[0]["error"])

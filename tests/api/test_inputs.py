@@ -74,7 +74,7 @@ def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
         ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),
     ],
 )
-def test_what_is_no_input_is_refused_at_the_call(inputs: Inputs, told: str) -> None:
+def test_invalid_inputs_are_rejected_at_the_call(inputs: Inputs, told: str) -> None:
     with pytest.raises(FlowError) as error:
         run(echo("left", "right"), inputs)
     assert told in str(error.value)
@@ -89,12 +89,12 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("iterate", [list, iter])
-def test_a_record_that_cannot_travel_is_named(iterate: Callable[[list[object]], object]) -> None:
+def test_unencodable_record_is_named(iterate: Callable[[list[object]], object]) -> None:
     with pytest.raises(InputError, match="source 'records', record 2: a value of type object"):
         list(run(echo(), {"records": iterate(["a", object(), "c"])}))  # type: ignore[dict-item]
 
 
-def test_what_an_iterator_raises_comes_to_the_caller_as_it_is() -> None:
+def test_exception_of_an_iterator_reaches_the_caller_unchanged() -> None:
     def breaking() -> Iterator[int]:
         yield 1
         yield 2

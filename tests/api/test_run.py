@@ -73,7 +73,7 @@ def _interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize("lmdb", [False, True])
-def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path) -> None:
+def test_repeated_call_resumes_after_an_interruption(lmdb: bool, tmp_path: Path) -> None:
     calls = 0
 
     def interrupted(order: dict[str, object]) -> dict[str, object]:
@@ -126,7 +126,7 @@ def test_a_directory_of_another_run_is_refused_with_the_differences(
         run(other, [ORDERS], output)
 
 
-def test_a_file_that_has_grown_or_is_mended_at_its_end_goes_on(tmp_path: Path) -> None:
+def test_run_resumes_with_an_extended_or_repaired_file(tmp_path: Path) -> None:
     file, output = tmp_path / "orders.jsonl", tmp_path / "out"
     first = '{"who": "a", "price": 1}\nno json\n{"who": "a", "price": 3}\n'
     for more, bad in (('{"who": "a"', [2, 4]), ('{"who": "a", "price": 2}\n', [2])):
@@ -169,7 +169,7 @@ def test_dead_letters_are_items_of_sink_minus_one() -> None:
 @pytest.mark.parametrize(
     ("records", "warns"), [([0, 0], True), ([0, 1], False), ([], False), ([-1, 0], False)]
 )
-def test_a_run_warns_if_nothing_was_good(
+def test_run_without_outputs_logs_a_warning(
     records: list[int], warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "driftline")
@@ -199,7 +199,7 @@ def test_a_flow_may_be_named() -> None:
         ({"output": {}}, "outputs cannot go to a dict: give a list"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_at_the_call(
+def test_invalid_arguments_are_rejected_at_the_call(
     arguments: dict[str, object], told: str
 ) -> None:
     with pytest.raises(FlowError) as error:

@@ -12,7 +12,7 @@ import pytest
 from driftline import FlowError, InputError, RunSummary, run, run_reference
 from driftline.api.run import as_others_import
 from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
-from driftline.engine.flow.loading import OF_A_FILE, load_flow
+from driftline.engine.flow.loading import FILE_MODULE_PREFIX, load_flow
 from tests.api import flows
 from tests.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
 
@@ -61,7 +61,7 @@ def executed(path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_flow_of_a_module_runs_in_processes_and_the_same_call_goes_on(tmp_path: Path) -> None:
+def test_importable_flow_runs_in_processes_and_resumes(tmp_path: Path) -> None:
     summary = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
     assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=True)
     expected = as_lines(IMPORTABLE, list(run_reference(IMPORTABLE, [ORDERS])))
@@ -116,12 +116,12 @@ def test_flow_made_anew_with_other_values_has_no_name(tmp_path: Path) -> None:
     for bound in ("5", "[1, 2]", "Odd()"):
         path.write_text(MADE.format(bound=bound))
         assert as_others_import(load_flow(str(path)))[0] == f"{path}:flow"
-        module = vars(sys.modules[f"{OF_A_FILE}made"])
+        module = vars(sys.modules[f"{FILE_MODULE_PREFIX}made"])
         module["flow"] = other = module["make"](7)
         assert as_others_import(other) == ("", other)
 
 
-def test_a_flow_that_is_another_one_in_every_process_is_refused(tmp_path: Path) -> None:
+def test_flow_that_differs_between_processes_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "changing.py").write_text(
         "import os\n\nfrom driftline import Flow\n\n"
         "flow = Flow('changing')\n"
@@ -139,9 +139,7 @@ def test_a_script_whose_call_is_guarded_runs_in_processes(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("guard", ["if True:", "def call():"])
-def test_a_script_that_would_run_itself_is_told_how_to_guard_the_call(
-    guard: str, tmp_path: Path
-) -> None:
+def test_unguarded_script_error_explains_how_to_guard_the_call(guard: str, tmp_path: Path) -> None:
     after = "call()" if guard == "def call():" else ""
     path = script(tmp_path, CALL.format(guard=guard) + after)
     done = executed(path)
@@ -153,7 +151,9 @@ def test_a_script_that_would_run_itself_is_told_how_to_guard_the_call(
 
 
 @pytest.mark.parametrize("call", ["FlowTest(flow)", "simulate(flow, [[]])"])
-def test_what_tests_a_flow_is_not_done_while_a_command_loads_it(call: str, tmp_path: Path) -> None:
+def test_flow_test_and_simulate_are_rejected_while_a_flow_is_loaded(
+    call: str, tmp_path: Path
+) -> None:
     path = script(tmp_path, f"from driftline import FlowTest, simulate\n{call}\n")
     with pytest.raises(FlowError, match="while it is loaded for the flow in it"):
         run(f"{path}:flow", [[]])

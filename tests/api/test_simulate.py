@@ -27,7 +27,7 @@ def forgetful() -> Flow:
     return flow
 
 
-def test_a_right_flow_survives_every_fault_and_the_faults_are_counted() -> None:
+def test_correct_flow_passes_and_the_report_counts_faults() -> None:
     report = simulate(matching(), PAIRED, seeds=12)
     assert report.seeds == 12
     assert any(what.startswith("crash node") for what in report.faults)
@@ -47,7 +47,7 @@ def test_a_wrong_flow_is_found_and_its_seed_repeats_it() -> None:
     assert again.value.seed == found.seed
 
 
-def test_what_differs_is_told() -> None:
+def test_error_shows_the_difference_and_the_call_to_repeat_it() -> None:
     calls = 0
 
     def worse_each_time(order: dict[str, object]) -> int:
@@ -77,13 +77,13 @@ def test_elements_whose_function_raises_are_compared_as_failures() -> None:
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(arguments: dict[str, object], told: str) -> None:
+def test_invalid_simulation_arguments_are_rejected(arguments: dict[str, object], told: str) -> None:
     with pytest.raises(FlowError) as error:
         simulate(running_totals(), [ORDERS], **arguments)  # type: ignore[arg-type]
     assert told in str(error.value)
 
 
-def test_records_that_do_not_fit_are_refused() -> None:
+def test_unsuitable_records_are_rejected() -> None:
     with pytest.raises(FlowError, match="totals fails on every record of the simulation"):
         simulate(running_totals(), [[{"name": "Ann"}]])
     with pytest.raises(FlowError, match="has more than 10000 records: simulate some of them"):

@@ -1,6 +1,6 @@
 """Test helpers: barriers of each kind, and functions that add outputs and read bundles."""
 
-from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.barrier import NO_BUNDLE, Barrier
 from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.labels import Label
@@ -26,13 +26,13 @@ def productions() -> ProductionBarrier:
 
 
 def connected(barrier: Barrier) -> Barrier:
-    barrier.last(NOTHING, 0, ())
+    barrier.handle_last_bundle(NO_BUNDLE, 0, ())
     return barrier
 
 
 def hold(barrier: Barrier, *outputs: Output) -> None:
     for label, sink, value, sign in outputs:
-        barrier.hold(sink, [label], [value], None if sign > 0 else [sign])
+        barrier.add_outputs(sink, [label], [value], None if sign > 0 else [sign])
 
 
 def taken(barrier: Barrier) -> Bundle:

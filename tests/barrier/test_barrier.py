@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.barrier import NO_BUNDLE, Barrier
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.errors import FunctionFailed
@@ -27,7 +27,7 @@ from tests.barrier.barriers import (
 FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in count: raise", "")
 
 
-def test_a_provisional_failure_stops_nothing_and_a_final_one_does() -> None:
+def test_only_a_final_failure_stops_the_run() -> None:
     barrier = connected(ordered())
     hold(barrier, ((1, 0), FAILURES, FAILURE, 1), ((1, 0), FAILURES, FAILURE, -1))
     hold(barrier, ((2, 0), FAILURES, FAILURE, 1))
@@ -49,7 +49,7 @@ def test_a_dead_letter_is_an_output_like_others() -> None:
 def test_without_an_order_every_failure_is_final() -> None:
     for barrier in (epochs(), productions(), ImmediateBarrier("barrier-0", GROUPS)):
         with pytest.raises(FunctionFailed, match="ValueError: bad"):
-            barrier.hold(FAILURES, [(1, 0)], [FAILURE], [1])
+            barrier.add_outputs(FAILURES, [(1, 0)], [FAILURE], [1])
 
 
 @pytest.mark.parametrize("kind", [EpochBarrier, ImmediateBarrier, ProductionBarrier])
@@ -57,84 +57,84 @@ def test_without_label_order_the_delivered_frontier_follows_the_master(
     kind: type[Barrier],
 ) -> None:
     barrier = kind("barrier-0", GROUPS)
-    barrier.last(NOTHING, 0, ())
+    barrier.handle_last_bundle(NO_BUNDLE, 0, ())
     barrier.advance(INFINITY)
     assert barrier.delivered == 0
-    barrier.progress(INFINITY)
+    barrier.record_processed(INFINITY)
     assert barrier.delivered == INFINITY
 
 
 def barrier(tells: bool = True) -> OrderedBarrier:
     found = OrderedBarrier("barrier-0", (0, 63))
-    found.tells = tells
-    found.last(NOTHING, 0, ())
+    found.reports_progress = tells
+    found.handle_last_bundle(NO_BUNDLE, 0, ())
     return found
 
 
-def test_it_tells_once_how_far_it_is() -> None:
+def test_barrier_reports_each_progress_once() -> None:
     found = barrier()
     found.advance(5)
-    told = found.take_passed(1)
+    told = found.take_progress_report(1)
     assert told is not None
     assert (told.blobs, told.t_last, told.groups) == ((), 4, (0, 63))
-    assert found.take_passed(1) is None
+    assert found.take_progress_report(1) is None
     found.advance(7)
-    told = found.take_passed(1)
+    told = found.take_progress_report(1)
     assert told is not None
     assert told.t_last == 6
 
 
-def test_it_tells_nothing_while_outputs_wait_or_are_under_way() -> None:
+def test_barrier_reports_no_progress_while_outputs_are_pending() -> None:
     found = barrier()
-    found.hold(0, [(2, 0)], ["a"], None)
+    found.add_outputs(0, [(2, 0)], ["a"], None)
     found.advance(5)
-    assert found.take_passed(1) is None
+    assert found.take_progress_report(1) is None
     bundle = taken(found)
     assert bundle.t_last == 4
     found.advance(9)
-    assert found.take_passed(1) is None
-    found.stored(4)
-    told = found.take_passed(1)
+    assert found.take_progress_report(1) is None
+    found.mark_stored(4)
+    told = found.take_progress_report(1)
     assert told is not None
     assert (told.t_last, told.checksum) == (8, bundle.checksum)
 
 
-def test_what_it_has_told_is_where_a_replay_is_compared() -> None:
+def test_replay_is_compared_at_the_reported_progress() -> None:
     found = barrier()
-    found.hold(0, [(2, 0)], ["a"], None)
+    found.add_outputs(0, [(2, 0)], ["a"], None)
     found.advance(3)
     taken(found)
-    found.stored(2)
+    found.mark_stored(2)
     found.advance(9)
-    told = found.take_passed(1)
+    told = found.take_progress_report(1)
     assert told is not None
     replay = OrderedBarrier("barrier-0", (0, 63), start=1, checksum=0)
-    replay.tells = True
-    replay.last(told.t_last, told.checksum, told.blobs)
-    replay.hold(0, [(2, 0)], ["a"], None)
+    replay.reports_progress = True
+    replay.handle_last_bundle(told.t_last, told.checksum, told.blobs)
+    replay.add_outputs(0, [(2, 0)], ["a"], None)
     replay.advance(9)
     assert replay.take_bundle(2) is None
-    assert replay.take_passed(2) is None
-    replay.hold(0, [(11, 0)], ["b"], None)
+    assert replay.take_progress_report(2) is None
+    replay.add_outputs(0, [(11, 0)], ["b"], None)
     replay.advance(12)
     after = replay.take_bundle(2)
     assert after is not None
     assert len(after.blobs) == 1
 
 
-def test_what_it_was_told_before_it_came_back_it_is_told_again() -> None:
+def test_barrier_repeats_its_progress_report_after_a_reconnect() -> None:
     found = connected(ordered())
-    found.tells = True
+    found.reports_progress = True
     found.advance(6)
-    told = found.take_passed(1)
+    told = found.take_progress_report(1)
     assert told is not None
     assert told.blobs == ()
     assert told.t_last == 5
-    assert found.take_passed(1) is None
-    found.last(3, 0, ())
-    assert found.take_passed(1) == told
-    found.last(5, 0, ())
-    assert found.take_passed(1) is None, "it knows"
+    assert found.take_progress_report(1) is None
+    found.handle_last_bundle(3, 0, ())
+    assert found.take_progress_report(1) == told
+    found.handle_last_bundle(5, 0, ())
+    assert found.take_progress_report(1) is None, "it knows"
 
 
 TEXT = "x" * 1000
@@ -146,7 +146,7 @@ def bundles(barrier: Barrier) -> list[Bundle]:
     while (bundle := barrier.take_bundle(1)) is not None:
         barrier.validate()
         taken.append(bundle)
-        barrier.stored(bundle.t_last)
+        barrier.mark_stored(bundle.t_last)
         barrier.validate()
     assert barrier.waiting_bytes == 0
     return taken
@@ -162,7 +162,7 @@ def fill(barrier: Barrier, times: range) -> None:
         hold(barrier, ((time, 0), 0, f"{time} {TEXT}", 1))
 
 
-def test_in_label_order_the_cut_is_between_two_times() -> None:
+def test_ordered_bundles_are_split_between_times() -> None:
     barrier = ordered()
     connected(barrier)
     fill(barrier, range(1, 11))
@@ -173,7 +173,7 @@ def test_in_label_order_the_cut_is_between_two_times() -> None:
 
 
 @pytest.mark.parametrize("stored", range(4))
-def test_a_replay_goes_on_behind_a_bundle_that_was_cut(stored: int) -> None:
+def test_replay_resumes_after_a_split_bundle(stored: int) -> None:
     first = ordered()
     connected(first)
     fill(first, range(1, 11))
@@ -181,7 +181,7 @@ def test_a_replay_goes_on_behind_a_bundle_that_was_cut(stored: int) -> None:
     taken = bundles(first)
     has = taken[stored]
     again = ordered()
-    again.last(has.t_last, has.checksum, has.blobs)
+    again.handle_last_bundle(has.t_last, has.checksum, has.blobs)
     fill(again, range(1, 11))
     again.advance(20)  # raises NotDeterministic if the checksum differs at the cut
     assert [value for bundle in bundles(again) for value in values(bundle)] == texts(
@@ -189,7 +189,7 @@ def test_a_replay_goes_on_behind_a_bundle_that_was_cut(stored: int) -> None:
     )
 
 
-def test_epochs_and_productions_are_not_cut() -> None:
+def test_epoch_and_production_bundles_are_not_split() -> None:
     in_epochs = epochs()
     connected(in_epochs)
     for epoch in (1, 2):
@@ -209,20 +209,20 @@ def test_epochs_and_productions_are_not_cut() -> None:
         assert list(map(values, taken)) == [texts(range(10, 15)), texts(range(20, 25))]
 
 
-def test_without_an_order_each_bundle_has_the_next_number() -> None:
+def test_unordered_bundles_have_consecutive_numbers() -> None:
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
     fill(barrier, range(1, 8))
-    to_deliver = barrier.delivering
+    to_deliver = barrier.target_t_last
     first = barrier.take_bundle(1)
     fill(barrier, range(8, 11))
     assert first is not None
-    assert first.t_last == NOTHING + 1
-    barrier.stored(first.t_last)
+    assert first.t_last == NO_BUNDLE + 1
+    barrier.mark_stored(first.t_last)
     taken = [first, *bundles(barrier)]
     assert [bundle.t_last for bundle in taken] == list(range(len(taken)))
     until = [value for b in taken if b.t_last <= to_deliver for value in values(b)]
     assert until[:7] == texts(range(1, 8)), "what was held before is in these bundles"
     assert [value for bundle in taken for value in values(bundle)] == texts(range(1, 11))
-    barrier.progress(INFINITY)
+    barrier.record_processed(INFINITY)
     assert barrier.delivered == INFINITY

@@ -4,74 +4,74 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.barrier.barrier import NOTHING
+from driftline.barrier.barrier import NO_BUNDLE
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import pack_rows, travelled
+from driftline.engine.wire.codec import pack_rows, round_trip
 from tests.barrier.barriers import GROUPS, connected, epochs, items, productions, taken, values
 
 
 def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
     barrier = ImmediateBarrier("barrier-0", GROUPS)
-    barrier.hold(0, [(9, 0)], ["late"], None)
+    barrier.add_outputs(0, [(9, 0)], ["late"], None)
     assert barrier.take_bundle(1) is None
     connected(barrier)
-    barrier.hold(1, [(1, 0), (5, 0)], ["early", "middle"], None)
+    barrier.add_outputs(1, [(1, 0), (5, 0)], ["early", "middle"], None)
     bundle = barrier.take_bundle(1)
     assert items(bundle) == [
         Item((9, 0), 0, "late"),
         Item((1, 0), 1, "early"),
         Item((5, 0), 1, "middle"),
     ]
-    barrier.hold(0, [(2, 0)], ["next"], None)
+    barrier.add_outputs(0, [(2, 0)], ["next"], None)
     assert barrier.take_bundle(1) is None
     assert bundle is not None
-    barrier.stored(bundle.t_last)
+    barrier.mark_stored(bundle.t_last)
     assert values(barrier.take_bundle(1)) == ["next"]
 
 
-def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
+def test_later_outputs_do_not_hold_back_the_delivered_frontier() -> None:
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
     for time in range(1, 5):  # some output is always under way, so the barrier is never empty
-        barrier.hold(0, [(time, 0)], ["x"], None)
+        barrier.add_outputs(0, [(time, 0)], ["x"], None)
         bundle = taken(barrier)
-        barrier.hold(0, [(time + 10, 0)], ["y"], None)
-        barrier.progress(time + 1)
+        barrier.add_outputs(0, [(time + 10, 0)], ["y"], None)
+        barrier.record_processed(time + 1)
         assert barrier.delivered == (time if time > 1 else 0)
-        barrier.stored(bundle.t_last)
+        barrier.mark_stored(bundle.t_last)
         rest = taken(barrier)
         assert barrier.delivered == (time if time > 1 else 0), "its last output is under way"
-        barrier.hold(0, [(time + 20, 0)], ["z"], None)
-        barrier.stored(rest.t_last)
+        barrier.add_outputs(0, [(time + 20, 0)], ["z"], None)
+        barrier.mark_stored(rest.t_last)
         assert barrier.delivered == time + 1
         last = taken(barrier)
-        barrier.stored(last.t_last)
+        barrier.mark_stored(last.t_last)
 
 
 def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
     """Add outputs (chain, payload) of an epoch. Return its pre-commit, as decoded."""
     for number, (chain, value) in enumerate(outputs):
         barrier.chain = chain
-        barrier.hold(0, [(epoch, 0, number)], [value], None)
+        barrier.add_outputs(0, [(epoch, 0, number)], [value], None)
     for chain in range(2):
         barrier.seal(chain, epoch)
-    return travelled(barrier.pre_commit(epoch))
+    return round_trip(barrier.pre_commit(epoch))
 
 
-def test_nothing_of_an_epoch_leaves_before_it_is_committed() -> None:
+def test_epoch_outputs_are_released_only_after_commit() -> None:
     barrier = epochs()
     connected(barrier)
-    barrier.hold(0, [(1, 0)], ["x"], None)
+    barrier.add_outputs(0, [(1, 0)], ["x"], None)
     assert barrier.take_bundle(1) is None
     barrier.seal(0, 1)
     assert barrier.take_bundle(1) is None
     assert barrier.pre_commit(1)
     assert barrier.take_bundle(1) is None
-    barrier.progress(INFINITY)
+    barrier.record_processed(INFINITY)
     assert barrier.take_bundle(1) is None
     barrier.commit(1)
     bundle = barrier.take_bundle(1)
@@ -85,15 +85,15 @@ def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
     connected(barrier)
     for chain, value in ((0, "old"), (1, "old too")):
         barrier.chain = chain
-        barrier.hold(0, [(chain, 0)], [value], None)
+        barrier.add_outputs(0, [(chain, 0)], [value], None)
     barrier.seal(0, 1)
     barrier.chain = 0
-    barrier.hold(0, [(7, 0)], ["new"], None)
+    barrier.add_outputs(0, [(7, 0)], ["new"], None)
     barrier.seal(1, 1)
     barrier.pre_commit(1)
     barrier.commit(1)
     assert values(barrier.take_bundle(1)) == ["old", "old too"]
-    barrier.stored(1)
+    barrier.mark_stored(1)
     barrier.seal(0, 2)
     barrier.seal(1, 2)
     barrier.pre_commit(2)
@@ -114,12 +114,12 @@ def test_what_could_not_be_committed_is_pre_committed_with_the_next_epoch() -> N
     assert values(again.take_bundle(2)) == ["x", "y"]
     again = epochs()
     again.restore(2, durable)
-    again.last(1, 0, ())
+    again.handle_last_bundle(1, 0, ())
     assert values(again.take_bundle(2)) == ["y"]
 
 
 @pytest.mark.parametrize("has", [0, 1, 2])
-def test_after_a_recovery_only_what_the_consumer_lacks_of_a_committed_epoch_leaves(
+def test_recovery_releases_only_missing_outputs_of_committed_epochs(
     has: int,
 ) -> None:
     consumer = MemoryConsumer()
@@ -132,12 +132,12 @@ def test_after_a_recovery_only_what_the_consumer_lacks_of_a_committed_epoch_leav
         bundle = taken(first)
         if epoch <= has:
             consumer.deliver(bundle)
-        first.stored(epoch)
+        first.mark_stored(epoch)
     again = epochs()
     again.restore(2, pre_committed)
     assert again.take_bundle(2) is None
     last = consumer.last("barrier-0", GROUPS)
-    again.last(last.t_last, last.checksum, last.blobs)
+    again.handle_last_bundle(last.t_last, last.checksum, last.blobs)
     rest = again.take_bundle(2)
     if has == 2:
         assert rest is None
@@ -152,18 +152,18 @@ def test_outputs_leave_as_they_were_packed_in_the_order_in_which_they_came() -> 
         nobody_looks_at: list[object] = [object(), object()]
         labels: list[tuple[int, ...]] = [(time, 0, child) for child in range(2)]
         packed = pack_rows([f"{time}a", f"{time}b"])
-        barrier.hold(0, labels, nobody_looks_at, None, packed)
+        barrier.add_outputs(0, labels, nobody_looks_at, None, packed)
     barrier.seal(0, 1)
     barrier.pre_commit(1)
     barrier.commit(1)
     assert values(barrier.take_bundle(1)) == ["7a", "7b", "3a", "3b"]
 
 
-def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None:
+def test_bounded_run_is_delivered_after_its_last_epoch() -> None:
     barrier = epochs()
     connected(barrier)
-    barrier.hold(0, [(1, 0)], ["x"], None)
-    barrier.progress(INFINITY)
+    barrier.add_outputs(0, [(1, 0)], ["x"], None)
+    barrier.record_processed(INFINITY)
     assert barrier.delivered == 0
     barrier.seal(0, 1)
     barrier.pre_commit(1)
@@ -172,59 +172,59 @@ def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None
     assert barrier.delivered == 0
     bundle = taken(barrier)
     assert barrier.delivered == 0
-    barrier.stored(bundle.t_last)
+    barrier.mark_stored(bundle.t_last)
     assert barrier.delivered == INFINITY
 
 
-def test_later_outputs_of_an_epoch_do_not_hold_back_what_is_delivered() -> None:
+def test_outputs_of_the_next_epoch_do_not_hold_back_delivered() -> None:
     barrier = epochs()
     connected(barrier)
     barrier.chain = 0
     for epoch in range(1, 4):
-        barrier.hold(0, [(epoch * 10, 0)], ["x"], None)
-        barrier.progress(epoch * 10 + 1)
+        barrier.add_outputs(0, [(epoch * 10, 0)], ["x"], None)
+        barrier.record_processed(epoch * 10 + 1)
         barrier.seal(0, epoch)
-        barrier.hold(0, [(epoch * 10 + 5, 0)], ["of the next epoch"], None)
-        barrier.progress(epoch * 10 + 6)
+        barrier.add_outputs(0, [(epoch * 10 + 5, 0)], ["of the next epoch"], None)
+        barrier.record_processed(epoch * 10 + 6)
         barrier.seal(1, epoch)
         barrier.pre_commit(epoch)
         assert barrier.delivered == (epoch * 10 - 9 if epoch > 1 else 0)
         barrier.commit(epoch)
         bundle = taken(barrier)
-        barrier.stored(bundle.t_last)
+        barrier.mark_stored(bundle.t_last)
         assert barrier.delivered == epoch * 10 + 1
 
 
 def produce(barrier: ProductionBarrier, number: int, *outputs: tuple[int, str]) -> None:
     """Seal a production of outputs at these times; it is not durable yet."""
     for time, value in outputs:
-        barrier.hold(0, [(time, 0)], [value], None)
+        barrier.add_outputs(0, [(time, 0)], [value], None)
     barrier.seal(number)
 
 
-def test_nothing_of_a_production_leaves_before_it_is_durable() -> None:
+def test_production_outputs_are_released_only_when_durable() -> None:
     barrier = productions()
     connected(barrier)
     produce(barrier, 1, (2, "x"), (1, "y"))
-    barrier.hold(0, [(3, 0)], ["z"], None)
+    barrier.add_outputs(0, [(3, 0)], ["z"], None)
     assert barrier.take_bundle(1) is None
     barrier.commit(1)
     bundle = taken(barrier)
     assert bundle.t_last == 1
     assert values(bundle) == ["x", "y"], "in the order of arrival"
-    barrier.stored(1)
+    barrier.mark_stored(1)
     assert barrier.take_bundle(1) is None
 
 
-@pytest.mark.parametrize("has", [NOTHING, 1, 2, 3])
-def test_after_a_recovery_what_the_consumer_lacks_of_durable_productions_leaves(has: int) -> None:
+@pytest.mark.parametrize("has", [NO_BUNDLE, 1, 2, 3])
+def test_recovery_releases_durable_productions_the_consumer_lacks(has: int) -> None:
     first = productions()
     for number in (1, 2, 3):
         produce(first, number, (number, f"{number}"))
     again = productions()
     again.restore(3, first.undelivered)
     assert again.take_bundle(2) is None, "the consumer has not been asked"
-    again.last(has, 0, ())
+    again.handle_last_bundle(has, 0, ())
     bundle = again.take_bundle(2)
     if has == 3:
         assert bundle is None
@@ -232,8 +232,8 @@ def test_after_a_recovery_what_the_consumer_lacks_of_durable_productions_leaves(
         assert (bundle and bundle.t_last, values(bundle)) == (3, ["1", "2", "3"][max(has, 0) :])
 
 
-def test_a_consumer_that_is_ahead_of_the_node_is_noticed() -> None:
+def test_consumer_ahead_of_the_node_is_detected() -> None:
     barrier = productions()
     barrier.restore(3, {})
     with pytest.raises(StateMismatch, match="outputs of production 4"):
-        barrier.last(4, 0, ())
+        barrier.handle_last_bundle(4, 0, ())

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.ordered import UNKNOWN, OrderedBarrier
+from driftline.barrier.barrier import NO_BUNDLE, Barrier
+from driftline.barrier.ordered import UNKNOWN_CHECKSUM, OrderedBarrier
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY, Label
@@ -35,7 +35,7 @@ outputs = st.lists(
 
 @given(found=outputs, seed=st.integers(0, 2**32), extra=outputs)
 @settings(max_examples=200)
-def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
+def test_outputs_below_the_frontier_are_released_once_in_label_order(
     found: list[tuple[Label, int, object]], seed: int, extra: list[tuple[Label, int, object]]
 ) -> None:
     """This holds for any order of arrival, batches, tombstones and pace of the consumer."""
@@ -59,7 +59,7 @@ def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
             size += 1
         batch, arrivals = arrivals[:size], arrivals[size:]
         signs = [sign for _, _, _, sign in batch]
-        barrier.hold(
+        barrier.add_outputs(
             sink,
             [label for label, _, _, _ in batch],
             [value for _, _, value, _ in batch],
@@ -69,7 +69,7 @@ def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
         frontier = max(frontier, chance.choice([0, chance.randint(0, least), least]))
         barrier.advance(frontier)
         if barrier.outstanding is not None and chance.random() < 0.5:
-            barrier.stored(barrier.outstanding.t_last)
+            barrier.mark_stored(barrier.outstanding.t_last)
         bundle = barrier.take_bundle(1)
         if bundle is not None:
             consumer.deliver(bundle)
@@ -78,11 +78,11 @@ def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
     for _ in range(2):
         barrier.advance(INFINITY)
         if barrier.outstanding is not None:
-            barrier.stored(barrier.outstanding.t_last)
+            barrier.mark_stored(barrier.outstanding.t_last)
         bundle = barrier.take_bundle(1)
         if bundle is not None:
             consumer.deliver(bundle)
-            barrier.stored(bundle.t_last)
+            barrier.mark_stored(bundle.t_last)
     wanted = [repr(Item(label, sink, value)) for label, sink, value in sorted(found, key=label_of)]
     assert list(map(repr, consumer.items)) == wanted
     assert barrier.delivered == INFINITY
@@ -92,7 +92,7 @@ def label_of(output: tuple[Label, int, object]) -> Label:
     return output[0]
 
 
-def test_a_tombstone_takes_back_the_one_that_looks_the_same_and_not_its_equal() -> None:
+def test_tombstone_retracts_only_an_output_of_the_same_type() -> None:
     barrier = connected(ordered())
     hold(barrier, ((1, 0), 0, 1, 1), ((1, 0), 0, True, 1), ((1, 0), 0, 1.0, 1))
     hold(barrier, ((1, 0), 0, True, -1), ((1, 0), 0, 1, -1))
@@ -100,7 +100,7 @@ def test_a_tombstone_takes_back_the_one_that_looks_the_same_and_not_its_equal() 
     assert list(map(repr, values(barrier.take_bundle(1)))) == ["1.0"]
 
 
-def test_an_output_that_cannot_be_stored_does_no_harm_once_it_is_taken_back() -> None:
+def test_retracted_unencodable_output_causes_no_error() -> None:
     barrier = connected(ordered())
     hold(barrier, ((1, 0), 0, {"a", "set"}, 1), ((1, 0), 0, {"a", "set"}, -1))
     hold(barrier, ((1, 0), 0, "x", 1))
@@ -111,7 +111,7 @@ def test_an_output_that_cannot_be_stored_does_no_harm_once_it_is_taken_back() ->
 # The consumer ---------------------------------------------------------------------------------
 
 
-def test_one_bundle_is_outstanding_and_what_becomes_ready_meanwhile_goes_into_the_next() -> None:
+def test_one_bundle_is_in_flight_and_later_outputs_join_the_next() -> None:
     barrier = connected(ordered())
     hold(barrier, *[((time, 0), 0, time, 1) for time in (1, 2, 3)])
     barrier.advance(2)
@@ -119,9 +119,9 @@ def test_one_bundle_is_outstanding_and_what_becomes_ready_meanwhile_goes_into_th
     barrier.advance(3)
     barrier.advance(4)
     assert barrier.take_bundle(1) is None
-    barrier.stored(99)  # for another bundle
+    barrier.mark_stored(99)  # for another bundle
     assert barrier.take_bundle(1) is None
-    barrier.stored(1)
+    barrier.mark_stored(1)
     bundle = barrier.take_bundle(1)
     assert values(bundle) == [2, 3]
     assert bundle is not None
@@ -129,7 +129,7 @@ def test_one_bundle_is_outstanding_and_what_becomes_ready_meanwhile_goes_into_th
 
 
 @pytest.mark.parametrize("has_it", [False, True])
-def test_a_consumer_that_comes_back_gets_the_outstanding_bundle_if_it_lacks_it(
+def test_unacked_bundle_is_resent_if_the_consumer_lacks_it(
     has_it: bool,
 ) -> None:
     barrier = connected(ordered())
@@ -138,15 +138,15 @@ def test_a_consumer_that_comes_back_gets_the_outstanding_bundle_if_it_lacks_it(
     first = taken(barrier)
     barrier.advance(3)
     if has_it:
-        barrier.last(first.t_last, first.checksum, first.blobs)
+        barrier.handle_last_bundle(first.t_last, first.checksum, first.blobs)
     else:
-        barrier.last(NOTHING, 0, ())
+        barrier.handle_last_bundle(NO_BUNDLE, 0, ())
         assert barrier.outstanding is first
         assert barrier.take_bundle(1) is None
-        barrier.stored(1)
+        barrier.mark_stored(1)
     assert values(barrier.take_bundle(1)) == ["y"]
     with pytest.raises(DriftlineError):  # the consumer lost stored outputs
-        barrier.last(NOTHING, 0, ())
+        barrier.handle_last_bundle(NO_BUNDLE, 0, ())
 
 
 def run(barrier: Barrier, times: range, spoil: object = None) -> list[Bundle]:
@@ -159,7 +159,7 @@ def run(barrier: Barrier, times: range, spoil: object = None) -> list[Bundle]:
             bundle = barrier.take_bundle(1)
             if bundle is not None:
                 bundles.append(bundle)
-                barrier.stored(bundle.t_last)
+                barrier.mark_stored(bundle.t_last)
     return bundles
 
 
@@ -171,12 +171,12 @@ def after_first_run() -> list[Bundle]:
 def replaying(bundle: Bundle, **options: int) -> OrderedBarrier:
     """Return a barrier after a recovery; `bundle` is the consumer's last one."""
     again = ordered(**options)
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
+    again.handle_last_bundle(bundle.t_last, bundle.checksum, bundle.blobs)
     return again
 
 
 @given(stored=st.integers(0, 3), snapshot=st.integers(0, 6))
-def test_after_a_recovery_exactly_what_the_consumer_does_not_have_leaves(
+def test_recovery_releases_exactly_the_outputs_the_consumer_lacks(
     stored: int, snapshot: int
 ) -> None:
     """This holds for any number of stored bundles, and any snapshot that is not ahead of them."""
@@ -191,7 +191,7 @@ def test_after_a_recovery_exactly_what_the_consumer_does_not_have_leaves(
         checksum = running_checksum(checksum, blob)
     again = ordered(start=start, checksum=checksum)
     last = consumer.last("barrier-0", GROUPS)
-    again.last(last.t_last, last.checksum, last.blobs)
+    again.handle_last_bundle(last.t_last, last.checksum, last.blobs)
     assert again.delivered >= start
     for bundle in run(again, range(start, 9)):
         consumer.deliver(bundle)
@@ -210,7 +210,7 @@ def test_after_a_recovery_exactly_what_the_consumer_does_not_have_leaves(
         (2, "other", (), "before the last bundle"),
     ],
 )
-def test_a_replay_that_differs_is_noticed_and_named_by_its_first_label(
+def test_differing_replay_is_detected_with_its_first_label(
     last: int, spoil: object, more: tuple[Output, ...], named: str
 ) -> None:
     again = replaying(after_first_run()[last])
@@ -240,7 +240,7 @@ def test_a_consumer_that_has_fewer_outputs_than_the_snapshot_is_noticed() -> Non
         replaying(first[0], start=5, checksum=first[1].checksum)
 
 
-def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
+def test_replay_buffers_only_the_outputs_it_compares() -> None:
     text = "x" * 1000
     barrier = ordered()
     connected(barrier)
@@ -249,7 +249,7 @@ def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
         hold(barrier, ((time, 0), 0, text, 1))
         barrier.advance(time + 1)
         bundle = taken(barrier)
-        barrier.stored(bundle.t_last)
+        barrier.mark_stored(bundle.t_last)
         bundles.append(bundle)
     again = replaying(bundles[-1])
     for time in range(1, 1001):
@@ -262,20 +262,20 @@ def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
     again.advance(1001)
 
 
-def test_a_run_that_has_ended_goes_on_with_later_outputs() -> None:
+def test_ended_run_resumes_with_later_outputs() -> None:
     """At the end of a run, t_last is the time of the last output, not INFINITY."""
     consumer = MemoryConsumer()
     for end in (6, 6, 8):
         last = consumer.last("barrier-0", GROUPS)
         barrier = ordered()
-        barrier.last(last.t_last, last.checksum, last.blobs)
+        barrier.handle_last_bundle(last.t_last, last.checksum, last.blobs)
         for time in range(1, end + 1):
             hold(barrier, ((time, 0), 0, 10 * time, 1))
         barrier.advance(INFINITY)
         assert (barrier.delivered == INFINITY) is (last.t_last == end)
         while (bundle := barrier.take_bundle(1)) is not None:
             consumer.deliver(bundle)
-            barrier.stored(bundle.t_last)
+            barrier.mark_stored(bundle.t_last)
         barrier.validate()
         assert barrier.delivered == INFINITY
         assert consumer.last("barrier-0", GROUPS).t_last == end
@@ -303,7 +303,7 @@ class Place:
         """
         barrier = ordered(start=self.start, checksum=self.checksum, same_code=self.taken == code)
         last = self.consumer.last("barrier-0", GROUPS)
-        barrier.last(last.t_last, last.checksum, last.blobs)
+        barrier.handle_last_bundle(last.t_last, last.checksum, last.blobs)
         for time in range(self.start, until + 1):
             if time % 3 or code == OLD:  # the new code emits fewer outputs
                 hold(barrier, ((time, 0), 0, (code, time, odd), 1))
@@ -311,7 +311,7 @@ class Place:
             bundle = barrier.take_bundle(1)
             if bundle is not None and bundle.t_last <= until - lost:
                 self.consumer.deliver(bundle)
-                barrier.stored(bundle.t_last)
+                barrier.mark_stored(bundle.t_last)
         barrier.validate()
         if (time := barrier.delivered - cut) > self.start:
             self.start, self.checksum, self.taken = time, barrier.checksum_before(time), code
@@ -324,7 +324,7 @@ runs = st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 6))
 
 
 @given(before=st.lists(runs, max_size=3), after=st.lists(runs, max_size=4))
-def test_what_is_there_stays_and_what_is_new_follows_whatever_crashes(
+def test_old_outputs_stay_and_new_ones_follow_after_crashes(
     before: list[tuple[int, int, int]], after: list[tuple[int, int, int]]
 ) -> None:
     place, until = Place(), 0
@@ -350,26 +350,26 @@ def changed(cut: int) -> Place:
 
 
 def test_a_snapshot_among_outputs_by_other_code_has_no_checksum() -> None:
-    assert (changed(cut=6).start, changed(cut=6).checksum) == (9, UNKNOWN)
-    assert (changed(cut=3).start, changed(cut=3).checksum != UNKNOWN) == (12, True)
+    assert (changed(cut=6).start, changed(cut=6).checksum) == (9, UNKNOWN_CHECKSUM)
+    assert (changed(cut=3).start, changed(cut=3).checksum != UNKNOWN_CHECKSUM) == (12, True)
 
 
-def test_after_a_snapshot_by_the_new_code_a_replay_has_to_be_the_same_again() -> None:
+def test_replay_is_compared_again_after_a_snapshot_by_new_code() -> None:
     place = changed(cut=3)
     with pytest.raises(NotDeterministic, match=r"\[13, 0\]|\[14, 0\]"):
         place.run(NEW, 20, 0, 0, odd=True)
 
 
-def test_outputs_that_are_gone_are_noticed_all_the_same() -> None:
+def test_missing_outputs_are_detected_after_a_code_change() -> None:
     place = changed(cut=6)
     barrier = ordered(start=place.start, checksum=place.checksum)
     with pytest.raises(StateMismatch, match="outputs have been changed or removed"):
-        barrier.last(NOTHING, 0, ())
+        barrier.handle_last_bundle(NO_BUNDLE, 0, ())
 
 
-def test_without_a_change_nothing_is_unknown() -> None:
+def test_checksum_is_known_if_no_outputs_are_of_old_code() -> None:
     barrier = ordered(same_code=False)
     connected(barrier)
     hold(barrier, ((1, 0), 0, "a", 1))
     barrier.advance(5)
-    assert barrier.checksum_before(5) == barrier.checksum != UNKNOWN
+    assert barrier.checksum_before(5) == barrier.checksum != UNKNOWN_CHECKSUM

@@ -69,7 +69,7 @@ def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path
 def test_a_lost_output_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(setup: object, cases: Sequence[Case], *_: object) -> Rounds[dict[str, float]]:
         meter = RunMeter([3])
-        meter.handed_over(0, 1.0, 1.0)
+        meter.record_sent(0, 1.0, 1.0)
         return Rounds([(case, meter.throughput_figures(1.0)) for case in cases[1:]])
 
     monkeypatch.setattr("driftline.bench.experiments.comparison.measure_throughput", lossy)
@@ -99,7 +99,7 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "ordering.png").exists()
 
 
-def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: Path) -> None:
+def test_recovery_loses_no_output_and_its_phases_sum_up(run: Run, tmp_path: Path) -> None:
     done = run("recovery --killed node --trials 1 --interval-ms 200 --spares 1 --json r.json")
     assert done.exit_code == 0, done.output
     [node] = json.loads((tmp_path / "r.json").read_text())["rows"]
@@ -131,7 +131,7 @@ def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: 
         ("recovery --spares 2", "--spares"),
     ],
 )
-def test_what_cannot_be_measured_is_a_usage_error(
+def test_unmeasurable_arguments_are_a_usage_error(
     run: Run, tmp_path: Path, arguments: str, said: str
 ) -> None:
     (tmp_path / "wordless.jsonl").write_text('{"id": 1, "text": "..."}')
@@ -141,7 +141,7 @@ def test_what_cannot_be_measured_is_a_usage_error(
     assert not (tmp_path / "out" / "latency.png").exists()
 
 
-def test_who_asks_for_micro_batches_is_told_at_once_that_there_is_no_spark(
+def test_micro_batch_policy_without_spark_is_rejected_at_once(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check_spark() -> None:

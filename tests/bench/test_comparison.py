@@ -28,11 +28,11 @@ from driftline.bench.experiments.comparison import (
 )
 from driftline.bench.experiments.pictures import draw_latency, draw_throughput
 from driftline.bench.experiments.report import (
-    ENOUGH_FOR_P99,
-    NOTHING,
+    NO_SPREAD,
+    P99_LATENCIES_MIN,
     Row,
     Spread,
-    compared,
+    compare_rows,
     ratio,
 )
 from driftline.bench.experiments.rounds import Rounds, Setup
@@ -42,15 +42,15 @@ from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES
 from driftline.engine.ui.pictures import colour_of_policy
 
-PER_RUN = ENOUGH_FOR_P99 // 3
+PER_RUN = P99_LATENCIES_MIN // 3
 
 figures = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=7)
 
 
 def test_rows_are_compared_by_medians_with_the_rounds_around_them() -> None:
-    assert compared([50.0, 180.0, 30.0], [100.0, 200.0, 50.0], ratio) == Spread(0.5, 0.5, 0.9)
-    assert compared([4.0, 9.0], [2.0, 3.0, 1000.0], ratio) == Spread(6.5 / 2.5, 2.0, 3.0)
-    for nothing in (compared([], [1.0], ratio), compared([1.0], [0.0], ratio), NOTHING):
+    assert compare_rows([50.0, 180.0, 30.0], [100.0, 200.0, 50.0], ratio) == Spread(0.5, 0.5, 0.9)
+    assert compare_rows([4.0, 9.0], [2.0, 3.0, 1000.0], ratio) == Spread(6.5 / 2.5, 2.0, 3.0)
+    for nothing in (compare_rows([], [1.0], ratio), compare_rows([1.0], [0.0], ratio), NO_SPREAD):
         assert str(nothing) == ""
     assert str(Spread.of([1.0, math.nan, 2.0])) == "", "a run lacks the figure"
     assert str(Spread.of([9.996, 33.84, 497.4])) == "33.8 (10.0-497)"
@@ -58,14 +58,14 @@ def test_rows_are_compared_by_medians_with_the_rounds_around_them() -> None:
 
 @given(figures, figures)
 def test_the_ratio_of_medians_is_within_those_of_the_rounds(a: list[float], b: list[float]) -> None:
-    found = compared(a, b, ratio)
+    found = compare_rows(a, b, ratio)
     assert found.least * (1 - 1e-9) <= found.median <= found.most * (1 + 1e-9)
 
 
 def test_a_wrong_run_is_named_by_its_row() -> None:
     case, right = Case("exactly-once", 50, durable=True), {"lost": 0, "duplicated": 0}
     rows = [Row(case, [right] * 3), Row(case, [right, {"lost": 5, "duplicated": 1}, right])]
-    report = Results(settings={}, tables_of={}, rows=rows, if_wrong="indeed")
+    report = Results(settings={}, columns_by_title={}, rows=rows, if_wrong="indeed")
     assert report.problems() == [
         "exactly-once, checkpoint every 50 ms, durable ends: 5 outputs are lost and 1 came twice, "
         "indeed"
@@ -81,9 +81,9 @@ def latencies(
         for median_ms in medians:
             meter = RunMeter([1] * count + [7] * (case == lost))
             for number in range(len(meter.expected)):
-                meter.handed_over(number, now=0.00001, due=0.0)
+                meter.record_sent(number, now=0.00001, due=0.0)
             for number in range(count):
-                meter.arrived(number, ["a"], 0.002 * median_ms * (number + 1) / count)
+                meter.record_arrival(number, ["a"], 0.002 * median_ms * (number + 1) / count)
             made.append((case, meter))
     return latencies_of(Setup([], 2), list(runs), 100, Rounds(made), 1.25)
 
@@ -104,7 +104,7 @@ def shown(tables: list[Table]) -> list[str]:
     return [" ".join(line.split()) for line in out.getvalue().splitlines() if line.strip()]
 
 
-def test_the_json_of_latencies() -> None:
+def test_latency_json_has_rows_runs_and_ratios() -> None:
     written = json.loads(json.dumps(latencies(RUNS).as_json(), allow_nan=False))
     assert list(written) == ["rate", "documents", "nodes", "floor", "rows", "durable"]
     row = written["rows"][1]
@@ -112,7 +112,7 @@ def test_the_json_of_latencies() -> None:
     assert row == {
         "policy": "exactly-once", "checkpoint_ms": 50, "durable": ["state"],
         "p50_ms": 1.7, "p75_ms": 2.55, "p95_ms": 3.23, "p99_ms": 3.366, "max_ms": 17.6,
-        "late_p99_ms": 0.01, "late_max_ms": 0.01, "latencies": ENOUGH_FOR_P99,
+        "late_p99_ms": 0.01, "late_max_ms": 0.01, "latencies": P99_LATENCIES_MIN,
         "lost": 0, "duplicated": 0,
         "of_floor": [1.7, 1.25, 11.0], "of_none": [1.062, 0.833, 5.5],
         "over_none_ms": [0.1, -0.3, 7.2],
@@ -158,7 +158,7 @@ def test_the_tables_of_latencies_compare_rows_with_the_same_ends() -> None:
         assert note in notes
 
 
-def test_a_lost_output_is_a_problem_and_not_called_checked() -> None:
+def test_lost_output_is_reported_as_a_problem() -> None:
     case = Case("two-phase", 1000)
     results = latencies({case: [3.0]}, lost=case)
     assert [problem[:62] for problem in results.problems()] == [
@@ -177,7 +177,7 @@ def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
     assert '"p50_ms": null' in json.dumps(latencies({Case(FLOOR, None): [1.0]}, count=0).as_json())
 
 
-def test_the_line_of_a_run_has_a_99th_percentile_if_its_row_will_have_one() -> None:
+def test_progress_line_shows_p99_only_if_the_row_will_have_one() -> None:
     run = {"p50_ms": 1.0, "p99_ms": 1.5, "max_ms": 2.0}
     assert line_of({**run, "latencies": 300}, 1) == "p50 1.00 ms, max 2.00 ms"
     line = line_of({**run, "latencies": PER_RUN}, 3)
@@ -227,7 +227,7 @@ def test_throughputs_are_compared_round_by_round() -> None:
     ]
 
 
-def test_the_meter_lets_more_under_way_than_the_front() -> None:
+def test_meter_limit_exceeds_the_window_of_the_front() -> None:
     assert all(under_way(Case(name, None)) >= UNDER_WAY > WINDOW for name in POLICIES)
     assert under_way(Case("two-phase", 1000)) > 10 * UNDER_WAY, "whole epochs are under way"
 

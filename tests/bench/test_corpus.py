@@ -24,20 +24,20 @@ def articles(tmp_path: Path) -> Path:
     return path
 
 
-def test_documents_are_titles_and_texts_without_the_unreadable(articles: Path) -> None:
+def test_documents_join_title_and_text_and_skip_bad_lines(articles: Path) -> None:
     assert load_documents(2, articles, PAGES) == [
         ("a", "Tides\nHigh and low."),
         ("b", "No title."),
     ]
 
 
-def test_texts_come_again_with_fresh_ids_when_more_are_needed(articles: Path) -> None:
+def test_texts_repeat_with_new_ids_if_the_corpus_is_too_small(articles: Path) -> None:
     documents = load_documents(5, articles, PAGES)
     assert [document for document, _ in documents] == ["a", "b", "a~2", "b~2", "a~3"]
     assert documents[4][1] == documents[0][1]
 
 
-def test_fewer_documents_than_there_are(articles: Path) -> None:
+def test_load_stops_at_the_requested_number_of_documents(articles: Path) -> None:
     assert len(load_documents(1, articles, PAGES)) == 1
     assert load_documents(0, articles, PAGES) == []
 
@@ -49,7 +49,7 @@ def test_a_file_without_documents_is_an_error(tmp_path: Path) -> None:
         load_documents(1, path)
 
 
-def test_the_sample_is_there_and_always_the_same() -> None:
+def test_sample_corpus_is_deterministic() -> None:
     documents = load_documents(40)
     assert len({document for document, _ in documents}) == 40
     assert documents == load_documents(40)

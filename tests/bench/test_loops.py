@@ -32,7 +32,7 @@ class Stalling(Echo):
         return super().receive()
 
 
-def test_a_producer_that_was_held_up_reports_what_its_documents_have_waited() -> None:
+def test_latency_includes_the_wait_while_the_producer_stalled() -> None:
     system = Stalling([["a"]] * 23)
     result = open_loop(system, RunMeter([1] * 23), [i / 100 for i in range(23)], settle_s=0.0)
     assert result["latencies"] == 23
@@ -41,7 +41,7 @@ def test_a_producer_that_was_held_up_reports_what_its_documents_have_waited() ->
     assert result["late_max_ms"] >= 450
 
 
-def test_the_open_loop_gives_up_on_what_does_not_come() -> None:
+def test_open_loop_times_out_on_missing_outputs() -> None:
     system = Echo([["a"], [], ["a", "a"]])
     result = open_loop(system, RunMeter([1] * 3), [0.0] * 3, patience_s=0.05, settle_s=0.01)
     assert (result["latencies"], result["lost"], result["duplicated"]) == (2, 1, 1)
@@ -56,7 +56,7 @@ def test_the_closed_loop_keeps_its_window() -> None:
     assert (result["lost"], result["duplicated"]) == (0, 0)
 
 
-def test_the_closed_loop_gives_up_on_what_does_not_come() -> None:
+def test_closed_loop_times_out_on_missing_outputs() -> None:
     system = Echo([["a"], [], ["a"]])
     result = closed_loop(system, RunMeter([1] * 3), window=3, patience_s=0.05, settle_s=0.0)
     assert (result["lost"], result["duplicated"]) == (1, 0)

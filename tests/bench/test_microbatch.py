@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from driftline.bench.measuring.meter import Arrival
-from driftline.bench.systems.microbatch import MicroBatch, in_a_line
+from driftline.bench.systems.microbatch import MicroBatch, summarise_error
 from driftline.bench.systems.processes import address
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
@@ -46,19 +46,19 @@ def fake(tmp_path: Path) -> Iterator[Fake]:
     fake.context.destroy(linger=0)
 
 
-def test_a_batch_is_taken_by_document(fake: Fake) -> None:
+def test_batch_is_grouped_by_document(fake: Fake) -> None:
     arrivals = fake.batch(0, ("b", "d1"), ("a", "d0"), ("b", "d0"))
     assert [(number, words) for number, words, _ in arrivals] == [(0, ["a", "b"]), (1, ["b"])]
 
 
-def test_a_batch_that_comes_again_is_dropped(fake: Fake) -> None:
+def test_redelivered_batch_is_dropped(fake: Fake) -> None:
     assert fake.batch(0, ("a", "d0"))
     assert fake.batch(1, ("b", "d0"))
     assert fake.batch(1, ("b", "d0")) == []
     assert fake.batch(2, ("b", "d1"))
 
 
-def test_what_spark_complains_of_is_raised(fake: Fake) -> None:
+def test_error_of_spark_is_raised_as_unavailable(fake: Fake) -> None:
     with pytest.raises(Unavailable, match="no such trigger"):
         fake.says("no such trigger")
 
@@ -72,4 +72,4 @@ def test_what_spark_complains_of_is_raised(fake: Fake) -> None:
     ],
 )
 def test_a_reason_is_one_line(told: str, line: str) -> None:
-    assert in_a_line(ValueError(told)) == line
+    assert summarise_error(ValueError(told)) == line

@@ -33,11 +33,11 @@ def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Peer]:
         ("phrase", ["green", "tea"], {"1"}),
     ],
 )
-def test_every_form_of_query_finds_what_it_should(
+def test_peer_answers_every_kind_of_query(
     peer: Peer, kind: str, words: list[str], expected: set[str]
 ) -> None:
     peer.write(DOCUMENTS)
-    assert set(peer.asker()(DrawnQuery(kind, words))) == expected
+    assert set(peer.open_searcher()(DrawnQuery(kind, words))) == expected
 
 
 class Slow:
@@ -53,7 +53,7 @@ class Slow:
         self.sizes.append(len(documents))
         self._words.update((text, id) for id, text in documents if id != "7")
 
-    def asker(self) -> Slow:
+    def open_searcher(self) -> Slow:
         return self
 
     def __call__(self, query: DrawnQuery) -> list[str]:
@@ -68,21 +68,21 @@ def load_of(count: int, every_s: float) -> Load:
     return Load([], arriving, [QueryArrival(0.0, DrawnQuery("term", ["word0"]))], 0.0)
 
 
-def test_what_waits_for_the_commits_before_it_has_waited() -> None:
+def test_freshness_includes_waiting_for_earlier_commits() -> None:
     """No coordinated omission: 20 documents in 0.1 s, of which each takes 30 ms."""
     peer = Slow(0.0)
     observed = observe(peer, load_of(20, 0.005))
     assert peer.sizes == [1] * 20
     assert observed.errors == {"not found": 1}
-    assert len(observed.freshness) == 19
-    assert observed.freshness[-1] > 20 * 30 - 100
+    assert len(observed.freshness_ms) == 19
+    assert observed.freshness_ms[-1] > 20 * 30 - 100
     assert observed.figures["behind_s"] > 0.4
     assert 30 <= observed.figures["commit_p50_ms"] < 300
 
 
-def test_a_commit_every_so_often_has_all_that_has_come() -> None:
+def test_periodic_commit_includes_all_pending_documents() -> None:
     peer = Slow(0.1)
     observed = observe(peer, load_of(20, 0.01))
     assert sum(peer.sizes) == 20
     assert len(peer.sizes) < 12
-    assert len(observed.freshness) == 19
+    assert len(observed.freshness_ms) == 19

@@ -21,7 +21,7 @@ from driftline.bench.experiments.recovery import (
     report_of,
 )
 from driftline.bench.experiments.report import ExperimentReport, Row
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 
 
 def row(killed: str, spares: int, *firsts: float, lost: int = 0) -> RecoveryRow:
@@ -63,7 +63,7 @@ def test_a_row_has_the_medians_of_its_trials_and_the_longest() -> None:
     assert "node 1 120 400 12.0 60.0 30.0 15.0" in shown(recoveries)
 
 
-def test_a_lost_output_is_a_problem_and_not_called_checked() -> None:
+def test_lost_output_is_reported_as_a_problem() -> None:
     right, wrong = row("node", 0, 80.0), row("all", 1, 90.0, lost=2)
     assert report_of([right], 50, 1000).problems() == []
     both = report_of([right, wrong], 50, 1000)
@@ -89,8 +89,8 @@ def test_log_events_have_the_clock_of_meters(caplog: pytest.LogCaptureFixture) -
     level = log.level
     with events_of_log() as events:
         before = perf_counter()
-        log.info("first", extra=about("load"))
-        log.debug("not collected", extra=about("load"))
+        log.info("first", extra=event_fields("load"))
+        log.debug("not collected", extra=event_fields("load"))
         logging.getLogger("of.the.user").warning("load")
     [(name, at)] = events
     assert name == "load"

@@ -55,7 +55,7 @@ def test_every_turn_has_a_line_and_a_result() -> None:
     rounds = run_rounds(setup, turns, measured, Console(file=out, width=100))
     assert setup.started == [BASE, OTHER, OTHER, BASE]
     assert rounds.runs == [(BASE, 0), (OTHER, 0), (OTHER, 1), (BASE, 1)]
-    assert rounds.of(OTHER) == [0, 1]
+    assert rounds.results_of(OTHER) == [0, 1]
     assert [line.strip() for line in out.getvalue().splitlines()] == [
         "1 of 4  floor: round 0",
         "2 of 4  exactly-once, checkpoint every 50 ms: round 0",
@@ -93,7 +93,7 @@ def test_policies_without_an_interval_run_once() -> None:
     ]
 
 
-def test_with_durable_ends_come_the_same_policies_and_a_floor_of_their_own() -> None:
+def test_durable_rows_repeat_the_policies_with_their_own_floor() -> None:
     rows = cases(["none", "exactly-once", MICRO_BATCH], [50, 500], durable_ms=500)
     assert [row for row in rows if row.durable] == [
         Case(FLOOR, None, durable=True),
@@ -102,8 +102,8 @@ def test_with_durable_ends_come_the_same_policies_and_a_floor_of_their_own() -> 
     ]
 
 
-def test_what_is_durable_is_told() -> None:
-    assert Case(FLOOR, None).keeps == Case("none", None).keeps == []
-    assert Case("two-phase", 50).keeps == Case(MICRO_BATCH, None).keeps == ["state"]
-    assert Case("none", None, durable=True).keeps == ["inputs", "outputs"]
-    assert Case("exactly-once", 50, durable=True).keeps == ["inputs", "state", "outputs"]
+def test_case_lists_its_durable_parts() -> None:
+    assert Case(FLOOR, None).durable_parts == Case("none", None).durable_parts == []
+    assert Case("two-phase", 50).durable_parts == Case(MICRO_BATCH, None).durable_parts == ["state"]
+    assert Case("none", None, durable=True).durable_parts == ["inputs", "outputs"]
+    assert Case("exactly-once", 50, durable=True).durable_parts == ["inputs", "state", "outputs"]

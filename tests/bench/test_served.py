@@ -64,14 +64,14 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
-def test_requests_are_begun_when_they_are_due_and_errors_are_counted(url: str) -> None:
+def test_requests_start_on_schedule_and_errors_are_counted(url: str) -> None:
     ids = ["good", "lost", "bad", "fine"]
     arriving = [DocumentArrival(n * 0.01, id, "text", f"w{n}") for n, id in enumerate(ids)]
     asked = [QueryArrival(n * 0.01, DrawnQuery("term", ["tea"])) for n in range(20)]
     observed, samples = Observed(), list[int]()
     drive(url, Load([], arriving, asked, 0.0), observed, lambda: samples.append(1))
     assert observed.errors == {"not found": 1, "put: status 400": 1}
-    assert (len(observed.freshness), len(observed.acknowledged), len(samples)) == (2, 2, 2)
+    assert (len(observed.freshness_ms), len(observed.acknowledged_ms), len(samples)) == (2, 2, 2)
     latencies = observed.queries["term"]
     assert len(latencies) == 20
     assert min(latencies) >= 1000 * SLOW_S
@@ -89,7 +89,7 @@ def test_a_server_that_is_gone_is_an_error() -> None:
     assert not observed.queries
 
 
-def test_documents_that_are_not_all_found_are_not_put_in(url: str) -> None:
+def test_fill_fails_if_a_document_was_not_acknowledged(url: str) -> None:
     assert fill(url, [("1", "tea")]) > 0
     with pytest.raises(Unavailable, match="1 documents were not taken"):
         fill(url, [("1", "tea"), ("2", "cake")])

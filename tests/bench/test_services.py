@@ -16,10 +16,10 @@ WANTED = Wanted(documents=10, rate=50, searches=50, seconds=30.0)
 def observed(late_ms: float = 0.1, **others: float) -> Observed:
     return Observed(
         fill_per_s=100.0,
-        freshness=[1.0, 2.0],
-        acknowledged=[0.5, 1.5],
+        freshness_ms=[1.0, 2.0],
+        acknowledged_ms=[0.5, 1.5],
         queries={"term": [0.1, 0.3]},
-        late=[late_ms],
+        lateness_ms=[late_ms],
         figures=others,
     )
 
@@ -30,14 +30,14 @@ def text_of(services: Services) -> str:
     return " ".join(out.getvalue().split())
 
 
-def test_what_makes_figures_doubtful_is_said() -> None:
+def test_report_warns_about_unreliable_figures() -> None:
     quiet, busy = (text_of(Services(WANTED, 1, 1, observed(ms))) for ms in (0.1, 9.0))
     assert "the machine has other work" in busy
     assert "the machine has other work" not in quiet
     assert "A p99 is steady from 1,500 latencies on; here are 2" in quiet
 
 
-def test_a_peer_that_falls_behind_is_not_compared_by_its_latencies() -> None:
+def test_report_notes_how_far_a_peer_fell_behind() -> None:
     commits = {"commit_p50_ms": 30.0, "commit_p99_ms": 50.0}
     peers = {
         "slow": observed(**commits, behind_s=12.0),
@@ -62,6 +62,6 @@ def test_bytes_of_a_posting_are_those_of_all_shards() -> None:
 
 
 def test_a_load_without_documents_or_without_queries_is_drawn(tmp_path: Path) -> None:
-    for each in (Observed(queries={"term": [0.1]}), Observed(freshness=[1.0])):
+    for each in (Observed(queries={"term": [0.1]}), Observed(freshness_ms=[1.0])):
         draw_services(Services(WANTED, 1, 1, each), tmp_path / "s.png")
         assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")

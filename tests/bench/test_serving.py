@@ -61,7 +61,7 @@ def test_a_service_and_its_peers_get_the_same_load(
 
 def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def observe(load: Load, *_: object) -> Observed:
-        observed = Observed(freshness=[1.0, 2.0])
+        observed = Observed(freshness_ms=[1.0, 2.0])
         observed.errors["not found"] += 3
         return observed
 
@@ -98,7 +98,7 @@ def test_users_of_locust_find_what_they_put(here: Path) -> None:
         ("--seconds nan", "nan is not a finite number"),
     ],
 )
-def test_what_cannot_be_measured_is_a_usage_error(here: Path, arguments: str, said: str) -> None:
+def test_unmeasurable_arguments_are_a_usage_error(here: Path, arguments: str, said: str) -> None:
     done = run(arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())

@@ -83,7 +83,7 @@ def test_the_changes_are_those_of_a_plain_index(workers: int) -> None:
         assert seen == list(range(1, 1 + sum(word == other for other, _, _ in postings)))
 
 
-def test_workers_that_do_not_start_are_an_error_that_says_so(
+def test_workers_that_do_not_start_raise_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
@@ -148,7 +148,7 @@ def unpacked(file: Path) -> list[Any]:
     ],
     ids=str,
 )
-def test_what_has_arrived_is_on_the_disk(case: Case) -> None:
+def test_outputs_are_on_disk_before_they_arrive(case: Case) -> None:
     meter = RunMeter(expected_outputs(DOCUMENTS))
     with Setup(DOCUMENTS, 2).start(case) as system:
         assert isinstance(system, DurableFloor | Engine)
@@ -164,18 +164,18 @@ def test_what_has_arrived_is_on_the_disk(case: Case) -> None:
     assert stored == {(document, word) for word, document, _ in plain_index(DOCUMENTS)}
 
 
-def test_a_record_is_given_only_once_it_is_durable(tmp_path: Path) -> None:
+def test_source_yields_a_record_only_after_it_is_durable(tmp_path: Path) -> None:
     log = InputLog(tmp_path / "log", "test")
     source = DurableFirstSource(log, lambda: 7)
     source.receive("p", 1, "a")
     records = source.read(1)
     assert next(records) is None
-    assert source.move_to(100) <= 7, "the record that waits has this time"
-    group = source.group()
+    assert source.advance_to(100) <= 7, "the record that waits has this time"
+    group = source.next_group()
     assert group is not None
     log.write(group)
     assert next(records) is None
     source.written(group)
     assert next(records) == (7, "a")
-    assert source.move_to(100) >= 100
+    assert source.advance_to(100) >= 100
     log.close()

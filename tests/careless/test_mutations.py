@@ -11,7 +11,7 @@ import pytest
 import driftline.engine.operators.keyed
 import driftline.engine.operators.steps
 from driftline.engine.operators.outputs import Shuffle
-from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.seeds import run_one
 from tests.careless.flows import ALL
 
@@ -22,12 +22,12 @@ Mutation = Callable[[], AbstractContextManager[object]]
 
 def values_are_kept_as_they_are_put() -> AbstractContextManager[object]:
     """A state keeps a dict that the function goes on to change."""
-    return patch.object(driftline.engine.operators.keyed, "may_be_kept", lambda slots, values: True)
+    return patch.object(driftline.engine.operators.keyed, "can_stay_unfrozen", lambda *_: True)
 
 
 def arguments_are_kept_as_they_were_given() -> AbstractContextManager[object]:
     """What is applied again is what the function has changed."""
-    return patch.object(driftline.engine.operators.keyed, "stored", lambda values: values)
+    return patch.object(driftline.engine.operators.keyed, "freeze_arguments", lambda values: values)
 
 
 def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
@@ -39,14 +39,14 @@ def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
 
 def branches_share_what_they_get() -> AbstractContextManager[object]:
     """A branch sees what another one has changed."""
-    return patch.object(driftline.engine.operators.steps, "copies", lambda values: values)
+    return patch.object(driftline.engine.operators.steps, "copy_outputs", lambda values: values)
 
 
 def keys_are_those_of_what_leaves() -> AbstractContextManager[object]:
     """The key is that of the element before it travels, and its function may change it."""
 
     def mutated(self: Shuffle, values: list[object]) -> list[int]:
-        return self.owners.of(list(map(self.key, values)))
+        return self.owners.owners_of(list(map(self.key, values)))
 
     return patch.object(Shuffle, "_owners", mutated)
 
@@ -64,9 +64,9 @@ CASES: list[tuple[Mutation, str]] = [
 @pytest.mark.parametrize(
     ("mutation", "flow"), CASES, ids=[f"{case[0].__name__}-{case[1]}" for case in CASES]
 )
-def test_the_simulation_finds(mutation: Mutation, flow: str) -> None:
+def test_simulation_finds_each_mutation(mutation: Mutation, flow: str) -> None:
     for seed in range(1, SEEDS_MAX + 1):
-        what = scenario(seed, ALL[flow])
+        what = draw_scenario(seed, ALL[flow])
         with mutation():
             problem = run_one(what).problem
         if problem:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.engine.policy import policy
-from driftline.simulation.scenarios.scenario import scenario
+from driftline.engine.policy import get_policy
+from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.seeds import run_one
 from tests.careless.flows import ALL
 
@@ -15,11 +15,11 @@ SEEDS = 12
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_seed_is_right(name: str) -> None:
+def test_every_seed_passes(name: str) -> None:
     problems = []
     for seed in range(1, SEEDS + 1):
         ordering = "speculative" if seed % 3 else "buffered"
-        what = scenario(seed, ALL[name])
-        outcome = run_one(replace(what, policy=policy("exactly-once", ordering)))
+        what = draw_scenario(seed, ALL[name])
+        outcome = run_one(replace(what, policy=get_policy("exactly-once", ordering)))
         problems += [(seed, outcome.problem)] if outcome.problem else []
     assert problems == []

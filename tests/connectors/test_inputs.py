@@ -82,7 +82,7 @@ def test_all_inputs_belong_to_the_only_source(
         ("one two", ["-", "-"], FlowError, r"standard input \(-\) can be the input of one source"),
     ],
 )
-def test_what_does_not_fit_is_told_with_the_names_that_there_are(
+def test_invalid_input_error_lists_the_valid_names(
     sources: str, given: list[str], error: type[DriftlineError], said: str, folder: Path
 ) -> None:
     with pytest.raises(error, match=said):
@@ -100,7 +100,7 @@ def test_each_source_has_its_input(given: list[str], folder: Path) -> None:
     assert [names(f) for f in open_inputs(flow("one", "two"), given)] == [["b.jsonl"], ["a.txt"]]
 
 
-def test_what_is_no_file_is_an_input_as_well(folder: Path) -> None:
+def test_standard_input_and_tcp_addresses_are_inputs(folder: Path) -> None:
     shape = Shape(text_field="t")
     found = open_inputs(flow("one", "two"), ["two=-", "one=tcp://*:5555"], shape)
     assert found == ["tcp://*:5555", Piped(shape)]
@@ -114,7 +114,7 @@ def test_what_is_no_file_is_an_input_as_well(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["-", "tcp://*:5555"])
-def test_who_needs_files_refuses_the_rest(given: str) -> None:
+def test_open_given_files_rejects_inputs_that_are_not_files(given: str) -> None:
     with pytest.raises(Unavailable, match=r"^the reader reads files, not .*state directory"):
         open_given_files(flow("one"), [given], Shape(), "the reader")
 

@@ -14,7 +14,9 @@ from tests.connectors.poison import POISON
 
 
 @pytest.mark.parametrize("kind", POISON)
-def test_in_a_file_it_is_a_bad_record_that_is_set_aside_in_short(kind: str, tmp_path: Path) -> None:
+def test_poison_record_in_a_file_is_a_bad_record_with_a_short_line(
+    kind: str, tmp_path: Path
+) -> None:
     path = tmp_path / "in.jsonl"
     records = [{"id": 1}, POISON[kind], {"id": 3}]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))

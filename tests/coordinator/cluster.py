@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from driftline.coordinator.coordinator import Coordinator, Phase
-from driftline.coordinator.registry import ClusterState, WriteState, follows
+from driftline.coordinator.registry import ClusterState, WriteState, may_replace
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Hello, Message, Prepared
 
 INTERVAL = 2.0
@@ -22,7 +22,7 @@ class Cluster:
         state: ClusterState | None = None,
     ) -> None:
         self.written = state or ClusterState("me")
-        self.coordinator = Coordinator(nodes, fronts, policy(mode), self.written, INTERVAL)
+        self.coordinator = Coordinator(nodes, fronts, get_policy(mode), self.written, INTERVAL)
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.processes = {name: f"{name}#1" for name in self.nodes + self.fronts}
@@ -45,7 +45,7 @@ class Cluster:
         for job in jobs:
             assert isinstance(job, WriteState)
             result: object = None
-            if follows(job.state, self.written, again=job.again):
+            if may_replace(job.state, self.written, again=job.again):
                 self.written = job.state
                 found.append(job.state)
             else:

@@ -8,7 +8,7 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phas
 from driftline.coordinator.draining import Draining
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepare, Prepared, Stop
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
@@ -27,7 +27,12 @@ def successor(cluster: Cluster, run: str = "") -> Cluster:
     """Return the cluster of a new master that reads its predecessor's state."""
     after = Cluster(state=cluster.written)
     after.coordinator = Coordinator(
-        len(after.nodes), len(after.fronts), policy("exactly-once"), cluster.written, INTERVAL, run
+        len(after.nodes),
+        len(after.fronts),
+        get_policy("exactly-once"),
+        cluster.written,
+        INTERVAL,
+        run,
     )
     return after
 
@@ -41,7 +46,7 @@ def to_everybody(cluster: Cluster) -> list[tuple[str, Message]]:
     return [(name, STOP) for name in cluster.nodes + cluster.fronts]
 
 
-def test_how_a_run_ended_is_written_before_anybody_is_told() -> None:
+def test_outcome_is_written_before_members_are_stopped() -> None:
     cluster = failed(Cluster().run())
     assert cluster.sent() == []
     cluster.hello(*cluster.processes)
@@ -52,7 +57,7 @@ def test_how_a_run_ended_is_written_before_anybody_is_told() -> None:
     assert cluster.coordinator.error == "FunctionFailed: operator 'x' failed"
 
 
-def test_an_end_waits_for_the_write_that_is_under_way() -> None:
+def test_outcome_is_written_after_the_pending_write() -> None:
     cluster = Cluster().run()
     cluster.consider_snapshot(50)
     cluster.sent()
@@ -60,7 +65,7 @@ def test_an_end_waits_for_the_write_that_is_under_way() -> None:
     failed(cluster)
     [snapshot] = cluster.write()
     assert (snapshot.snapshots, snapshot.outcome) == (
-        (SnapshotRecord(1, 50, (50,), taken=1),),
+        (SnapshotRecord(1, 50, (50,), incarnation=1),),
         None,
     )
     [end] = cluster.write()
@@ -68,7 +73,7 @@ def test_an_end_waits_for_the_write_that_is_under_way() -> None:
     assert cluster.sent() == to_everybody(cluster)
 
 
-def test_whoever_has_not_said_goodbye_is_told_again_for_as_long_as_it_says_hello() -> None:
+def test_stop_is_resent_to_members_that_have_not_sent_goodbye() -> None:
     cluster = failed(Cluster().run())
     cluster.write()
     cluster.sent()
@@ -81,7 +86,7 @@ def test_whoever_has_not_said_goodbye_is_told_again_for_as_long_as_it_says_hello
     assert cluster.phase() is Phase.ENDED
 
 
-def test_who_is_silent_is_not_waited_for_for_ever() -> None:
+def test_run_ends_without_the_goodbye_of_silent_members() -> None:
     cluster = failed(Cluster().run())
     cluster.write()
     goodbye(cluster, "node-0", "front-0")
@@ -106,7 +111,7 @@ def test_a_goodbye_is_of_one_process() -> None:
 
 
 @pytest.mark.parametrize("error", ["", "FunctionFailed"])
-def test_the_same_command_given_again_goes_on(error: str) -> None:
+def test_repeated_command_resumes_the_run(error: str) -> None:
     records = (SnapshotRecord(7, 40, (40,)),)
     ended = ClusterState("me", 9, 3, records, RunOutcome("earlier", error, ""))
     cluster = successor(Cluster(state=ended), "later")
@@ -123,7 +128,7 @@ def at_end(cluster: Cluster, delivered: int = INFINITY) -> None:
     cluster.coordinator.consider_snapshot(min(delivered, 51))
 
 
-def test_a_run_that_comes_to_its_end_has_all_in_its_last_snapshot() -> None:
+def test_last_snapshot_of_a_completed_run_contains_everything() -> None:
     cluster = Cluster().run()
     at_end(cluster, delivered=40)
     assert cluster.sent() == [], "not before all is delivered"
@@ -155,8 +160,8 @@ File = tuple[int, bool, bool]
         ((800, True, False), (900, True, True), 900),
     ],
 )
-def test_the_end_is_behind_everything_that_was_sent(first: File, second: File, until: int) -> None:
-    draining = Draining(["front-0", "front-1"], policy("exactly-once"))
+def test_drain_end_is_after_every_sent_record(first: File, second: File, until: int) -> None:
+    draining = Draining(["front-0", "front-1"], get_policy("exactly-once"))
     draining.drained("front-0", *first)
     assert draining.until is None
     for _ in range(2):

@@ -7,13 +7,13 @@ import logging
 import pytest
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
-from driftline.coordinator.leadership import LONGEST_S, PATIENCE_S, patience_s
+from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S, LONGEST_S, leader_timeout_s
 from driftline.coordinator.members import LONGEST_PAUSE_S, Backoff
 from driftline.engine.wire.messages import Alive, Failed, FollowsMaster, Lead, MessageLost
 from tests.coordinator.cluster import Cluster, restart
 
 
-def test_who_lives_is_not_missing_though_it_cannot_say_hello() -> None:
+def test_member_that_sends_alive_is_not_missing_without_hello() -> None:
     cluster = Cluster().run()
     until = cluster.now + 4 * MISSING_AFTER_S
     while cluster.now < until:
@@ -22,7 +22,7 @@ def test_who_lives_is_not_missing_though_it_cannot_say_hello() -> None:
     assert (cluster.phase(), cluster.coordinator.recoveries) == (Phase.RUNNING, 0)
 
 
-def test_a_process_of_the_past_does_not_speak_for_the_one_of_today() -> None:
+def test_alive_message_of_an_earlier_process_does_not_count() -> None:
     cluster = Cluster().run()
     until = cluster.now + 2 * MISSING_AFTER_S
     while cluster.now < until:
@@ -31,7 +31,7 @@ def test_a_process_of_the_past_does_not_speak_for_the_one_of_today() -> None:
     assert cluster.coordinator.recoveries == 1
 
 
-def test_a_process_that_comes_back_from_silence_is_given_more_time() -> None:
+def test_process_that_returns_from_silence_gets_a_longer_timeout() -> None:
     cluster = Cluster().run()
     cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-0",))
     assert cluster.coordinator.recoveries == 1
@@ -42,14 +42,14 @@ def test_a_process_that_comes_back_from_silence_is_given_more_time() -> None:
     assert cluster.coordinator.recoveries == 2
 
 
-def test_a_master_that_was_away_itself_takes_nobody_for_dead() -> None:
+def test_suspended_master_does_not_declare_members_missing() -> None:
     cluster = Cluster().run()
     cluster.now += 3 * MISSING_AFTER_S
     cluster.coordinator.tick(cluster.now)
     assert cluster.phase() is Phase.RUNNING
 
 
-def test_recovery_that_gets_nowhere_waits_longer_each_time_and_says_so(
+def test_recoveries_without_progress_back_off_and_log_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = Cluster().run()
@@ -57,7 +57,7 @@ def test_recovery_that_gets_nowhere_waits_longer_each_time_and_says_so(
     for _ in range(9):
         lost = MessageLost(cluster.coordinator.state.incarnation, "something is lost")
         with caplog.at_level(logging.WARNING):
-            cluster.coordinator.lost(lost)
+            cluster.coordinator.on_message_lost(lost)
         began = cluster.now
         while cluster.phase() is Phase.WAITING:
             cluster.now = cluster.coordinator.deadline
@@ -69,42 +69,44 @@ def test_recovery_that_gets_nowhere_waits_longer_each_time_and_says_so(
         assert cluster.phase() is Phase.RUNNING
     assert waited == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_PAUSE_S]
     assert "no progress since 2 recoveries, the next in 0.2 s" in caplog.text
-    cluster.coordinator.moved(5, 5)
-    cluster.coordinator.lost(MessageLost(cluster.coordinator.state.incarnation, "again"))
+    cluster.coordinator.note_progress(5, 5)
+    cluster.coordinator.on_message_lost(MessageLost(cluster.coordinator.state.incarnation, "again"))
     assert cluster.phase() is Phase.DECIDING
 
 
-def test_a_replay_is_no_progress_but_a_snapshot_is() -> None:
+def test_replay_does_not_reset_the_backoff_but_a_snapshot_does() -> None:
     backoff = Backoff()
-    backoff.moved(10, 8, 0)
+    backoff.note_progress(10, 8, 0)
     assert backoff.pause_s() == 0
-    backoff.moved(3, 3, 0)
-    backoff.moved(10, 8, 0)
+    backoff.note_progress(3, 3, 0)
+    backoff.note_progress(10, 8, 0)
     assert backoff.pause_s() > 0
-    backoff.moved(4, 4, 1)
+    backoff.note_progress(4, 4, 1)
     assert backoff.pause_s() == 0
 
 
 def asked(cluster: Cluster, *answer: str) -> None:
     """Probe all members; let these answer."""
-    cluster.coordinator.ask_who_hears()
+    cluster.coordinator.probe_members()
     assert [name for name, message in cluster.sent() if isinstance(message, Lead)] == [
         *cluster.nodes,
         *cluster.fronts,
     ]
     for name in answer:
         state = cluster.coordinator.state
-        cluster.coordinator.following(name, FollowsMaster(state.epoch, state.incarnation, 0, 0))
+        cluster.coordinator.on_follows_master(
+            name, FollowsMaster(state.epoch, state.incarnation, 0, 0)
+        )
 
 
-def test_a_member_that_is_not_heard_is_missed_since_the_master_gathers() -> None:
+def test_silent_member_is_unreachable_since_gathering_started() -> None:
     cluster = Cluster().run()
     cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-1",))
     assert cluster.phase() is Phase.GATHERING
-    before = cluster.coordinator.missed["node-1"]
+    before = cluster.coordinator.unreachable_s["node-1"]
     assert before <= 1
     cluster.pass_time(3.0, silent=("node-1",))
-    assert cluster.coordinator.missed == {"node-1": before + 3}
+    assert cluster.coordinator.unreachable_s == {"node-1": before + 3}
 
 
 def test_a_member_that_is_heard_and_never_answers_is_missed() -> None:
@@ -112,26 +114,28 @@ def test_a_member_that_is_heard_and_never_answers_is_missed() -> None:
     for _ in range(2):
         asked(cluster, "node-0", "front-0")
         cluster.pass_time(4.0)
-    assert [*cluster.coordinator.missed] == ["node-1"]
-    assert 7.0 < cluster.coordinator.missed["node-1"] <= 8.0
+    assert [*cluster.coordinator.unreachable_s] == ["node-1"]
+    assert 7.0 < cluster.coordinator.unreachable_s["node-1"] <= 8.0
     asked(cluster, *cluster.processes)
-    assert cluster.coordinator.missed == {}
+    assert cluster.coordinator.unreachable_s == {}
 
 
-def test_who_is_busy_or_silent_or_a_new_process_is_not_taken_for_deaf() -> None:
+def test_busy_silent_or_restarted_member_is_not_unreachable() -> None:
     cluster = Cluster().run()
     asked(cluster, "node-0", "front-0")
     for _ in range(20):
         cluster.coordinator.alive("node-1", Alive(cluster.processes["node-1"], 1, 1))
         cluster.pass_time(1.0, silent=("node-1",))
-    assert cluster.coordinator.missed == {}
+    assert cluster.coordinator.unreachable_s == {}
     cluster.pass_time(1.0)
-    assert cluster.coordinator.missed["node-1"] <= 1, "it can only have read the question now"
+    assert cluster.coordinator.unreachable_s["node-1"] <= 1, (
+        "it can only have read the question now"
+    )
     restart(cluster, "node-1")
-    assert "node-1" not in cluster.coordinator.missed
+    assert "node-1" not in cluster.coordinator.unreachable_s
 
 
-def test_who_has_made_way_decides_nothing() -> None:
+def test_stepped_down_master_makes_no_decisions() -> None:
     cluster = Cluster().run()
     cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-1",))
     cluster.coordinator.step_down()
@@ -142,8 +146,12 @@ def test_who_has_made_way_decides_nothing() -> None:
     assert (cluster.phase(), cluster.write(), cluster.sent()) == (Phase.BROKEN, [], [])
 
 
-def test_the_patience_outlasts_the_replacement_of_a_process_that_hangs_and_grows() -> None:
-    assert patience_s(MISSING_AFTER_S) == PATIENCE_S
-    assert patience_s(30.0) > 30.0 + 2 * 30.0
-    assert [patience_s(5.0, n) for n in (1, 2, 99)] == [2 * PATIENCE_S, 4 * PATIENCE_S, LONGEST_S]
-    assert patience_s(600.0, 3) == 2400.0
+def test_leader_timeout_exceeds_hang_replacement_and_grows() -> None:
+    assert leader_timeout_s(MISSING_AFTER_S) == LEADER_TIMEOUT_MIN_S
+    assert leader_timeout_s(30.0) > 30.0 + 2 * 30.0
+    assert [leader_timeout_s(5.0, n) for n in (1, 2, 99)] == [
+        2 * LEADER_TIMEOUT_MIN_S,
+        4 * LEADER_TIMEOUT_MIN_S,
+        LONGEST_S,
+    ]
+    assert leader_timeout_s(600.0, 3) == 2400.0

@@ -39,7 +39,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     assert cluster.coordinator.recoveries == 0
 
 
-def test_nodes_are_told_whether_the_snapshot_is_by_the_code_that_runs() -> None:
+def test_load_message_says_whether_the_snapshot_is_of_the_same_code() -> None:
     for taken, code_from, same in ((3, 3, 1), (3, 4, 0), (None, 0, 1), (None, 4, 0)):
         records = () if taken is None else (SnapshotRecord(7, 40, (40,), taken),)
         cluster = Cluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
@@ -48,7 +48,7 @@ def test_nodes_are_told_whether_the_snapshot_is_by_the_code_that_runs() -> None:
         assert [message.same_code for message in told] == [same, same]
 
 
-def test_whoever_missed_where_the_run_stands_is_told_again() -> None:
+def test_start_and_recover_are_resent_to_members_that_missed_them() -> None:
     cluster = Cluster().run()
     cluster.hello("front-0", "node-1", incarnation=0)
     found = cluster.sent()
@@ -63,9 +63,9 @@ def test_whoever_missed_where_the_run_stands_is_told_again() -> None:
 def test_a_loss_begins_a_new_incarnation_once() -> None:
     cluster = Cluster().run()
     for _ in range(3):
-        cluster.coordinator.lost(MessageLost(1, "node-1 misses messages of node-0"))
+        cluster.coordinator.on_message_lost(MessageLost(1, "node-1 misses messages of node-0"))
     assert [state.incarnation for state in cluster.write()] == [2]
-    cluster.coordinator.lost(MessageLost(1, "told again"))
+    cluster.coordinator.on_message_lost(MessageLost(1, "told again"))
     assert cluster.write() == []
     assert cluster.coordinator.recoveries == 1
     assert {name for name, message in cluster.sent() if isinstance(message, Recover)} == {
@@ -75,7 +75,7 @@ def test_a_loss_begins_a_new_incarnation_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["node-1", "front-0"])
-def test_silence_begins_a_recovery_when_the_silent_one_is_back(name: str) -> None:
+def test_recovery_starts_when_a_silent_member_returns(name: str) -> None:
     cluster = Cluster().run()
     cluster.pass_time(MISSING_AFTER_S, silent=(name,))
     assert cluster.phase() is Phase.RUNNING
@@ -102,7 +102,7 @@ def test_incarnations_only_grow_and_every_decision_is_written_before_it_is_sent(
         assert {type(message) for _, message in cluster.sent()} == {Start}
 
 
-def test_strangers_are_not_listened_to() -> None:
+def test_unknown_members_are_ignored() -> None:
     cluster = Cluster()
     cluster.processes["node-9"] = "node-9#1"
     cluster.hello("node-9", incarnation=0)
@@ -111,7 +111,7 @@ def test_strangers_are_not_listened_to() -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_what_cannot_be_written_is_tried_again_and_nothing_is_decided_meanwhile(done: bool) -> None:
+def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> None:
     """It is unknown whether the first attempt took effect; the registry checks."""
     cluster = Cluster()
     cluster.hello(*cluster.processes, incarnation=0)
@@ -128,7 +128,7 @@ def test_what_cannot_be_written_is_tried_again_and_nothing_is_decided_meanwhile(
     assert cluster.phase() is Phase.LOADING
 
 
-def test_when_another_master_has_written_only_a_new_one_can_go_on() -> None:
+def test_write_of_another_master_stops_this_master() -> None:
     cluster = Cluster()
     cluster.hello(*cluster.processes, incarnation=0)
     cluster.written = ClusterState("me").next(incarnation=7)

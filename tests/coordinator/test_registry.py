@@ -83,7 +83,7 @@ states = st.builds(
     st.lists(records, max_size=2).map(tuple),
     st.none()
     | st.builds(RunOutcome, st.text(max_size=9), st.text(max_size=9), st.text(max_size=9)),
-    about=st.none() | identities,
+    identity_details=st.none() | identities,
     code=codes,
     code_from=st.integers(0, 2**40),
     output=st.text(max_size=9),
@@ -92,7 +92,7 @@ states = st.builds(
 
 
 @given(states)
-def test_a_state_comes_back_as_it_was(state: ClusterState) -> None:
+def test_state_round_trips(state: ClusterState) -> None:
     assert decode_state(encode_state(state), "here") == state
 
 
@@ -120,14 +120,14 @@ def test_a_state_of_another_version_of_the_format_is_refused(data: bytes) -> Non
         decode_state(crc32(data).to_bytes(4, "big") + data, "here")
 
 
-def test_what_is_no_identity_is_none() -> None:
+def test_invalid_identity_json_is_decoded_to_none() -> None:
     about = Identity(Outline("flow", 128, ()), "digest", "exactly-once", 3, ("a",))
     assert Identity.from_json(about.to_json()) == about
     for line in ("", "7", "[]", "[" * 200_000, "{}"):
         assert Identity.from_json(line) is None
 
 
-def test_only_the_state_of_the_same_flow_is_gone_on_from() -> None:
+def test_run_resumes_only_from_the_state_of_the_same_flow() -> None:
     assert check_identity(None, "me", "here") == ClusterState("me")
     state = ClusterState("me", 4, 2)
     assert check_identity(state, "me", "here") is state
@@ -190,7 +190,7 @@ def test_the_state_is_on_the_disk_before_it_replaces_the_old_one(tmp_path: Path)
     assert calls == ["fdatasync", "replace", "fsync"]
 
 
-def test_of_processes_that_write_at_once_each_version_is_of_one(tmp_path: Path) -> None:
+def test_concurrent_processes_do_not_overwrite_each_others_versions(tmp_path: Path) -> None:
     """The registry contains every write that returned; none was overwritten."""
 
     def write(name: str) -> list[int]:
@@ -299,7 +299,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 FIRST = ClusterState("me").next(incarnation=1)
 
 
-def test_what_was_written_is_there_for_the_next_master(place: Place) -> None:
+def test_next_master_reads_the_last_written_state(place: Place) -> None:
     state = ClusterState("me")
     for number in range(1, 4):
         state = state.next(incarnation=number, snapshots=(SnapshotRecord(number, 5, (5,)),))
@@ -307,7 +307,7 @@ def test_what_was_written_is_there_for_the_next_master(place: Place) -> None:
         assert place.master().read() == state
 
 
-def test_of_two_masters_only_one_can_go_on(place: Place) -> None:
+def test_stale_write_of_a_second_master_is_rejected(place: Place) -> None:
     """A write that does not follow the last version is rejected and changes nothing."""
     mine, other = place.master(), place.master()
     mine.write(FIRST)
@@ -323,7 +323,7 @@ def test_of_two_masters_only_one_can_go_on(place: Place) -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_write_that_failed_is_repeated_whether_it_was_done_or_not(
+def test_failed_write_can_be_retried_whether_or_not_it_took_effect(
     place: Place, done: bool
 ) -> None:
     master, second = place.master(), FIRST.next(incarnation=2)
@@ -350,7 +350,7 @@ def test_damage_is_refused_for_reading_and_for_writing(place: Place) -> None:
         assert place.content() == damaged
 
 
-def test_a_registry_that_was_out_of_reach_goes_on_as_it_was(place: Place) -> None:
+def test_registry_works_again_after_it_was_unreachable(place: Place) -> None:
     master, second = place.master(), FIRST.next(incarnation=2)
     master.write(FIRST)
     with place.unreachable():
@@ -375,7 +375,7 @@ def test_a_server_that_hangs_is_out_of_reach(in_zookeeper: InZooKeeper) -> None:
     assert patient.read() == FIRST.next(incarnation=2)
 
 
-def test_of_two_masters_that_begin_only_one_can_go_on(place: Place) -> None:
+def test_first_write_of_a_second_master_is_rejected(place: Place) -> None:
     mine, other = place.master(), place.master()
     other.write(FIRST)
     with pytest.raises(StateMismatch, match="another master"):

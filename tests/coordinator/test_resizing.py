@@ -6,7 +6,7 @@ import pytest
 
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.coordinator.resizing import PATIENCE_S, ResizePhase
+from driftline.coordinator.resizing import PAUSE_TIMEOUT_S, ResizePhase
 from driftline.engine.wire.messages import (
     Drained,
     Hello,
@@ -59,15 +59,15 @@ class Resized(Cluster):
         self.joiners_say_hello()
         self.joined(7, taken=3)
         assert ("front-0", Pause(1, -1)) in self.look()
-        self.coordinator.resizing.held("front-0", Paused(1, 90, 0))
+        self.coordinator.resizing.on_paused("front-0", Paused(1, 90, 0))
         return self.look()
 
     @property
     def step(self) -> ResizePhase:
-        return self.coordinator.resizing.step
+        return self.coordinator.resizing.phase
 
 
-def test_a_node_that_begins_anew_for_a_later_master_is_not_taken_for_one_that_has_all() -> None:
+def test_joining_node_that_restarted_does_not_count_as_complete() -> None:
     cluster = Resized()
     cluster.look()
     cluster.joiners_say_hello()
@@ -106,7 +106,7 @@ def test_the_steps_to_another_layout_come_in_order() -> None:
     assert set(told) == set(NEXT)
     recover = told["node-2"]
     assert isinstance(recover, Recover)
-    assert (recover.number, recover.taken, recover.time) == (8, 4, 90)
+    assert (recover.number, recover.snapshot_incarnation, recover.time) == (8, 4, 90)
     assert recover.layout == (2, 3, 4)
     cluster.coordinator.hello("node-0", Hello("at node-0", "node-0#1", 4, 1))
     assert [(to, type(message)) for to, message in cluster.sent()] == [("node-0", Stop)]
@@ -118,23 +118,23 @@ def test_the_steps_to_another_layout_come_in_order() -> None:
     assert cluster.phase() is Phase.RUNNING
 
 
-def test_fronts_are_not_held_for_long() -> None:
+def test_fronts_resume_after_the_pause_timeout() -> None:
     cluster = Resized()
     cluster.hold()
-    cluster.pass_time(PATIENCE_S + 0.1)
+    cluster.pass_time(PAUSE_TIMEOUT_S + 0.1)
     cluster.sent()
     assert cluster.look() == [("front-0", Resume())]
     assert cluster.step is ResizePhase.COPYING
-    cluster.coordinator.resizing.held("front-0", Paused(1, 90, 0))
+    cluster.coordinator.resizing.on_paused("front-0", Paused(1, 90, 0))
     cluster.pass_time(1.5)
     cluster.joiners_say_hello()
     cluster.sent()
     assert cluster.look() == [("front-0", Pause(2, -1))], "another try"
-    cluster.coordinator.resizing.held("front-0", Paused(1, 90, 0))
+    cluster.coordinator.resizing.on_paused("front-0", Paused(1, 90, 0))
     assert cluster.look() == [], "an answer to the question before"
 
 
-def test_a_run_that_is_to_end_keeps_its_nodes() -> None:
+def test_draining_run_cancels_the_resize() -> None:
     cluster = Resized()
     cluster.hold()
     cluster.coordinator.drained("front-0", Drained(90, 0, 0))
@@ -144,30 +144,33 @@ def test_a_run_that_is_to_end_keeps_its_nodes() -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "at-least-once", "two-phase", "strong-productions"])
-def test_other_policies_refuse(mode: str) -> None:
+def test_resize_is_rejected_with_other_policies(mode: str) -> None:
     cluster = Cluster(mode=mode)
     cluster.coordinator.resize(3)
-    assert f"with {mode} a run keeps its number of nodes" in cluster.coordinator.resizing.refused
+    assert (
+        f"with {mode} a run keeps its number of nodes"
+        in cluster.coordinator.resizing.refusal_reason
+    )
 
 
-def test_only_possible_numbers_are_taken() -> None:
+def test_invalid_node_count_is_rejected() -> None:
     cluster = Resized()
     cluster.coordinator.resize(0)
-    assert cluster.coordinator.resizing.refused == "0 nodes: there can be 1 to 64"
+    assert cluster.coordinator.resizing.refusal_reason == "0 nodes: there can be 1 to 64"
     cluster.coordinator.resize(2)
-    assert (cluster.step, cluster.coordinator.resizing.refused) == (ResizePhase.NONE, "")
+    assert (cluster.step, cluster.coordinator.resizing.refusal_reason) == (ResizePhase.NONE, "")
 
 
 def test_of_two_requests_with_numbers_the_later_one_counts() -> None:
     cluster = Resized()
     resizing = cluster.coordinator.resizing
     cluster.coordinator.resize(3, 5)
-    assert resizing.layout == (5, 6, 7)
+    assert resizing.next_layout == (5, 6, 7)
     cluster.coordinator.resize(3, 2)
-    assert resizing.layout == (5, 6, 7), "an agent that has not heard of the later one"
+    assert resizing.next_layout == (5, 6, 7), "an agent that has not heard of the later one"
     cluster.coordinator.resize(3, 8)
-    assert resizing.layout == (8, 9, 10)
+    assert resizing.next_layout == (8, 9, 10)
     cluster.coordinator.resize(2, 11)
-    assert resizing.names == []
+    assert resizing.next_nodes == []
     cluster.coordinator.resize(3, 8)
-    assert resizing.names == []
+    assert resizing.next_nodes == []

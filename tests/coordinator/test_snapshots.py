@@ -28,7 +28,7 @@ def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> Non
     assert offsets == [50, 60, 70], "from where each snapshot goes on"
 
 
-def test_a_snapshot_is_taken_only_when_it_is_time_and_there_is_something_new() -> None:
+def test_snapshot_is_taken_only_when_due_and_with_progress() -> None:
     cluster = Cluster().run()
     cluster.coordinator.consider_snapshot(50)
     assert cluster.sent() == []
@@ -41,7 +41,7 @@ def test_a_snapshot_is_taken_only_when_it_is_time_and_there_is_something_new() -
     assert {type(message) for _, message in cluster.sent()} == {Prepare}
 
 
-def test_a_snapshot_with_a_part_that_failed_is_given_up_when_all_have_answered() -> None:
+def test_snapshot_with_a_failed_part_is_abandoned_after_all_answers() -> None:
     cluster = Cluster().run()
     cluster.consider_snapshot(50)
     cluster.sent()

@@ -8,7 +8,7 @@ import pytest
 
 from driftline.coordinator.coordinator import Coordinator, Phase
 from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import (
     Committed,
     FollowsMaster,
@@ -19,7 +19,7 @@ from driftline.engine.wire.messages import (
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
 RECORDS = SnapshotRecord(7, 40, (40,)), SnapshotRecord(6, 30, (30,))
-FOUND = ClusterState("me", 9, 3, RECORDS, opened=2, epoch=4, layout=(0, 1))
+FOUND = ClusterState("me", 9, 3, RECORDS, last_session=2, epoch=4, layout=(0, 1))
 
 
 def successor(
@@ -30,7 +30,7 @@ def successor(
 ) -> Cluster:
     """Return the cluster of a new master (session 2) that reads its predecessor's state."""
     cluster = Cluster(mode=mode, state=state)
-    about = len(cluster.nodes), len(cluster.fronts), policy(mode), state, INTERVAL, "run"
+    about = len(cluster.nodes), len(cluster.fronts), get_policy(mode), state, INTERVAL, "run"
     cluster.coordinator = Coordinator(*about, session=session, process=process)
     return cluster
 
@@ -45,7 +45,7 @@ def follow(
     cluster: Cluster, *names: str, asked: int = 0, answered: int = 0, epoch: int = 5
 ) -> None:
     for name in names:
-        cluster.coordinator.following(name, FollowsMaster(epoch, 3, asked, answered))
+        cluster.coordinator.on_follows_master(name, FollowsMaster(epoch, 3, asked, answered))
 
 
 def test_the_steps_of_a_takeover_come_in_order() -> None:
@@ -60,7 +60,7 @@ def test_the_steps_of_a_takeover_come_in_order() -> None:
     assert cluster.sent() == [(name, Lead()) for name in cluster.processes]
 
 
-def test_once_all_follow_the_incarnation_goes_on() -> None:
+def test_incarnation_resumes_once_all_members_follow() -> None:
     cluster = successor()
     at_work(cluster)
     cluster.write()
@@ -92,17 +92,17 @@ def taken_over(**asked: tuple[int, int]) -> Cluster:
     return cluster
 
 
-def test_numbers_go_on_from_the_largest_that_a_node_was_asked_for() -> None:
+def test_snapshot_numbers_continue_after_the_largest_requested_one() -> None:
     cluster = taken_over(node_0=(9, 9))
     cluster.consider_snapshot(50)
     assert cluster.sent() == [(node, Prepare(10, 50)) for node in cluster.nodes]
     cluster.prepared(10)
     [state] = cluster.write()
-    assert state.snapshots == (SnapshotRecord(10, 50, (50,), taken=3), RECORDS[0])
+    assert state.snapshots == (SnapshotRecord(10, 50, (50,), incarnation=3), RECORDS[0])
 
 
 @pytest.mark.parametrize("mode", ["two-phase", "strong-productions", "at-least-once", "none"])
-def test_without_label_order_nobody_knows_the_progress_so_there_is_a_recovery(mode: str) -> None:
+def test_takeover_without_label_order_starts_a_recovery(mode: str) -> None:
     cluster = successor(mode=mode)
     at_work(cluster)
     assert cluster.write()[0].incarnation == 4
@@ -114,17 +114,17 @@ def test_without_label_order_nobody_knows_the_progress_so_there_is_a_recovery(mo
     [(FOUND, 3), (replace(FOUND, outcome=RunOutcome("earlier", "", "")), 2)],
     ids=["of an earlier call", "of a call that is over"],
 )
-def test_an_incarnation_of_another_call_is_not_gone_on_with(
+def test_takeover_does_not_resume_an_incarnation_of_another_session(
     state: ClusterState, session: int
 ) -> None:
     cluster = successor(state, session=session)
     at_work(cluster)
     [written] = cluster.write()
-    assert (written.incarnation, written.opened) == (4, session)
+    assert (written.incarnation, written.last_session) == (4, session)
     assert cluster.coordinator.recoveries == 0, "this call begins"
 
 
-def test_a_master_that_hears_of_a_later_one_decides_nothing_any_more() -> None:
+def test_superseded_master_makes_no_more_decisions() -> None:
     cluster = Cluster().run()
     cluster.coordinator.superseded()
     restart(cluster, "node-0")
@@ -132,7 +132,7 @@ def test_a_master_that_hears_of_a_later_one_decides_nothing_any_more() -> None:
     assert (cluster.phase(), cluster.coordinator.jobs) == (Phase.BROKEN, [])
 
 
-def test_of_two_that_take_over_only_one_can_lead() -> None:
+def test_only_one_of_two_takeovers_succeeds() -> None:
     first, second = successor(), successor()
     at_work(first)
     at_work(second)
@@ -143,7 +143,7 @@ def test_of_two_that_take_over_only_one_can_lead() -> None:
     assert second.sent() == []
 
 
-def test_of_two_that_decide_the_same_only_one_can_lead() -> None:
+def test_only_one_of_two_masters_with_the_same_decision_leads() -> None:
     """This holds although it is unknown whether the other's write succeeded."""
     first, second = successor(process="master#2"), successor(process="master#3")
     for cluster in (first, second):

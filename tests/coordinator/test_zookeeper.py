@@ -15,7 +15,7 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
-from driftline.coordinator.leadership import Leadership, LookBehind
+from driftline.coordinator.leadership import FindSuccessor, Leadership
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.zookeeper import (
     DATA_BYTES_MAX,
@@ -58,7 +58,7 @@ class Lost:
 
 @pytest.mark.parametrize("request_name", ["create_async", "set_async"])
 @pytest.mark.parametrize("done", [False, True])
-def test_a_write_whose_answer_is_lost_may_have_been_done(
+def test_write_with_a_lost_response_may_have_taken_effect(
     client: KazooClient, path: str, request_name: str, done: bool
 ) -> None:
     registry = ZooKeeperRegistry(client, path)
@@ -86,7 +86,7 @@ def test_a_write_whose_answer_is_lost_may_have_been_done(
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("first", [False, True])
-def test_between_reading_and_writing_the_node_may_be_written(
+def test_znode_written_between_read_and_write_is_detected(
     zookeeper: Ensemble, client: KazooClient, path: str, first: bool, same: bool, again: bool
 ) -> None:
     """Another master may write it; or an earlier attempt with the same state arrives late."""
@@ -113,7 +113,7 @@ def test_between_reading_and_writing_the_node_may_be_written(
     assert registry.read() == late
 
 
-def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, path: str) -> None:
+def test_read_is_preceded_by_a_sync(client: KazooClient, path: str) -> None:
     """Each read follows a sync, since a server may lag behind."""
     asked: list[str] = []
 
@@ -137,7 +137,7 @@ def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, 
     assert asked == [*read, *read, "create_async", *read, "set_async"]
 
 
-def test_a_state_that_is_too_large_is_told_as_such(client: KazooClient, path: str) -> None:
+def test_too_large_state_raises_a_clear_error(client: KazooClient, path: str) -> None:
     """A clear error is raised; ZooKeeper would only close the connection, again and again."""
     registry = ZooKeeperRegistry(client, path)
     rest = len(encode_state(FIRST.next(output="x" * 70_000))) - 70_000
@@ -154,9 +154,7 @@ def test_a_state_that_is_too_large_is_told_as_such(client: KazooClient, path: st
 # Sessions -------------------------------------------------------------------------------------
 
 
-def test_after_its_session_has_expired_a_client_goes_on_with_a_new_one(
-    client: KazooClient, path: str
-) -> None:
+def test_client_opens_a_new_session_after_expiry(client: KazooClient, path: str) -> None:
     registry = ZooKeeperRegistry(client, path)
     registry.write(FIRST)
     session = client.client_id
@@ -194,7 +192,7 @@ def test_without_servers_the_error_names_them_and_the_reason(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_people_are_told_of_lost_servers_and_sessions_and_of_nothing_else(
+def test_log_reports_only_lost_servers_and_sessions(
     zookeeper: Ensemble, caplog: pytest.LogCaptureFixture
 ) -> None:
     [server] = zookeeper.servers
@@ -247,7 +245,7 @@ class Master:
         """Wait for a change of the queue, then act on it."""
         assert self.changed.wait(WAIT_S)
         self.changed.clear()
-        self.leadership.noticed()
+        self.leadership.on_queue_changed()
         self.act()
 
 
@@ -272,18 +270,18 @@ def test_the_next_one_leads_when_the_first_ends(masters: Masters) -> None:
     first, second, third = masters("a"), masters("b"), masters("c")
     for master in (first, second, third):
         master.act()
-    assert [m.leadership.before for m in (first, second, third)] == ["", "a", "b"]
+    assert [m.leadership.predecessor for m in (first, second, third)] == ["", "a", "b"]
     assert third.succession.leader() == ("a", "at a")
     third.changed.clear()
     first.client.stop()
     second.notice()
     assert second.leadership.first
     third.notice()  # it looks up the leader; its own position has not changed
-    assert third.leadership.before == "b"
+    assert third.leadership.predecessor == "b"
     assert third.succession.leader() == ("b", "at b")
 
 
-def test_a_process_whose_end_is_known_is_not_waited_for(masters: Masters) -> None:
+def test_forgotten_process_is_skipped_in_the_leader_queue(masters: Masters) -> None:
     first, second, parent = masters("a"), masters("b"), masters("parent")
     first.act()
     second.act()
@@ -293,33 +291,33 @@ def test_a_process_whose_end_is_known_is_not_waited_for(masters: Masters) -> Non
     assert parent.succession.leader() == ("b", "at b")
 
 
-def test_a_leader_finds_out_who_is_behind_it(masters: Masters) -> None:
+def test_leader_finds_its_successor(masters: Masters) -> None:
     first, second, third = masters("a"), masters("b"), masters("c")
     first.act()
-    assert first.succession.carry_out(LookBehind("a")) == ""
+    assert first.succession.carry_out(FindSuccessor("a")) == ""
     second.act()
     third.act()
-    assert first.succession.carry_out(LookBehind("a")) == "b"
-    assert third.succession.carry_out(LookBehind("c")) == ""
+    assert first.succession.carry_out(FindSuccessor("a")) == "b"
+    assert third.succession.carry_out(FindSuccessor("c")) == ""
     second.succession.forget("a")
     second.notice()
     with pytest.raises(StateMismatch, match="not among the masters"):
-        first.succession.carry_out(LookBehind("a"))
+        first.succession.carry_out(FindSuccessor("a"))
 
 
-def test_a_session_that_expires_loses_its_place_and_says_so(masters: Masters) -> None:
+def test_expired_session_loses_its_place_and_reports_it(masters: Masters) -> None:
     first, second = masters("a"), masters("b")
     first.act()
     second.act()
     expire(first.client)
     assert first.expired.wait(WAIT_S)
-    first.leadership.expired()
+    first.leadership.on_session_expired()
     assert not first.leadership.first
     second.notice()
     assert second.leadership.first
 
 
-def test_z_nodes_of_strangers_are_no_masters(masters: Masters) -> None:
+def test_unrelated_znodes_are_not_masters(masters: Masters) -> None:
     first = masters("first")
     for name in ("garbage", "a-1", "-0000000000", "x0000000000"):
         first.client.create(f"{masters.path}/{name}", b"\xff", makepath=True)

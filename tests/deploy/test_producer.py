@@ -32,7 +32,7 @@ def host(directory: Path) -> Iterator[Host]:
     host.close()
 
 
-def test_what_is_flushed_is_in_the_log(host: Host) -> None:
+def test_flushed_records_are_in_the_log(host: Host) -> None:
     with Running(host), Producer(host.intake.address, "p") as producer:
         assert [producer.send(f"record {i}") for i in range(1, 4)] == [1, 2, 3]
         producer.flush()
@@ -85,7 +85,7 @@ def test_a_producer_without_a_front_says_so(directory: Path) -> None:
         Producer("somewhere", "p")
 
 
-def test_of_two_producers_with_one_id_the_later_one_goes_on(host: Host) -> None:
+def test_later_producer_fences_an_earlier_one_with_the_same_id(host: Host) -> None:
     with Running(host):
         first = Producer(host.intake.address, "p")
         with Producer(host.intake.address, "p") as second:
@@ -133,7 +133,7 @@ def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> 
     host.close()
 
 
-def test_who_has_sent_nothing_ends_nothing(host: Host) -> None:
+def test_producer_without_records_cannot_end_the_stream(host: Host) -> None:
     with Running(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
         stranger = Producer(host.intake.address, "stranger")
@@ -145,7 +145,9 @@ def test_who_has_sent_nothing_ends_nothing(host: Host) -> None:
     assert len(stored(host.log)) == 2
 
 
-def test_a_clock_that_is_far_ahead_is_told_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_with_a_clock_far_ahead_is_rejected(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And shuts nobody out: the next session that comes is a usual one."""
     with Running(host):
         with monkeypatch.context() as patched:
@@ -175,12 +177,12 @@ def test_a_record_beyond_a_limit_takes_no_number(host: Host, record: object, lim
     assert [record for _, _, record in stored(host.log)] == ["a", "b"]
 
 
-def test_a_refused_record_is_told_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_record_raises_at_flush(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without the check learns what was wrong; nothing after that record is taken."""
     with Running(host):
         producer = Producer(host.intake.address, "p")
         producer.send("a")
-        monkeypatch.setattr("driftline.deploy.producer.why_refused", lambda *_, **__: "")
+        monkeypatch.setattr("driftline.deploy.producer.why_invalid_record", lambda *_, **__: "")
         producer.send(nested(RECORD_DEPTH_MAX + 1, "dict"))
         for _ in range(2):
             with pytest.raises(PayloadError, match=r"refused record 2 of 'p': .* more than 100"):

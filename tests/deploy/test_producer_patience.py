@@ -142,7 +142,7 @@ def test_a_flow_that_acknowledges_is_waited_for_as_long_as_it_takes(
 
 
 @pytest.mark.parametrize("what", ["send", "flush"])
-def test_a_flow_that_says_that_it_holds_back_is_waited_for(
+def test_producer_waits_for_a_flow_that_reports_back_pressure(
     what: str, front: Front, clock: Clock, pool: ThreadPoolExecutor
 ) -> None:
     producer = made(front, pool, window=1)
@@ -184,7 +184,7 @@ def test_a_flow_without_signs_is_given_up_that_long_after_the_last_one(
     producer.close()
 
 
-def test_no_record_is_sent_again_because_of_a_question(
+def test_status_request_does_not_cause_resends(
     front: Front, clock: Clock, pool: ThreadPoolExecutor
 ) -> None:
     """A record behind the question would be on its way when the answer says it has not come."""

@@ -86,19 +86,19 @@ def test_without_the_check_a_key_could_be_any_producer(
     folder: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the test above is about this check."""
-    monkeypatch.setattr(KeyVoice, "speaks_for", lambda voice, name: True)
+    monkeypatch.setattr(KeyVoice, "may_send_as", lambda voice, name: True)
     send_as(host, folder, "till")
     assert stored(host.log) == [("till", 1, "a record")]
 
 
-def test_without_a_key_nobody_is_heard(folder: Path, host: Host) -> None:
+def test_producer_without_a_key_is_rejected(folder: Path, host: Host) -> None:
     endpoint = host.intake.address.partition("#")[0]
     with pytest.raises((NotPermitted, Unavailable), match=r"wants? a key.*keys="):
         Producer(endpoint, "shop", timeout_s=1.0)
     assert host.intake.malformed == 0
 
 
-def test_a_key_is_no_use_where_there_are_none(folder: Path) -> None:
+def test_key_is_rejected_by_a_host_without_keys(folder: Path) -> None:
     host = Host(folder / "log", "tcp://127.0.0.1:*")
     address = f"{host.intake.address}#{read_key(folder / 'keys/a.key').public}"
     # A front that is faster to hang up than to say why is told of as such.
@@ -108,7 +108,7 @@ def test_a_key_is_no_use_where_there_are_none(folder: Path) -> None:
     host.close()
 
 
-def test_the_wrong_host_is_never_believed(folder: Path, host: Host) -> None:
+def test_host_with_a_wrong_public_key_is_rejected(folder: Path, host: Host) -> None:
     other = f"{host.intake.address.partition('#')[0]}#{read_key(folder / 'keys/b.key').public}"
     with pytest.raises(Unavailable, match="its handshakes fail: is the public key that you have"):
         Producer(other, "shop", keys=folder / "keys/shop.key", timeout_s=1.0)
@@ -118,7 +118,7 @@ UNREAD = 2500
 """More than ZeroMQ keeps of what it tells, unless it is told otherwise."""
 
 
-def test_failed_handshakes_that_nobody_hears_of_hold_nobody_up() -> None:
+def test_unread_handshake_failures_do_not_block() -> None:
     """A program may do other things for hours, while its socket tries in vain."""
     with (
         closing(create_server(("127.0.0.1", 0))) as server,

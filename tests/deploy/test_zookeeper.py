@@ -171,7 +171,7 @@ def test_an_ensemble_goes_on_without_its_leader(tmp_path: Path) -> None:
             assert registry.read() == FIRST.next()
 
 
-def test_the_data_stays_has_one_user_and_is_told_of_if_it_cannot_be_used(tmp_path: Path) -> None:
+def test_data_directory_persists_is_locked_and_damage_is_reported(tmp_path: Path) -> None:
     needs_zookeeper()
     with Ensemble(tmp_path) as ensemble:
         ensemble.wait_until_ready()

@@ -19,14 +19,14 @@ from driftline.engine.keygroups import (
     exact_key,
     exact_keys,
     group_of,
-    owned_by,
+    owned_groups,
     owner,
     plain_key,
     root_group,
 )
 from driftline.engine.labels import INFINITY, Label, child
-from driftline.engine.texts import time_in_words
-from driftline.engine.wire.codec import pack, travelled
+from driftline.engine.texts import format_time
+from driftline.engine.wire.codec import pack, round_trip
 from tests.engine.state.states import frozen
 
 labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
@@ -35,16 +35,16 @@ labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
 # Labels ---------------------------------------------------------------------------------------
 
 
-def test_a_time_is_told_as_a_record_or_as_a_moment() -> None:
+def test_format_time_shows_a_record_number_or_a_timestamp() -> None:
     moment = datetime(2026, 11, 22, 14, 3, 25, 123456)
-    assert time_in_words(round(moment.timestamp() * 1_000_000)) == "2026-11-22 14:03:25.123456"
-    assert [time_in_words(time) for time in (0, 1, 10**9, INFINITY - 1, INFINITY)] == [
+    assert format_time(round(moment.timestamp() * 1_000_000)) == "2026-11-22 14:03:25.123456"
+    assert [format_time(time) for time in (0, 1, 10**9, INFINITY - 1, INFINITY)] == [
         "the beginning", "record 1", "record 1000000000", "the end", "the end",
     ]  # fmt: skip
 
 
 @given(labels, labels, st.integers(0, 5), st.integers(0, 5))
-def test_children_are_between_their_parent_and_what_comes_after_it(
+def test_child_labels_sort_between_their_parent_and_the_next_label(
     one: Label, other: Label, a: int, b: int
 ) -> None:
     assert one < child(one, a)
@@ -68,7 +68,7 @@ def test_children_of_different_elements_never_share_a_label(
 def test_every_group_has_one_owner_and_owners_have_contiguous_groups(
     nodes: int, groups: int
 ) -> None:
-    owned = [owned_by(node, nodes, groups) for node in range(nodes)]
+    owned = [owned_groups(node, nodes, groups) for node in range(nodes)]
     assert [group for own in owned for group in own] == list(range(groups))
     assert all(group in owned[owner(group, nodes, groups)] for group in range(groups))
     if groups >= nodes:
@@ -78,12 +78,10 @@ def test_every_group_has_one_owner_and_owners_have_contiguous_groups(
 
 
 @given(frozen, st.integers(1, 300))
-def test_every_key_has_a_group_that_is_the_same_on_the_other_side_of_a_shuffle(
-    key: object, groups: int
-) -> None:
+def test_key_group_is_unchanged_by_a_shuffle(key: object, groups: int) -> None:
     group = group_of(key, groups)
     assert 0 <= group < groups
-    assert group_of(travelled(key), groups) == group
+    assert group_of(round_trip(key), groups) == group
     assert group_of(exact_key(key), groups) == group
 
 
@@ -126,9 +124,9 @@ def test_consecutive_roots_are_spread_over_all_nodes(start: int, front: int, nod
 
 
 @given(st.lists(frozen, max_size=20) | st.lists(st.text(max_size=8), max_size=20))
-def test_caches_and_owners_say_what_the_functions_say(keys: list[object]) -> None:
+def test_group_cache_and_owners_match_the_functions(keys: list[object]) -> None:
     owners = Owners(3)
-    assert owners.of(keys) == [owner(group_of(key), 3) for key in keys]
+    assert owners.owners_of(keys) == [owner(group_of(key), 3) for key in keys]
     groups = GroupCache()
     for _ in range(2):
         assert [groups[key] for key in keys] == list(map(group_of, keys))
@@ -145,7 +143,7 @@ def test_keys_are_the_same_only_with_the_same_wire_form(one: object, other: obje
     assert (exact_one == exact_other) == (pack(one) == pack(other))
     assert (len({exact_one, exact_other}) == 1) == (pack(one) == pack(other))
     assert repr(plain_key(exact_one)) == repr(one)
-    assert Owners(4, 5).of([exact_one, exact_other]) == Owners(4, 5).of([one, other])
+    assert Owners(4, 5).owners_of([exact_one, exact_other]) == Owners(4, 5).owners_of([one, other])
 
 
 class Word(str):
@@ -179,6 +177,6 @@ HELP = "a key is None, bool, int, float, str, bytes or a tuple of these"
         (("a", (float("nan"),)), "NaN is not a key"),
     ],
 )
-def test_an_owner_of_what_is_no_key_is_an_error(bad: object, problem: str) -> None:
+def test_owner_of_an_invalid_key_is_an_error(bad: object, problem: str) -> None:
     with pytest.raises(PayloadError, match=problem):
-        Owners(2).of(["good", bad])
+        Owners(2).owners_of(["good", bad])

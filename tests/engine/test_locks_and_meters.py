@@ -30,7 +30,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("what", ["alone", "forks", "executes"])
-def test_kill_9_releases_it_whatever_the_process_has_started(what: str, tmp_path: Path) -> None:
+def test_sigkill_releases_the_lock_despite_child_processes(what: str, tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path), what],
@@ -72,7 +72,9 @@ DURATIONS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 9.0]), 
 
 
 @given(DURATIONS)
-def test_each_duration_is_in_the_first_bucket_that_holds_it(added: list[tuple[float, int]]) -> None:
+def test_histogram_counts_each_duration_in_the_first_fitting_bucket(
+    added: list[tuple[float, int]],
+) -> None:
     histogram = Histogram((1.0, 2.0))
     for duration, count in added:
         histogram.add(duration, count)
@@ -86,8 +88,8 @@ def test_each_duration_is_in_the_first_bucket_that_holds_it(added: list[tuple[fl
 
 
 @given(st.lists(st.booleans(), max_size=20))
-def test_a_stopwatch_counts_the_seconds_that_begin_with_true(seconds: list[bool]) -> None:
+def test_stopwatch_sums_the_time_during_which_the_condition_held(seconds: list[bool]) -> None:
     watch = Stopwatch()
     for now, on in enumerate(seconds):
-        watch.look(on, float(now))
+        watch.update(on, float(now))
     assert watch.total(float(len(seconds))) == sum(seconds)

@@ -41,7 +41,7 @@ def test_a_function_that_raises_anything_has_failed(kind: str, error: type[BaseE
     expected = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
     [value] = [item.value for item in expected if item.sink == -1]
     assert isinstance(value, tuple)
-    failure = Failure.of_payload(value)
+    failure = Failure.from_payload(value)
     assert failure.error.startswith(error.__name__)
     assert "in fail: raise error" in failure.line
     assert list(run(flow, [[1, 2, 3]], dead_letters=True)) == expected

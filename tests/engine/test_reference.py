@@ -27,7 +27,7 @@ def test_inputs_that_are_not_one_list_for_each_source_are_refused() -> None:
         run_reference(flow, [{"user": 1}, {"user": 2}])
 
 
-def test_state_belongs_to_a_key_and_elements_meet_it_in_label_order() -> None:
+def test_keyed_state_sees_elements_in_label_order() -> None:
     flow = Flow("join")
     flow.source("in").key_by(lambda text: text.lower()).scan(join, ValueState("joined")).sink()
     assert [item.value for item in run_reference(flow, [["a", "b", "A", "a"]])] == [
@@ -96,7 +96,7 @@ def test_every_kind_of_state_can_be_used() -> None:
     assert found[2] == ((3, 0), 2, "none", ("xx",), (("xx", 1),), 1)
 
 
-def test_functions_see_what_they_would_see_after_a_shuffle() -> None:
+def test_functions_receive_values_as_decoded_after_a_shuffle() -> None:
     flow = Flow("types")
     seen: list[object] = []
 
@@ -135,7 +135,7 @@ def test_a_failure_ends_the_run_and_names_operator_label_key_record_and_line() -
     assert "dead-letter" in text
 
 
-def test_a_dead_letter_is_an_output_and_its_element_leaves_no_trace() -> None:
+def test_dead_letter_is_an_output_and_its_element_changes_no_state() -> None:
     found = list(run_reference(failing(), [["a", "b", "c"]], dead_letters=True))
     assert [(item.label, item.sink) for item in found] == [
         ((1, 0), 0),
@@ -148,14 +148,14 @@ def test_a_dead_letter_is_an_output_and_its_element_leaves_no_trace() -> None:
     assert letter[:4] == ("picky", "0", "b", "ValueError: not ab")
 
 
-def test_a_key_function_that_raises_is_told_as_such() -> None:
+def test_failure_names_the_raising_key_function() -> None:
     flow = Flow("failing")
     flow.source("in").key_by(lambda value: value["user"]).scan(len, name="op").sink()
     with pytest.raises(FunctionFailed, match="'key of op' failed"):
         list(run_reference(flow, [[{"user": "a"}, {}]]))
 
 
-def test_a_payload_that_cannot_travel_is_a_failure_of_the_operator_that_made_it() -> None:
+def test_unencodable_payload_is_a_failure_of_the_operator_that_made_it() -> None:
     flow = Flow("strict")
     flow.source("in").map(lambda v: {v}, name="m").key_by(len).scan(len, name="op").sink()
     with pytest.raises(FunctionFailed, match=r"'m' failed.*type set cannot travel"):

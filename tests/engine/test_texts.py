@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.texts import complain, raised, reason_of, visible, visible_json, visible_lines
+from driftline.engine.texts import (
+    describe_exception,
+    escape_controls,
+    escape_json,
+    escape_lines,
+    print_error,
+    reason_of,
+)
 
 STEERING = [
     *(chr(code) for code in [*range(9), *range(11, 32), *range(127, 160)]),
@@ -17,12 +24,12 @@ STEERING = [
 ]
 
 
-def test_what_steers_a_terminal_is_an_escape() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     for character in STEERING:
         escape = ascii(character).strip("'")
-        for shown in (visible, visible_lines):
+        for shown in (escape_controls, escape_lines):
             assert shown(f"a\t{character}b") == f"a\t{escape}b"
-        whole = visible_json(json.dumps(character, ensure_ascii=False))
+        whole = escape_json(json.dumps(character, ensure_ascii=False))
         assert whole.isascii()
         assert whole.isprintable()
         assert json.loads(whole) == character
@@ -30,25 +37,25 @@ def test_what_steers_a_terminal_is_an_escape() -> None:
 
 def test_letters_of_any_language_stay() -> None:
     text = "नमस्ते café שלום \U0001f469\u200d\U0001f4bb C:\\new"
-    assert visible(text) == visible_lines(text) == text
+    assert escape_controls(text) == escape_lines(text) == text
 
 
-def test_line_ends_of_others_are_escapes_and_ours_are_indented() -> None:
-    assert visible("a\n12:00:00 b") == r"a\n12:00:00 b"
-    assert visible_lines("a\n12:00 b\n c\n  d\n\te\n") == "a\n  12:00 b\n   c\n  d\n  \te\n  "
+def test_line_ends_are_escaped_in_values_and_indented_in_messages() -> None:
+    assert escape_controls("a\n12:00:00 b") == r"a\n12:00:00 b"
+    assert escape_lines("a\n12:00 b\n c\n  d\n\te\n") == "a\n  12:00 b\n   c\n  d\n  \te\n  "
 
 
 @given(st.text())
-def test_only_the_first_line_begins_at_the_left(text: str) -> None:
-    first, *others = visible_lines(text).split("\n")
+def test_continuation_lines_are_indented(text: str) -> None:
+    first, *others = escape_lines(text).split("\n")
     assert first.splitlines() in ([], [first])
     assert all(line.startswith("  ") and line.splitlines() == [line] for line in others)
-    assert len(visible(text).splitlines()) <= 1
-    assert json.loads(visible_json(json.dumps(text, ensure_ascii=False))) == text
+    assert len(escape_controls(text).splitlines()) <= 1
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
 
 
 def test_the_error_of_a_command_is_one_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("it failed\n  at: f.py\ndriftline: forged\x1b]0;title\x07")
+    print_error("it failed\n  at: f.py\ndriftline: forged\x1b]0;title\x07")
     assert capsys.readouterr().err == (
         "driftline: it failed\n  at: f.py\n  driftline: forged\\x1b]0;title\\x07\n"
     )
@@ -69,8 +76,8 @@ class Mute(Exception):
         (ValueError("<a at 0x7f00>"), "ValueError: <a>"),
     ],
 )
-def test_an_exception_has_the_same_words_everywhere(error: Exception, text: str) -> None:
-    assert raised(error) == text
+def test_exception_text_is_the_same_in_every_process(error: Exception, text: str) -> None:
+    assert describe_exception(error) == text
 
 
 @pytest.mark.parametrize(
@@ -82,5 +89,5 @@ def test_an_exception_has_the_same_words_everywhere(error: Exception, text: str)
         (ConnectionError(), "ConnectionError"),
     ],
 )
-def test_an_error_of_the_system_says_why(error: OSError, text: str) -> None:
+def test_os_error_text_names_the_reason(error: OSError, text: str) -> None:
     assert reason_of(error) == text

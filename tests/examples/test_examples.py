@@ -103,7 +103,7 @@ def test_payments_meet_their_order_whichever_comes_first() -> None:
     ]
 
 
-def test_the_best_three_are_told_when_one_of_them_sells() -> None:
+def test_top_three_are_emitted_when_one_of_them_sells() -> None:
     sales = [("tea", 2), ("rum", 3), ("ale", 1), ("gin", 1), ("gin", 1), ("gin", 9)]
     found = outputs("topk", [{"product": product, "pieces": pieces} for product, pieces in sales])
     assert found == [
@@ -127,7 +127,7 @@ def test_only_the_first_event_of_an_id_passes() -> None:
     assert outputs("dedupe", events) == [("first", events[i]) for i in (0, 1, 3)]
 
 
-def test_orders_get_the_row_that_is_in_the_table_when_they_come() -> None:
+def test_order_is_enriched_with_the_current_table_row() -> None:
     def product(name: str, price: int) -> Record:
         return {"kind": "product", "product": "p-1", "name": name, "price": price}
 
@@ -147,7 +147,7 @@ def test_orders_get_the_row_that_is_in_the_table_when_they_come() -> None:
     ]
 
 
-def test_a_large_payment_within_a_minute_of_a_small_one_of_its_card_is_told() -> None:
+def test_large_payment_soon_after_a_small_one_raises_an_alert() -> None:
     def payment(card: str, at: int, amount: int) -> Record:
         return {"card": card, "at": at, "amount": amount}
 
@@ -172,7 +172,7 @@ def test_a_large_payment_within_a_minute_of_a_small_one_of_its_card_is_told() ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nodes_that_fail_give_the_same(name: str) -> None:
+def test_outputs_equal_the_reference_when_nodes_crash(name: str) -> None:
     inputs = records(name, Random(1))
     flow = load(name)
     assert {sink for sink, _ in outputs(name, *inputs)} == {sink.name for sink in flow.sinks}
@@ -198,5 +198,5 @@ def test_the_command_in_the_docstring_runs_the_records_in_the_docstring(
     assert [line for some in written for line in some] == expected
 
 
-def test_each_example_is_tried() -> None:
+def test_every_example_has_tests() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*NAMES, "wordcount"}

@@ -59,7 +59,7 @@ def the_end_is_told_before_it_is_written() -> AbstractContextManager[object]:
 
 def the_end_is_told_once() -> AbstractContextManager[object]:
     """Who was not there when it was told, or was and died of it, never hears of it."""
-    return patch.object(ShutdownBarrier, "over", lambda self, now: True)
+    return patch.object(ShutdownBarrier, "is_over", lambda self, now: True)
 
 
 def any_run_may_be_over() -> AbstractContextManager[object]:

@@ -53,7 +53,7 @@ def lines_are_committed_before_they_are_durable() -> Iterator[None]:
 
 def records_are_acknowledged_before_they_are_stored() -> AbstractContextManager[object]:
     """A producer forgets what its front may forget, too."""
-    return patch.object(ReceivedSource, "acknowledged", ReceivedSource.accepted)
+    return patch.object(ReceivedSource, "last_acknowledged", ReceivedSource.last_accepted)
 
 
 def records_that_come_again_are_taken() -> AbstractContextManager[object]:
@@ -69,7 +69,7 @@ def records_that_come_again_are_taken() -> AbstractContextManager[object]:
 
 def a_group_whose_writing_failed_is_written_again() -> AbstractContextManager[object]:
     """An intake takes a write that failed for one that was not done."""
-    done = Intake.done
+    done = Intake.on_job_done
 
     def mutated(self: Intake, job: DurableJob, result: object) -> None:
         if isinstance(result, Unavailable):
@@ -77,4 +77,4 @@ def a_group_whose_writing_failed_is_written_again() -> AbstractContextManager[ob
             return
         done(self, job, result)
 
-    return patch.object(Intake, "done", mutated)
+    return patch.object(Intake, "on_job_done", mutated)

@@ -16,18 +16,18 @@ from driftline.engine.wire.messages import Pause
 
 def the_cut_may_be_earlier_than_what_has_left() -> AbstractContextManager[object]:
     """A replay may not have come as far as the outputs that consumers have."""
-    return patch.object(ReportedProgress, "left", -1)
+    return patch.object(ReportedProgress, "last_sent", -1)
 
 
 def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
     """Fronts say how far they are, and send more."""
-    hold = Front._hold
+    hold = Front._pause
 
     def mutated(self: Front, message: Pause) -> None:
         hold(self, message)
-        self._held = 1 << 62
+        self._pause_time = 1 << 62
 
-    return patch.object(Front, "_hold", mutated)
+    return patch.object(Front, "_pause", mutated)
 
 
 def not_all_has_to_be_copied() -> AbstractContextManager[object]:
@@ -39,7 +39,7 @@ def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
     """Outputs between the snapshot and the cut are made again, by barriers that know nothing."""
 
     def mutated(self: Resizing, now: float) -> None:
-        self._cut, self.step = self._newest.time, ResizePhase.MOVING
+        self._cut, self.phase = self._newest.time, ResizePhase.MOVING
 
     return patch.object(Resizing, "_take_last", mutated)
 

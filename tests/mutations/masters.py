@@ -47,7 +47,7 @@ def a_takeover_does_not_look_where_members_are() -> AbstractContextManager[objec
 
 def a_takeover_does_not_ask() -> AbstractContextManager[object]:
     """A new master goes on before all members follow it."""
-    following = Coordinator.following
+    following = Coordinator.on_follows_master
 
     def hello(self: Takeover, name: str, message: Hello) -> None:
         self._fits[name] = True
@@ -58,7 +58,7 @@ def a_takeover_does_not_ask() -> AbstractContextManager[object]:
                 self._takeover.answer(member, message)
         following(self, name, message)
 
-    return patch.object(Coordinator, "following", mutated)
+    return patch.object(Coordinator, "on_follows_master", mutated)
 
 
 def what_was_under_way_counts() -> AbstractContextManager[object]:
@@ -73,4 +73,4 @@ def nobody_makes_way() -> AbstractContextManager[object]:
 
 def nobody_is_asked_who_hears() -> AbstractContextManager[object]:
     """A leader takes it that each member that it hears does hear it."""
-    return patch.object(StepDown, "asks", lambda self, now: False)
+    return patch.object(StepDown, "is_probe_due", lambda self, now: False)

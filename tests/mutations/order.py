@@ -46,7 +46,7 @@ def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
     settle = Speculative.settle
 
     def mutated(self: Speculative, frontier: int, exactly: bool = False) -> None:
-        self.batches.sort(key=lambda block: block.last)
+        self.batches.sort(key=lambda block: block.last_time)
         settle(self, frontier, exactly)
 
     return patch.object(Speculative, "settle", mutated)

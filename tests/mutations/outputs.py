@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-from driftline.barrier.barrier import NOTHING
+from driftline.barrier.barrier import NO_BUNDLE
 from driftline.barrier.comparison import EpochBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.connectors.sinks.memory import MemoryConsumer
@@ -25,15 +25,15 @@ from driftline.engine.wire.messages import Bundle, BundleStored
 @contextmanager
 def t_last_is_not_asked_for() -> Iterator[None]:
     """The barrier releases what the consumer already has."""
-    ask = OrderedBarrier.last
+    ask = OrderedBarrier.handle_last_bundle
 
     def last(self: OrderedBarrier, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         first = not self.connected
         ask(self, t_last, checksum, blobs)
         if first:
-            self.t_last = NOTHING
+            self.t_last = NO_BUNDLE
 
-    with patch.object(OrderedBarrier, "last", last):
+    with patch.object(OrderedBarrier, "handle_last_bundle", last):
         yield
 
 

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import driftline.deploy.node.comparison
 import driftline.deploy.roles.master
-from driftline.deploy.node.comparison import ProductionAssembly
+from driftline.deploy.node.comparison import ProductionPipeline
 from driftline.deploy.node.input_queue import ElementBatch
-from driftline.deploy.node.pipeline import Post
+from driftline.deploy.node.pipeline import Outgoing
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.front import Front
 from driftline.engine.snapshots.jobs import Capture
@@ -20,7 +20,7 @@ from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
 
 def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:
     """A frame that a node sends again is not recognised by its id."""
-    return patch.object(Ledger, "has_had", lambda self, time, id: False)
+    return patch.object(Ledger, "was_processed", lambda self, time, id: False)
 
 
 def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
@@ -31,22 +31,22 @@ def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
 def frames_leave_before_they_are_durable() -> AbstractContextManager[object]:
     """A frame is sent as soon as it is made."""
 
-    def mutated(self: ProductionAssembly, to: str, frame: Frame) -> bool:
+    def mutated(self: ProductionPipeline, to: str, frame: Frame) -> bool:
         self.ledger.keep_frame(to, frame)
         return False
 
-    return patch.object(ProductionAssembly, "keep", mutated)
+    return patch.object(ProductionPipeline, "defer_frame", mutated)
 
 
-def _when_written(mutated: Callable[[ProductionAssembly], None]) -> AbstractContextManager[object]:
-    capture = ProductionAssembly.capture
+def _when_written(mutated: Callable[[ProductionPipeline], None]) -> AbstractContextManager[object]:
+    capture = ProductionPipeline.capture
 
-    def mutated_capture(self: ProductionAssembly, time: int) -> Capture:
+    def mutated_capture(self: ProductionPipeline, time: int) -> Capture:
         captured = capture(self, time)
         mutated(self)
         return captured
 
-    return patch.object(ProductionAssembly, "capture", mutated_capture)
+    return patch.object(ProductionPipeline, "capture", mutated_capture)
 
 
 def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
@@ -56,7 +56,7 @@ def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
 
 def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[object]:
     """A tracker may hear of a production that is on its way to the disk."""
-    return _when_written(lambda self: self.resent.append(self.written.pop()))
+    return _when_written(lambda self: self.resent.append(self.unstored_messages.pop()))
 
 
 def nothing_is_sent_again() -> AbstractContextManager[object]:
@@ -67,15 +67,15 @@ def nothing_is_sent_again() -> AbstractContextManager[object]:
 @contextmanager
 def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
     """The master may hear of inputs that were worked off before the frames made of them."""
-    stored = ProductionAssembly.stored
+    stored = ProductionPipeline.stored
 
-    def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
+    def mutated(self: ProductionPipeline, answer: Prepared | PrepareFailed) -> Outgoing:
         return stored(self, answer)[::-1]
 
     with (
-        patch.object(driftline.deploy.roles.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.node.comparison, "token", lambda node, start: (0, start, 0)),
-        patch.object(ProductionAssembly, "stored", mutated),
+        patch.object(driftline.deploy.roles.master, "blocking_cell", lambda _, t: (0, t, 0)),
+        patch.object(driftline.deploy.node.comparison, "blocking_cell", lambda _, t: (0, t, 0)),
+        patch.object(ProductionPipeline, "stored", mutated),
     ):
         yield
 
@@ -98,11 +98,11 @@ def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:
 
 def a_production_that_failed_is_numbered_again() -> AbstractContextManager[object]:
     """The next production gets the number of one that may be there."""
-    stored = ProductionAssembly.stored
+    stored = ProductionPipeline.stored
 
-    def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
+    def mutated(self: ProductionPipeline, answer: Prepared | PrepareFailed) -> Outgoing:
         if isinstance(answer, PrepareFailed):
             self.number -= 1
         return stored(self, answer)
 
-    return patch.object(ProductionAssembly, "stored", mutated)
+    return patch.object(ProductionPipeline, "stored", mutated)

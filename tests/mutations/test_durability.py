@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.barrier import NO_BUNDLE, Barrier
 from driftline.barrier.comparison import EpochBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories import survey
@@ -66,18 +66,18 @@ def when_a_snapshot_was_taken_is_not_compared() -> AbstractContextManager[object
 
 def directories_are_not_marked() -> AbstractContextManager[object]:
     """A directory is whoever's opens it."""
-    return patch.object(Mark, "over", lambda self, before, where: self)
+    return patch.object(Mark, "supersede", lambda self, before, where: self)
 
 
 def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
     """Outputs may go back behind the state."""
-    forgotten = property(lambda self: NOTHING, lambda self, expected: None)
+    forgotten = property(lambda self: NO_BUNDLE, lambda self, expected: None)
     return patch.object(Barrier, "expected_t_last", forgotten, create=True)
 
 
 def epochs_may_be_ahead_of_the_registry() -> AbstractContextManager[object]:
     """The consumer may have outputs of epochs that nobody has committed."""
-    return patch.object(EpochBarrier, "last", Barrier.last)
+    return patch.object(EpochBarrier, "handle_last_bundle", Barrier.handle_last_bundle)
 
 
 def _without(rule: str) -> Mutation:
@@ -108,14 +108,14 @@ def a_consumer_that_has_lost_outputs(_: Path) -> None:
     barrier.restore(7, ())
     barrier.expected_t_last = 7
     with pytest.raises(StateMismatch, match="outputs up to 5 only"):
-        barrier.last(5, 0, ())
+        barrier.handle_last_bundle(5, 0, ())
 
 
 def a_consumer_that_is_ahead(_: Path) -> None:
     barrier = EpochBarrier("barrier-0", (0, 1))
     barrier.restore(7, ())
     with pytest.raises(StateMismatch, match="only 7 epochs"):
-        barrier.last(8, 0, ())
+        barrier.handle_last_bundle(8, 0, ())
 
 
 def a_store_in_the_place_of_another(path: Path) -> None:
@@ -126,7 +126,7 @@ def a_store_in_the_place_of_another(path: Path) -> None:
 
 
 def a_fallback(_: Path) -> None:
-    test_store.test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it()
+    test_store.test_fallback_snapshot_is_kept_while_later_ones_are_abandoned()
 
 
 def a_disk_that_does_not_answer(_: Path) -> None:
@@ -143,7 +143,7 @@ def a_newest_part_that_is_gone(_: Path) -> None:
 
 
 def an_old_copy(_: Path) -> None:
-    test_store.test_an_old_copy_is_not_taken_for_what_has_been_stored_since()
+    test_store.test_abandoned_snapshot_is_not_loaded_for_a_reused_number()
 
 
 def refused(report: DirectoryReport, policy: str = "two-phase") -> Callable[[Path], None]:
@@ -178,7 +178,7 @@ CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
 @pytest.mark.parametrize(
     ("mutation", "trial"), CASES, ids=[mutation.__name__ for mutation, _ in CASES]
 )
-def test_each_safeguard_is_needed(
+def test_trial_fails_without_each_durability_safeguard(
     mutation: Mutation, trial: Callable[[Path], None], tmp_path: Path
 ) -> None:
     trial(tmp_path / "right")

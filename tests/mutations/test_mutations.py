@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from driftline.simulation.scenarios.disturbances import Resized, holes
+from driftline.simulation.scenarios.disturbances import Resized, draw_holes
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
-from driftline.simulation.scenarios.scenario import Scenario, scenario
+from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import run_one
 from tests.mutations import (
     channels,
@@ -182,11 +182,11 @@ def found(
     """A seed that is right, and wrong with the mutation; and what is wrong."""
     begin = BEGIN.get(f"{mutation.__name__}-{policy}", 1)
     for seed in range(begin, begin + SEEDS_MAX):
-        what = focused(scenario(seed, name=policy), focus)
+        what = focused(draw_scenario(seed, name=policy), focus)
         if standby:
             what = replace(what, standby=True, hangs=(), holes=())
         if holed:
-            lost = holes(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until)
+            lost = draw_holes(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until_s)
             what = replace(what, standby=True, hangs=(), holes=lost)
         if resizes:
             what = changing(what)
@@ -201,7 +201,7 @@ def found(
 @pytest.mark.parametrize(
     ("mutation", "policy", "focus"), CASES, ids=[f"{case[0].__name__}-{case[1]}" for case in CASES]
 )
-def test_the_simulation_finds(mutation: Mutation, policy: str, focus: Focus) -> None:
+def test_simulation_finds_each_mutation(mutation: Mutation, policy: str, focus: Focus) -> None:
     seed, problem = found(mutation, policy, focus)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
@@ -215,7 +215,7 @@ def test_the_simulation_finds_masters_without_a_fence(mutation: Mutation, focus:
 
 
 @pytest.mark.parametrize("mutation", HOLES, ids=[case.__name__ for case in HOLES])
-def test_the_simulation_finds_masters_that_keep_the_lead(mutation: Mutation) -> None:
+def test_simulation_finds_masters_that_do_not_step_down(mutation: Mutation) -> None:
     seed, problem = found(mutation, EXACTLY, {}, holed=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     assert "makes no progress" in problem
@@ -233,7 +233,7 @@ def test_a_function_that_is_not_deterministic_is_named_as_the_cause() -> None:
     """The replay of what a consumer already has gives other outputs, and the guard says so."""
     for seed in count(1):
         assert seed <= SEEDS_MAX
-        outcome = run_one(scenario(seed, "tests.mutations.flows:drifting"))
+        outcome = run_one(draw_scenario(seed, "tests.mutations.flows:drifting"))
         assert outcome.problem, "the outputs cannot be those of the reference"
         if "NotDeterministic" in outcome.problem:
             return

@@ -12,7 +12,7 @@ from driftline.acker.tracker import Tracker
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pipeline import Post
+from driftline.deploy.node.pipeline import Outgoing
 from driftline.deploy.node.stages import Peers, Stages
 from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
 from driftline.deploy.roles.front import Front
@@ -52,7 +52,7 @@ def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
     """The acknowledgement of a stage arrives before the frames of the stage."""
     acknowledge = Peers.acknowledge
 
-    def mutated(self: Peers, cells: Cells, covered: Intervals) -> Post:
+    def mutated(self: Peers, cells: Cells, covered: Intervals) -> Outgoing:
         late = acknowledge(self, (), ())
         return [*acknowledge(self, cells, covered), *late]
 
@@ -103,16 +103,16 @@ def promises_pass_unread_records() -> Iterator[None]:
     def mutated(self: Front, sender: str, message: Message) -> None:
         handle(self, sender, message)
         if isinstance(message, AskPromise) and self.live is not None and not self._ended:
-            self.next = max(self.next, self.live.move_to(message.next))
+            self.next = max(self.next, self.live.advance_to(message.next))
 
     def move_to(self: ReceivedSource, time: int) -> int:
         self._next = max(self._next, time)
-        self._promise()
+        self._raise_durable()
         return int(self._next)
 
     with (
         patch.object(Front, "handle", mutated),
-        patch.object(ReceivedSource, "move_to", move_to),
+        patch.object(ReceivedSource, "advance_to", move_to),
     ):
         yield
 

@@ -23,7 +23,7 @@ def test_an_output_is_released_before_a_snapshot_is_taken() -> None:
     assert two_phase.heard(Committed), "the opponent has to wait for its commit"
 
 
-def test_an_operation_that_is_not_deterministic_is_found_out() -> None:
+def test_nondeterministic_operation_is_detected() -> None:
     """Section V: "The limitation of this approach is that only deterministic operations (e.g.
     without the usage of random values) are allowed in a data flow."
     """

@@ -102,20 +102,20 @@ def test_items_up_to_t_last_are_filtered_out(t_last: int) -> None:
     of the last released item t_last in order to preserve exactly-once after recovery."
     """
     first = OrderedBarrier("barrier-0", (0, 127))
-    first.last(-1, 0, ())
+    first.handle_last_bundle(-1, 0, ())
     last: Bundle | None = None
     for time in range(1, t_last + 1):
-        first.hold(0, [(time, 0)], [time], None)
+        first.add_outputs(0, [(time, 0)], [time], None)
         first.advance(time + 1)
         last = first.take_bundle(1) or last
-        first.stored(time)
+        first.mark_stored(time)
     again = OrderedBarrier("barrier-0", (0, 127))
     if last is None:
-        again.last(-1, 0, ())
+        again.handle_last_bundle(-1, 0, ())
     else:
-        again.last(last.t_last, last.checksum, last.blobs)
+        again.handle_last_bundle(last.t_last, last.checksum, last.blobs)
     for time in range(1, 7):
-        again.hold(0, [(time, 0)], [time], None)
+        again.add_outputs(0, [(time, 0)], [time], None)
     again.advance(INFINITY)
     bundle = again.take_bundle(2)
     assert len(bundle.blobs if bundle is not None else ()) == 6 - t_last

@@ -44,7 +44,7 @@ def test_the_steps_of_a_restart() -> None:
         )
         assert notified < asked < told < ready[-1]
         loads = [job for who, job in room.done[jobs:] if who == node]
-        assert LoadSnapshot(snapshot.number, snapshot.taken) in loads
+        assert LoadSnapshot(snapshot.number, snapshot.incarnation) in loads
     when, _, _, start = room.heard(Start, before)[0]
     assert isinstance(start, Start)
     assert when > max(ready)

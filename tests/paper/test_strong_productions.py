@@ -53,7 +53,7 @@ def test_of_many_possible_results_only_one_is_computed_and_saved() -> None:
 
 
 @pytest.mark.parametrize("victim", ["node-0", "node-1", "front-0", "master", "consumer"])
-def test_what_was_saved_is_sent_again_and_what_was_processed_is_dropped(victim: str) -> None:
+def test_recovery_resends_saved_records_and_drops_processed_ones(victim: str) -> None:
     """Section IV-A: "Recovery function F resends all saved records in case of failure, and each
     operation deduplicates input that has been already processed."
     """

@@ -26,13 +26,13 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from driftline.pipeline.audit import AuditReport, audit
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
-from driftline.pipeline.output_shares import _label, same_line
+from driftline.pipeline.output_shares import _label, is_same_line
 from driftline.pipeline.runner import run
 from driftline.simulation.scenarios.flows import records
 
@@ -74,11 +74,13 @@ def of(spark: SparkSession, flow: Flow, directory: Path) -> AuditReport:
 
 
 @pytest.mark.parametrize("spec", ["two_stages", "failing"])
-def test_what_nodes_deliver_is_clean(spark: SparkSession, tmp_path: Path, spec: str) -> None:
+def test_audit_of_delivered_outputs_is_clean(
+    spark: SparkSession, tmp_path: Path, spec: str
+) -> None:
     flow = load_flow(f"driftline.simulation.scenarios.flows:{spec}")
     lines_of(flow, tmp_path)
     report = of(spark, flow, tmp_path)
-    assert report.clean
+    assert report.is_clean
     assert report.items == len(list(run_reference(flow, [FOUND], dead_letters=True)))
 
 
@@ -121,25 +123,25 @@ def test_each_kind_of_damage_is_named(
     }
 
 
-def test_outputs_in_lmdb(spark: SparkSession, tmp_path: Path) -> None:
+def test_lmdb_outputs_are_audited(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:two_stages")
     consumer = LmdbConsumer(tmp_path / "lmdb", "barrier-0", flow, "test")
     for bundle in bundles(flow):
         consumer.deliver(bundle)
     consumer.close()
-    assert of(spark, flow, tmp_path / "lmdb").clean
+    assert of(spark, flow, tmp_path / "lmdb").is_clean
 
 
-def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_starts_from_a_savepoint(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     lines_of(flow, tmp_path / "o")
     run(flow, spark, [ListSource(FOUND)], tmp_path / "p", until=30, save=tmp_path / "day-1")
     start = open_savepoint(tmp_path / "day-1")
     report = audit(flow, spark, [ListSource(FOUND)], [tmp_path / "o"], since=30, start=start)
-    assert (report.clean, report.items) == (True, 31)
+    assert (report.is_clean, report.items) == (True, 31)
 
 
-def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_compares_the_state_of_the_end_savepoint(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     lines_of(flow, tmp_path / "o")
     source = [ListSource(FOUND)]
@@ -149,7 +151,7 @@ def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_p
     end = open_savepoint(tmp_path / "2")
     outputs = [tmp_path / "o"]
     report = audit(flow, spark, source, outputs, since=20, until=40, start=start, end=end)
-    assert (report.clean, report.items) == (True, 20)
+    assert (report.is_clean, report.items) == (True, 20)
 
     first = FOUND[0]
     assert isinstance(first, dict)
@@ -164,34 +166,36 @@ def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_p
     }
 
 
-def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_reads_inputs_from_the_input_log(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     log = InputLog(tmp_path / "log", "test")
     source = ReceivedSource(log, lambda: 1000)
     for number, record in enumerate(FOUND, 1):
         source.receive("producer", number, record)
-    group = source.group()
+    group = source.next_group()
     assert group is not None
     log.write(group)
     log.close()
     logged = open_source(tmp_path / "log")
     run(flow, spark, [logged], tmp_path / "o")
     report = audit(flow, spark, [logged], [tmp_path / "o"])
-    assert (report.clean, report.items) == (True, 60)
+    assert (report.is_clean, report.items) == (True, 60)
 
     time = group.entries[29].time
     run(flow, spark, [logged], tmp_path / "p", until=time, save=tmp_path / "day-1")
     log = InputLog(tmp_path / "log", "test")
     log.write(WriteGroup((), group.reserved, trim=time))
     log.close()
-    with pytest.raises(InputError, match=f"records before {time_in_words(time)} are trimmed"):
+    with pytest.raises(InputError, match=f"records before {format_time(time)} are trimmed"):
         audit(flow, spark, [logged], [tmp_path / "o"])
     start = open_savepoint(tmp_path / "day-1")
     report = audit(flow, spark, [logged], [tmp_path / "o"], since=time, start=start)
-    assert (report.clean, report.items) == (True, 31)
+    assert (report.is_clean, report.items) == (True, 31)
 
 
-def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_rejects_files_that_are_not_outputs_of_the_flow(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = load_flow("driftline.index")
     with pytest.raises(Unavailable, match="not a directory of outputs"):
         of(spark, flow, tmp_path / "nowhere")
@@ -205,7 +209,7 @@ def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> N
         of(spark, flow, tmp_path)
 
 
-def test_the_exit_status_is_for_machines(
+def test_audit_exit_status_distinguishes_clean_wrong_and_failed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sessions, "start", lambda self, what, **_: nullcontext(spark))
@@ -227,7 +231,7 @@ def test_the_exit_status_is_for_machines(
     assert found["examples"][0]["t"] == [9, 0, 0]
 
 
-def test_failures_are_outputs(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_covers_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:failing")
     lines_of(flow, tmp_path)
     path = tmp_path / "dead-letters" / "0.jsonl"
@@ -239,6 +243,6 @@ def test_failures_are_outputs(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "{", "7", '{"t": 7}', '{"t": ["a", 1]}', "[" * 200_000])
-def test_a_line_that_is_none_has_no_label_and_is_no_other_one(line: str) -> None:
+def test_malformed_line_has_no_label_and_equals_no_other(line: str) -> None:
     assert _label(line) is None
-    assert not same_line('{"t": [1, 0]}', line)
+    assert not is_same_line('{"t": [1, 0]}', line)

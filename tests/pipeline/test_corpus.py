@@ -69,7 +69,7 @@ def test_the_sample_is_a_corpus(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_a_dump_in_parts_is_the_dump(
+def test_corpus_of_a_split_dump_has_all_its_documents(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
@@ -91,7 +91,7 @@ def test_a_dump_in_parts_is_the_dump(
     ]
 
 
-def test_json_lines_are_an_input_with_the_words_of_the_dump(
+def test_json_lines_corpus_gives_the_same_outputs_as_the_dump(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
@@ -108,7 +108,7 @@ def test_json_lines_are_an_input_with_the_words_of_the_dump(
     assert outputs[0] == outputs[1]
 
 
-def test_records_keep_their_ids_and_what_has_no_text_is_set_aside(
+def test_records_keep_ids_and_records_without_text_are_dead_letters(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     records = [
@@ -129,7 +129,7 @@ def test_records_keep_their_ids_and_what_has_no_text_is_set_aside(
     ]
 
 
-def test_a_file_that_breaks_off_is_a_corpus_up_to_there(
+def test_truncated_dump_gives_a_corpus_up_to_the_truncation(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     dump(tmp_path / "whole.xml.bz2", bad=0)

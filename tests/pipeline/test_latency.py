@@ -50,11 +50,11 @@ def run(seed: int, documents: int = 400) -> RunMeter:
     random = np.random.default_rng(seed)
     for number, words in enumerate(expected):
         now = 3.0 + number / 50
-        meter.handed_over(number, now=now, due=now - number / 1e6)
+        meter.record_sent(number, now=now, due=now - number / 1e6)
         if words:
-            meter.arrived(number, ["a"], now)
+            meter.record_arrival(number, ["a"], now)
             latency_s = float(random.lognormal(1, 1)) / 1000
-            meter.arrived(number, ["a"] if number == 20 + seed else ["b"], now + latency_s)
+            meter.record_arrival(number, ["a"] if number == 20 + seed else ["b"], now + latency_s)
     return meter
 
 
@@ -80,10 +80,10 @@ def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path)
 
     out = StringIO()
     Console(file=out, width=140).print(found.table())
-    assert f"{series[FLOOR_CASE].whole.percentiles['p50_ms']:.2f}" in out.getvalue()
+    assert f"{series[FLOOR_CASE].overall.percentiles['p50_ms']:.2f}" in out.getvalue()
 
 
-def test_many_records(spark: SparkSession, tmp_path: Path) -> None:
+def test_percentiles_of_many_records_are_exact(spark: SparkSession, tmp_path: Path) -> None:
     numbers = spark.range(0, 200_000, 1, 4)
     path = tmp_path / "records.parquet"
     numbers.selectExpr(
@@ -102,8 +102,8 @@ def test_many_records(spark: SparkSession, tmp_path: Path) -> None:
         wanted = (table.policy == series.policy) & (table.checkpoint_ms == series.checkpoint_ms)
         chosen = table[wanted]
         latencies = np.asarray(chosen.latency_ms)
-        assert series.whole.documents == len(latencies)
-        assert list(series.whole.percentiles.values()) == list(
+        assert series.overall.documents == len(latencies)
+        assert list(series.overall.percentiles.values()) == list(
             np.quantile(latencies, list(PERCENTILES.values()), method="inverted_cdf")
         )
         assert [start for start, _ in series.timeline] == [0, 50, 100, 150]
@@ -117,7 +117,7 @@ def test_many_records(spark: SparkSession, tmp_path: Path) -> None:
     assert len(found.series) == 4
 
 
-def test_where_all_is_lost_there_is_no_figure(spark: SparkSession, tmp_path: Path) -> None:
+def test_latency_is_null_if_all_outputs_are_lost(spark: SparkSession, tmp_path: Path) -> None:
     record = {"policy": "none", "checkpoint_ms": None, "at_s": 0.5, "latency_ms": None, "lost": 3}
     path = tmp_path / "a [strange] {name}*.jsonl"
     path.write_text(json.dumps(record))
@@ -129,7 +129,7 @@ def test_where_all_is_lost_there_is_no_figure(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize("line", ['{"policy": "none", "at', '{"policy": 7}', '{"id": 1}', "7"])
-def test_what_is_no_record_is_told_with_its_file(
+def test_malformed_record_is_reported_with_its_file(
     spark: SparkSession, tmp_path: Path, line: str
 ) -> None:
     (tmp_path / "01-none.jsonl").write_text('{"policy": "none", "at_s": 1, "latency_ms": 1}\n')
@@ -138,7 +138,9 @@ def test_what_is_no_record_is_told_with_its_file(
         analyse(read_records(spark, [tmp_path]))
 
 
-def test_without_files_there_is_nothing_to_analyse(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_or_empty_record_files_raise_unavailable(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for name in ("", "nowhere.jsonl"):
         with pytest.raises(Unavailable, match="bench latency --raw"):
             read_records(spark, [tmp_path / name])

@@ -137,7 +137,7 @@ class FakeState(MapState):
         return iter(list(self.held))
 
 
-def test_a_map_is_one_of_its_key_alone() -> None:
+def test_map_state_is_separate_per_key() -> None:
     entries, lengths = FakeState(), FakeState()
 
     def of(key: object) -> MapInSpark:
@@ -151,8 +151,8 @@ def test_a_map_is_one_of_its_key_alone() -> None:
     assert "a" not in one
     with pytest.raises(KeyError):
         one["a"]
-    one.keep_length()
-    other.keep_length()
+    one.store_length()
+    other.store_length()
     assert (dict(of("one")), len(of("one"))) == ({"b": 2}, 1)
     assert len(of("new")) == 0
 
@@ -164,7 +164,7 @@ def test_a_flow_of_another_form_is_refused(streaming: SparkSession, tmp_path: Pa
         start(streaming, flow, tmp_path, tmp_path, Taker().take)
 
 
-def test_a_record_that_is_not_yet_written_is_left_for_later() -> None:
+def test_incomplete_record_is_left_for_the_next_batch() -> None:
     data = b"".join(map(pack, ["a", "b", "c"]))
     assert whole_records(data[:-1]) == [pack("a"), pack("b")]
     assert whole_records(data, most=1) == [pack("a")]

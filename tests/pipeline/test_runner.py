@@ -28,7 +28,7 @@ from driftline.engine.errors import (
     SnapshotDamaged,
     StateMismatch,
 )
-from driftline.engine.flow.flow import IN_A_ROW, Flow, Stream
+from driftline.engine.flow.flow import PATH_LENGTH_MAX, Flow, Stream
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
@@ -95,7 +95,9 @@ def on_nodes(flow: Flow, found: list[list[object]], seed: int) -> list[Item]:
     seed=st.integers(0, 99),
     partitions=st.sampled_from((1, 2, 7)),
 )
-def test_random_flows(spark: SparkSession, cases: list[Small], seed: int, partitions: int) -> None:
+def test_random_flows_equal_the_reference(
+    spark: SparkSession, cases: list[Small], seed: int, partitions: int
+) -> None:
     flow, found = build(cases), inputs(cases)
     expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
     assert on_spark(spark, flow, found, partitions) == expected
@@ -106,7 +108,7 @@ def test_random_flows(spark: SparkSession, cases: list[Small], seed: int, partit
 
 
 @pytest.mark.parametrize("spec", [simulated.spec for simulated in SIMULATED])
-def test_the_flows_of_the_simulation(spark: SparkSession, spec: str) -> None:
+def test_simulation_flows_equal_the_reference(spark: SparkSession, spec: str) -> None:
     flow = load_flow(spec)
     found = [records(Random(front), 40, front) for front in range(len(flow.sources))]
     expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
@@ -115,7 +117,9 @@ def test_the_flows_of_the_simulation(spark: SparkSession, spec: str) -> None:
     assert as_lines(flow, on_nodes(flow, found, 1)) == expected
 
 
-def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path) -> None:
+def test_history_and_resumed_run_together_equal_the_reference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:two_stages")
     found = records(Random(3), 60, 0)
     source = ListSource(found)
@@ -139,7 +143,7 @@ def test_a_run_after_history_has_to_begin_from_its_savepoint(
         driftline.run(flow, [found], out)
     verdict = verify_run(out, None, lambda state, run: None)
     assert verdict.ending.how is ExitStatus.NOT_BEGUN
-    assert "outputs before record 11" in verdict.checked[0].holds
+    assert "outputs before record 11" in verdict.checked[0].summary
     of_run = "digest|exactly-once|1|in.jsonl|from at-11 at 11"
     JsonLinesConsumer(out, "barrier-0", flow, of_run).close()
     changed = next(out.glob("*-spark-*"))
@@ -158,7 +162,7 @@ def test_the_longest_flow_runs_everywhere(spark: SparkSession) -> None:
     for _ in range(RECORD_DEPTH_MAX):
         record = [record]
     stream: Stream[object] = flow.source("in")
-    for number in range(IN_A_ROW - 4):
+    for number in range(PATH_LENGTH_MAX - 4):
         stream = stream.map(lambda value: value)
         if number == 20:
             stream = stream.key_by(depth).distinct()
@@ -172,7 +176,7 @@ def test_the_longest_flow_runs_everywhere(spark: SparkSession) -> None:
     assert on_spark(spark, flow, [[record]], 1) == expected
 
 
-def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:
+def test_failing_function_is_reported_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:failing")
     source = ListSource(records(Random(1), 30, 0))
     with pytest.raises(FunctionFailed, match=r"operator 'scan-1' failed at label .*\n.*record:"):
@@ -180,7 +184,7 @@ def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path
     assert not list((tmp_path / "o").glob("*.jsonl"))
 
 
-def test_what_json_cannot_hold_is_set_aside_as_by_the_reference(
+def test_unencodable_outputs_are_dead_letters_as_in_the_reference(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flow = Flow("odd")
@@ -196,14 +200,14 @@ def test_what_json_cannot_hold_is_set_aside_as_by_the_reference(
         found = [line for f in (tmp_path / "out").glob(pattern) for line in lines_of(f)]
         [wanted] = (tmp_path / "wanted").glob(pattern)
         assert sorted(found) == sorted(lines_of(wanted))
-    assert audit(flow, spark, [source], [tmp_path / "out"], dead_letters=True).clean
+    assert audit(flow, spark, [source], [tmp_path / "out"], dead_letters=True).is_clean
 
 
 def lines_of(file: Path) -> list[str]:
     return file.read_text().splitlines()
 
 
-def test_a_bad_record_is_told_with_file_and_number(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_record_is_reported_with_file_and_number(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"text": "a"}\n{"text"\n')
     flow = load_flow("driftline.index")
@@ -221,9 +225,7 @@ def test_outputs_of_another_run_are_not_touched(spark: SparkSession, tmp_path: P
         run(load_flow("driftline.index"), spark, [ListSource([])], tmp_path)
 
 
-def test_functions_of_a_flow_in_a_file_come_to_the_tasks(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_functions_of_a_flow_file_are_shipped_to_tasks(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(
         "from driftline import Flow, ValueState\n"
         "def put(value, last):\n    last.set(value)\n    return value\n"
@@ -257,18 +259,14 @@ HASHED = "sets"
 
 
 @pytest.mark.parametrize("name", [name for name in CARELESS if name != HASHED])
-def test_functions_that_are_not_careful_give_what_the_reference_gives(
-    spark: SparkSession, name: str
-) -> None:
+def test_careless_functions_give_the_reference_outputs(spark: SparkSession, name: str) -> None:
     flow = load_flow(CARELESS[name])
     found = [records(Random(7), 60, 0)]
     wanted = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
     assert on_spark(spark, flow, found, 3) == wanted
 
 
-def test_input_that_breaks_off_ends_the_job_with_an_error(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_unreadable_input_fails_the_job(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("id,word\n1,tea\n")
     (tmp_path / "2.csv").write_text("id,id\n2,milk\n")
     (tmp_path / "3.csv").write_text("id,word\n3,rice\n")

@@ -23,7 +23,7 @@ def test_there_is_one_session_in_a_process(spark: SparkSession) -> None:
     assert spark.range(3).count() == 3
 
 
-def test_files_of_the_working_directory_hide_no_modules_of_workers(tmp_path: Path) -> None:
+def test_working_directory_does_not_shadow_modules_of_workers(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise ImportError('this is not the json of Python')\n")
     (tmp_path / "helper.py").write_text("def twice(record):\n    return 2 * record['n']\n")
     (tmp_path / "flow.py").write_text(

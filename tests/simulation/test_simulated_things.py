@@ -17,15 +17,15 @@ from driftline.deploy.graph import as_text
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.registry import OPERATORS
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 from driftline.simulation.command import simulate
 from driftline.simulation.scenarios.disturbances import SlowFunctions
-from driftline.simulation.scenarios.drawn import drawn
+from driftline.simulation.scenarios.drawn import draw_flow
 from driftline.simulation.scenarios.flows import Simulated, concatenation, records
 from driftline.simulation.scenarios.inputs import GivenRecords
-from driftline.simulation.scenarios.scenario import scenario, without_faults
+from driftline.simulation.scenarios.scenario import draw_scenario, without_faults
 from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
 from driftline.simulation.verdict import Damages
@@ -83,7 +83,7 @@ def test_a_bit_that_flips_in_the_simulated_input_log_is_noticed() -> None:
     for seed in range(50):
         log = LogDisk("the log")
         log.carry_out(WriteGroup((LoggedRecord(1, "p", 1, b"data"),), 2, 0))
-        log.rot(Random(seed))
+        log.flip_bit(Random(seed))
         with pytest.raises(StateMismatch, match="the log is damaged"):
             log.read(1)
 
@@ -94,29 +94,29 @@ def test_a_bit_that_flips_in_the_simulated_input_log_is_noticed() -> None:
 def _damages(*, hit: str) -> Damages:
     counted: Counter[str] = Counter()
     registry, node = MasterDisk(counted), NodeDisk("node-1", concatenation, counted)
-    timeline = Timeline(Random(1), Faults(until=1.0, rot=10.0))
+    timeline = Timeline(Random(1), Faults(until_s=1.0, rot=10.0))
     damages = Damages(timeline, registry)
     if hit == "node":
         node.kv.data[bytes(10)] = b"part"
-        damages.may_damage(node)
+        damages.maybe_damage(node)
     elif hit == "registry":
         registry.data = b"state"
-        damages.may_damage(registry)
+        damages.maybe_damage(registry)
     return damages
 
 
-def test_a_run_may_stop_only_because_of_what_is_damaged_and_beyond_recovery() -> None:
-    exactly, two_phase = policy("exactly-once"), policy("two-phase")
+def test_only_unrecoverable_damage_excuses_a_stopped_run() -> None:
+    exactly, two_phase = get_policy("exactly-once"), get_policy("two-phase")
     named = "SnapshotDamaged: node-1: snapshot 3 is damaged"
-    assert not _damages(hit="").explain(named, exactly, given_input=False)
-    assert _damages(hit="node").explain(named, exactly, given_input=False)
-    assert not _damages(hit="node").explain(named, exactly, given_input=True)
-    assert _damages(hit="node").explain(named, two_phase, given_input=True)
+    assert not _damages(hit="").excuses(named, exactly, given_input=False)
+    assert _damages(hit="node").excuses(named, exactly, given_input=False)
+    assert not _damages(hit="node").excuses(named, exactly, given_input=True)
+    assert _damages(hit="node").excuses(named, two_phase, given_input=True)
     registry = "StateMismatch: registry x is damaged"
-    assert _damages(hit="registry").explain(registry, exactly, given_input=True)
-    assert not _damages(hit="registry").explain(named, exactly, given_input=True)
+    assert _damages(hit="registry").excuses(registry, exactly, given_input=True)
+    assert not _damages(hit="registry").excuses(named, exactly, given_input=True)
     wrong = "NotDeterministic: node-1 gave other outputs"
-    assert not _damages(hit="node").explain(wrong, exactly, given_input=False)
+    assert not _damages(hit="node").excuses(wrong, exactly, given_input=False)
 
 
 def test_one_bit_is_flipped() -> None:
@@ -127,9 +127,11 @@ def test_one_bit_is_flipped() -> None:
 # Liveness, slow functions -----------------------------------------------------------------------
 
 
-def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
+def test_run_without_progress_reports_what_it_waits_for() -> None:
     what = without_faults(
-        replace(scenario(2, "driftline.simulation.scenarios.flows:counts"), work=None)
+        replace(
+            draw_scenario(2, "driftline.simulation.scenarios.flows:counts"), slow_functions=None
+        )
     )
     with patch.object(ReportedProgress, "delivered", 0):
         outcome = run_one(what)
@@ -140,9 +142,14 @@ def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
 
 def test_slow_functions_take_virtual_time_and_change_nothing() -> None:
     what = without_faults(
-        replace(scenario(4, "driftline.simulation.scenarios.flows:counts"), work=None)
+        replace(
+            draw_scenario(4, "driftline.simulation.scenarios.flows:counts"), slow_functions=None
+        )
     )
-    quick, slow = run_one(what), run_one(replace(what, work=SlowFunctions(one_in=3, seconds=0.02)))
+    quick, slow = (
+        run_one(what),
+        run_one(replace(what, slow_functions=SlowFunctions(one_in=3, seconds=0.02))),
+    )
     assert (quick.problem, slow.problem) == ("", "")
     assert not quick.counted["slow turn node"]
     assert slow.counted["slow turn node"] > 3
@@ -157,29 +164,29 @@ def _outputs(flow: Flow, seed: int) -> list[object]:
     return [i.value for i in run_reference(flow, inputs, dead_letters=True)]
 
 
-def test_drawn_flows_have_everything_that_flows_have() -> None:
-    flows = [drawn(seed) for seed in range(60)]
+def test_drawn_flows_cover_all_operators_and_states() -> None:
+    flows = [draw_flow(seed) for seed in range(60)]
     vertices = [vertex for flow in flows for vertex in flow.vertices]
     assert {type(vertex.operator) for vertex in vertices} == {*OPERATORS}
     states = {type(state) for vertex in vertices for state in vertex.states}
     assert states == {ValueState, ReducingState, ListState, MapState}
     assert {len(flow.sources) for flow in flows} == {1, 2, 3}
-    assert {sum(v.keyed for v in flow.vertices) for flow in flows} == {1, 2, 3}
-    assert any(len(flow.outputs_of(v.number)) > 1 for flow in flows for v in flow.vertices)
+    assert {sum(v.is_keyed for v in flow.vertices) for flow in flows} == {1, 2, 3}
+    assert any(len(flow.successors(v.number)) > 1 for flow in flows for v in flow.vertices)
     assert sum(bool(_outputs(flow, 1)) for flow in flows) > 55
 
 
-def test_a_seed_is_a_flow() -> None:
+def test_seed_determines_the_drawn_flow() -> None:
     for seed in range(20):
-        assert as_text(drawn(seed)) == as_text(drawn(seed))
-        assert _outputs(drawn(seed), 2) == _outputs(drawn(seed), 2)
+        assert as_text(draw_flow(seed)) == as_text(draw_flow(seed))
+        assert _outputs(draw_flow(seed), 2) == _outputs(draw_flow(seed), 2)
 
 
-def test_without_an_order_only_flows_are_drawn_whose_labels_do_not_depend_on_it() -> None:
+def test_unordered_drawn_flows_have_order_independent_labels() -> None:
     for seed in range(100):
-        keyed = [v.number for v in drawn(seed, any_order=True).vertices if v.keyed]
-        after = [v for v in drawn(seed, any_order=True).vertices if v.number >= keyed[0]]
-        assert not any(vertex.operator.many for vertex in after)
+        keyed = [v.number for v in draw_flow(seed, any_order=True).vertices if v.is_keyed]
+        after = [v for v in draw_flow(seed, any_order=True).vertices if v.number >= keyed[0]]
+        assert not any(vertex.operator.emits_many for vertex in after)
 
 
 def test_the_failure_of_a_drawn_flow_shows_the_flow() -> None:
@@ -224,8 +231,8 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
 def test_outputs_in_files_may_hold_every_character_that_ends_a_line() -> None:
     flow = Flow("odd")
     flow.source("numbers").map(lambda n: f"{n}\u2028\u2029\x85\x0b\x0c\x1c\r\n").sink()
-    simulated = Simulated(flow.name, any_order=False, given=flow)
-    drawn = scenario(1, simulated, files=GivenRecords([list(range(20))]))
+    simulated = Simulated(flow.name, order_independent=False, given=flow)
+    drawn = draw_scenario(1, simulated, files=GivenRecords([list(range(20))]))
     assert run_one(replace(drawn, sink="files")).problem == ""
 
 
@@ -235,7 +242,7 @@ def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: 
     file = tmp_path / "some.jsonl"
     file.write_text("\n".join(f'{{"n": {i}}}' for i in range(500)))
     files = InputFiles((str(file),))
-    what = scenario(3, "driftline.index", None, files)
+    what = draw_scenario(3, "driftline.index", None, files)
     one, other = Simulation(what).inputs, Simulation(what).inputs
     assert one == other
     [drawn_records] = one
@@ -255,7 +262,7 @@ def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: 
         ),
     ],
 )
-def test_what_does_not_fit_is_explained(arguments: list[str], reason: str) -> None:
+def test_command_explains_invalid_inputs(arguments: list[str], reason: str) -> None:
     result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert reason in " ".join(result.output.split())

@@ -17,7 +17,7 @@ from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
 from driftline.simulation.command import simulate
 from driftline.simulation.scenarios.flows import SIMULATED
-from driftline.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
+from driftline.simulation.scenarios.scenario import DRAWN_FLOW, draw_scenario, without_faults
 from driftline.simulation.seeds import SeedReport, run_one, run_seeds
 from driftline.simulation.simulation import Simulation
 
@@ -34,15 +34,15 @@ ONCE_WRONG = [
 
 
 @pytest.mark.parametrize(("flow", "seed", "bug"), ONCE_WRONG)
-def test_what_was_wrong_once_is_right(flow: str, seed: int, bug: str) -> None:
+def test_seeds_of_past_bugs_pass(flow: str, seed: int, bug: str) -> None:
     outcome = run_one(
-        scenario(seed, f"driftline.simulation.scenarios.flows:{flow}", "exactly-once")
+        draw_scenario(seed, f"driftline.simulation.scenarios.flows:{flow}", "exactly-once")
     )
     assert not outcome.problem, f"{outcome.problem}: {bug}?"
 
 
-def test_a_stream_that_is_over_but_not_read_belongs_to_the_run_that_ends() -> None:
-    outcome = run_one(scenario(20583, name="exactly-once"))
+def test_ended_but_unread_stream_is_part_of_the_ending_run() -> None:
+    outcome = run_one(draw_scenario(20583, name="exactly-once"))
     assert not outcome.problem
     assert outcome.counted["ended normally"] == 1
 
@@ -124,11 +124,11 @@ def first_seeds() -> SeedReport:
 
 
 @pytest.mark.fast
-def test_first_seeds_are_right() -> None:
+def test_first_seeds_pass() -> None:
     assert first_seeds().failures == []
 
 
-def test_every_seed_is_right_and_all_exercise_every_fault_and_failpoint() -> None:
+def test_all_seeds_pass_and_cover_every_fault_and_failpoint() -> None:
     report = run_seeds(range(FIRST + 1, SEEDS + 1), None, None)
     assert first_seeds().failures + report.failures == []
     counted = first_seeds().counted + report.counted
@@ -137,7 +137,7 @@ def test_every_seed_is_right_and_all_exercise_every_fault_and_failpoint() -> Non
 
 
 def test_these_seeds_cover_all_flows_policies_and_kinds_of_input() -> None:
-    drawn = [scenario(seed) for seed in range(1, SEEDS + 1)]
+    drawn = [draw_scenario(seed) for seed in range(1, SEEDS + 1)]
     assert {what.flow for what in drawn} == {*SIMULATED, DRAWN_FLOW}
     assert {(what.sink, what.embedded) for what in drawn} == {
         (sink, embedded) for sink in ("memory", "files", "lmdb") for embedded in (True, False)
@@ -155,10 +155,10 @@ def test_these_seeds_cover_all_flows_policies_and_kinds_of_input() -> None:
                 assert (name, ordering, nodes, live) in ways
 
 
-def test_without_faults_every_policy_is_right() -> None:
+def test_every_policy_passes_without_faults() -> None:
     for name in POLICIES:
         for seed in range(1, 12):
-            one_run = replace(scenario(seed, name=name), drain_at_s=None)
+            one_run = replace(draw_scenario(seed, name=name), drain_at_s=None)
             outcome = run_one(without_faults(one_run))
             assert not outcome.problem, outcome.scenario.command
             assert not any("recovery" in what for what in outcome.counted), (
@@ -166,10 +166,10 @@ def test_without_faults_every_policy_is_right() -> None:
             )
 
 
-def test_none_loses_and_duplicates_under_the_faults_that_the_others_survive() -> None:
+def test_policy_none_loses_and_duplicates_outputs_under_faults() -> None:
     lost, too_many = 0, 0
     for seed in range(1, 81):
-        problem = run_one(scenario(seed, name="none")).problem
+        problem = run_one(draw_scenario(seed, name="none")).problem
         lost += problem.startswith("lost") and not problem.startswith("lost 0")
         too_many += problem.endswith("too many") and not problem.endswith(" 0 too many")
     assert lost >= 3
@@ -178,17 +178,17 @@ def test_none_loses_and_duplicates_under_the_faults_that_the_others_survive() ->
 
 def _trace(seed: int) -> str:
     told: list[str] = []
-    Simulation(scenario(seed), told.append).run()
+    Simulation(draw_scenario(seed), told.append).run()
     assert len(told) > 20
     return "\n".join(told)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_a_seed_is_a_trace(seed: int) -> None:
+def test_seed_determines_the_trace(seed: int) -> None:
     assert _trace(seed) == _trace(seed)
 
 
-def test_a_seed_is_a_trace_in_every_process() -> None:
+def test_seed_determines_the_trace_in_every_process() -> None:
     """Traces do not depend on hash(), which differs between processes."""
     code = (
         "from tests.simulation.test_simulation import _digest\n"
@@ -212,8 +212,8 @@ def _digest(seeds: range) -> str:
     return sha256("".join(map(_trace, seeds)).encode()).hexdigest()
 
 
-def test_a_trace_changes_nothing() -> None:
-    what = scenario(5)
+def test_tracing_does_not_change_the_outcome() -> None:
+    what = draw_scenario(5)
     assert Simulation(what, lambda line: None).run() == Simulation(what).run()
 
 
@@ -253,7 +253,7 @@ def test_the_command_traces_one_seed() -> None:
         ([SIMULATED[1].spec, "--policy", "two-phase"], "may depend on the order"),
     ],
 )
-def test_the_command_explains_what_it_cannot_do(arguments: list[str], reason: str) -> None:
+def test_command_explains_unsupported_arguments(arguments: list[str], reason: str) -> None:
     result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert reason in " ".join(result.output.split())
@@ -276,7 +276,7 @@ def test_elements_whose_function_raises_are_told(tmp_path: Path) -> None:
 BAD = '{"id": 1, "key": "a", "text": "b"}\n{"id": \n{"id": 3, "key": "a", "text": "c"}\n'
 
 
-def test_bad_records_stop_it_with_the_remedy(tmp_path: Path) -> None:
+def test_bad_record_stops_the_command_and_the_error_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(BAD)
     given = [SIMULATED[0].spec, "--input", str(tmp_path / "in.jsonl"), "--seeds", "2"]
     stopped = CliRunner().invoke(simulate, given)

@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.coordinator.leadership import PATIENCE_S
+from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S
 from driftline.deploy.node.backpressure import Backpressure
 from driftline.deploy.node.delivery import DeliveryGossip
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pipeline import Post, Snapshotter
+from driftline.deploy.node.pipeline import Outgoing, Snapshotter
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.supervision.restarts import HangDetector
@@ -27,7 +27,7 @@ from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import (
     MASTERS,
     Scenario,
-    scenario,
+    draw_scenario,
     without_faults,
 )
 from driftline.simulation.seeds import run_one
@@ -38,7 +38,7 @@ HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))
 
 
 def hanging(seed: int, policy: str, *hangs: Hang) -> Scenario:
-    return replace(without_faults(scenario(seed, name=policy)), hangs=hangs, standby=False)
+    return replace(without_faults(draw_scenario(seed, name=policy)), hangs=hangs, standby=False)
 
 
 @pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
@@ -78,9 +78,9 @@ def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
-def test_a_command_that_replaces_nobody_is_noticed(hang: Hang) -> None:
-    healed = patch("driftline.simulation.simulation.HEAL_AFTER_S", 60.0)
-    with healed, patch.object(HangDetector, "look", return_value=[]):
+def test_simulation_detects_that_hanging_processes_are_not_replaced(hang: Hang) -> None:
+    healed = patch("driftline.simulation.simulation.END_TIMEOUT_S", 60.0)
+    with healed, patch.object(HangDetector, "find_hung", return_value=[]):
         outcome = Simulation(hanging(1, "exactly-once", hang)).run()
     assert "makes no progress" in outcome.problem
 
@@ -95,10 +95,18 @@ WAYS = ("from", "to", "both")
 
 def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
     """Return a run without faults that has three masters and input until `until_s`."""
-    drawn = replace(without_faults(scenario(seed, name=policy)), standby=True, nodes=2, records=60)
+    drawn = replace(
+        without_faults(draw_scenario(seed, name=policy)), standby=True, nodes=2, records=60
+    )
     pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     return replace(
-        drawn, live=(pace,), work=None, behind=None, drain_at_s=None, resized=(), embedded=False
+        drawn,
+        live=(pace,),
+        slow_functions=None,
+        slow_consumer=None,
+        drain_at_s=None,
+        resized=(),
+        embedded=False,
     )
 
 
@@ -118,15 +126,15 @@ class Holed(Simulation):
             self.timeline.at_time(2.0, lambda: self.world.crash(host[crash], "by the test"))
 
     def _leader(self) -> str:
-        found = [(host, master_of(host.party)) for host in self.masters.hosts]
+        found = [(host, master_of(host.role)) for host in self.masters.hosts]
         return next((h.name for h, m in found if m is not None and m.coordinator.leads), "")
 
     def _begin_hole(self) -> None:
         leader, member = self._leader(), self._member
         if self._way != "to":
-            self.world.network.hole(Hole(member, leader, 0.0))
+            self.world.network.schedule_hole(Hole(member, leader, 0.0))
         if self._way != "from":
-            self.world.network.hole(Hole(leader, member, 0.0))
+            self.world.network.schedule_hole(Hole(leader, member, 0.0))
 
     def _look(self) -> None:
         if (leader := self._leader()) and self.leaders[-1:] != [leader]:
@@ -136,9 +144,7 @@ class Holed(Simulation):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("member", ["node-1", "front-0"])
-def test_in_a_run_at_work_the_next_master_takes_over_and_nothing_is_recovered(
-    member: str, way: str
-) -> None:
+def test_next_master_takes_over_a_running_flow_without_recovery(member: str, way: str) -> None:
     for seed in SEEDS:
         simulation = Holed(streaming(seed, "exactly-once"), member, way)
         outcome = simulation.run()
@@ -156,7 +162,7 @@ def test_in_a_run_at_work_the_next_master_takes_over_and_nothing_is_recovered(
         for n, policy in enumerate(("exactly-once", "two-phase", "strong-productions"))
     ],
 )
-def test_a_recovery_does_not_wait_for_the_end_of_the_hole(way: str, policy: str) -> None:
+def test_recovery_does_not_wait_for_the_end_of_a_partition(way: str, policy: str) -> None:
     for seed in SEEDS:
         simulation = Holed(streaming(seed, policy), "node-1", way, crash="node-0")
         outcome = simulation.run()
@@ -170,10 +176,10 @@ def dead_to_all(seconds: float) -> Iterator[Hole]:
         yield Hole("node-0", master, 1.0, 1.0 + seconds)
 
 
-def test_a_member_that_no_master_hears_makes_them_take_turns_ever_more_slowly() -> None:
-    seconds = 32 * PATIENCE_S
+def test_masters_back_off_if_a_member_is_unreachable_for_all() -> None:
+    seconds = 32 * LEADER_TIMEOUT_MIN_S
     what = replace(streaming(2, "exactly-once", 10.0), holes=tuple(dead_to_all(seconds)))
-    outcome = Simulation(replace(what, faults=replace(what.faults, until=seconds + 2))).run()
+    outcome = Simulation(replace(what, faults=replace(what.faults, until_s=seconds + 2))).run()
     assert not outcome.problem
     # Each of the three waits for 20 s, twice (or more often, if the run progresses), then 40, 80...
     assert 9 <= outcome.counted["stepped down"] <= 12
@@ -186,18 +192,16 @@ WAITING = 1000
 
 def simulated(name: str, behind: Behind) -> Simulation:
     what = replace(
-        without_faults(scenario(4, COUNTS, name)),
-        records=250, window=6, work=None, live=(None,), sink="memory", embedded=False,
-        behind=behind,
+        without_faults(draw_scenario(4, COUNTS, name)),
+        records=250, window=6, slow_functions=None, live=(None,), sink="memory", embedded=False,
+        slow_consumer=behind,
     )  # fmt: skip
     return Simulation(what)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("seconds", [0.5, STALLED_AFTER_S + 2.0])
-def test_little_waits_for_a_slow_consumer_and_the_outcome_is_right(
-    name: str, seconds: float
-) -> None:
+def test_slow_consumer_causes_bounded_queues_and_correct_outputs(name: str, seconds: float) -> None:
     simulation = simulated(name, Behind(seconds, 3 * seconds, WAITING))
     outcome = simulation.run()
     assert not outcome.problem
@@ -207,8 +211,8 @@ def test_little_waits_for_a_slow_consumer_and_the_outcome_is_right(
 
 
 @pytest.mark.parametrize("name", ["none", "at-least-once", "two-phase"])
-def test_without_the_brake_everything_waits(name: str) -> None:
-    with patch.object(Backpressure, "look", lambda *_: False):
+def test_queues_are_unbounded_without_backpressure(name: str) -> None:
+    with patch.object(Backpressure, "update", lambda *_: False):
         simulation = simulated(name, Behind(5.0, 15.0, WAITING))
         assert not simulation.run().problem
     assert simulation.waiting_bytes > 5 * WAITING
@@ -224,13 +228,13 @@ class Away(Simulation):
     """A run whose master pauses after the first outputs; a node may crash soon after it resumes."""
 
     def __init__(self, seed: int, ordering: str, *, crash_after_s: float | None = None) -> None:
-        drawn = without_faults(scenario(seed, STAGES, "exactly-once"))
+        drawn = without_faults(draw_scenario(seed, STAGES, "exactly-once"))
         super().__init__(
             replace(
                 drawn,
                 policy=replace(drawn.policy, ordering=ordering),
-                nodes=2, records=RECORDS, window=WINDOW, checkpoint_s=0.02, work=None,
-                live=(None,), sink="memory", embedded=False, behind=None, drain_at_s=None,
+                nodes=2, records=RECORDS, window=WINDOW, checkpoint_s=0.02, slow_functions=None,
+                live=(None,), sink="memory", embedded=False, slow_consumer=None, drain_at_s=None,
                 standby=False,
             )
         )  # fmt: skip
@@ -244,24 +248,24 @@ class Away(Simulation):
             )
 
     def _sent(self) -> int:
-        return sum(host.party.next for host in self._fronts if isinstance(host.party, Front))
+        return sum(host.role.next for host in self._fronts if isinstance(host.role, Front))
 
     def _stop_master(self) -> None:
         [master] = self.masters.hosts
-        master.away_until = BACK_AT_S
+        master.paused_until = BACK_AT_S
         self.before = self._sent()
 
     def _look(self) -> None:
         self.while_away = self._sent()
         for host in self._nodes:
-            assert isinstance(host.party, Node)
-            for step in host.party.assembly.keyed.values():
+            assert isinstance(host.role, Node)
+            for step in host.role.pipeline.keyed.values():
                 assert isinstance(step, Speculative)
                 self.unsettled += len(step.batches)
 
 
 @pytest.mark.parametrize("ordering", ["speculative", "buffered"])
-def test_outputs_go_on_while_the_master_stands_still(ordering: str) -> None:
+def test_outputs_continue_while_the_master_is_suspended(ordering: str) -> None:
     simulation = Away(4, ordering)
     outcome = simulation.run()
     assert not outcome.problem
@@ -285,11 +289,11 @@ def outcomes_of_crashes() -> Iterator[str]:
         yield Away(seed, "speculative", crash_after_s=0.01).run().problem
 
 
-def test_a_snapshot_as_of_a_time_before_the_silence_is_refused() -> None:
+def test_snapshot_of_a_time_before_the_master_outage_is_rejected() -> None:
     refused = []
     refuse = Snapshotter.refuse
 
-    def noted(self: Snapshotter, number: int, time: int) -> Post:
+    def noted(self: Snapshotter, number: int, time: int) -> Outgoing:
         refused.append(number)
         return refuse(self, number, time)
 
@@ -298,7 +302,7 @@ def test_a_snapshot_as_of_a_time_before_the_silence_is_refused() -> None:
     assert refused
 
 
-def test_if_it_were_taken_it_would_be_wrong() -> None:
+def test_accepting_a_snapshot_of_an_earlier_time_causes_wrong_outputs() -> None:
     with patch.object(Snapshotter, "refuse", Snapshotter.prepare):
         assert any("NotDeterministic" in problem for problem in outcomes_of_crashes())
 
@@ -311,12 +315,10 @@ def test_if_it_were_taken_it_would_be_wrong() -> None:
         pytest.param("at-least-once", 90, marks=pytest.mark.soak),
     ],
 )
-def test_a_bit_that_flips_while_a_node_is_down_is_told_or_changes_nothing(
-    policy: str, seeds: int
-) -> None:
+def test_bit_flip_on_a_stopped_node_is_reported_or_harmless(policy: str, seeds: int) -> None:
     rotten = refused = 0
     for seed in range(1, seeds + 1):
-        what = scenario(seed, name=policy)
+        what = draw_scenario(seed, name=policy)
         outcome = run_one(replace(what, faults=replace(what.faults, rot=0.3), live=(None,)))
         assert not outcome.problem, f"seed {seed}: {outcome.problem}"
         rotten += outcome.counted["rotten node"] > 0

@@ -166,7 +166,7 @@ def soak(tmp_path: Path) -> Iterator[Soak]:
         yield soak
 
 
-def test_a_cluster_stays_flat_and_right(soak: Soak) -> None:
+def test_cluster_memory_stays_flat_and_outputs_stay_correct(soak: Soak) -> None:
     lab = soak.lab
     faults = Faults(lab, SEED, FLOW, soak.tell)
     try:

@@ -94,7 +94,7 @@ def test_nodes_and_master_are_killed(
 
 
 @pytest.mark.parametrize("policy", ["two-phase", "strong-productions"])
-def test_the_others_lose_and_repeat_nothing(
+def test_other_policies_lose_and_repeat_nothing_under_kills(
     policy: str, documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
     done = driftline(

@@ -133,7 +133,7 @@ class LiveRun:
         ]
 
 
-def test_a_live_run_stays_flat_and_right(tmp_path: Path) -> None:
+def test_live_run_memory_stays_flat_and_outputs_stay_correct(tmp_path: Path) -> None:
     with ExitStack() as stack:
         disk: SlowDisk | None = None
         output = tmp_path / "disk"

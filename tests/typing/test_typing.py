@@ -58,7 +58,7 @@ def found(folder: Path) -> set[Place]:
     }
 
 
-def test_exactly_the_wrong_lines_are_errors(tmp_path: Path) -> None:
+def test_mypy_reports_errors_exactly_on_the_marked_lines(tmp_path: Path) -> None:
     assert sorted(found(tmp_path)) == sorted(marked())
 
 
@@ -69,5 +69,5 @@ def test_each_example_has_wrong_uses() -> None:
 
 
 @pytest.mark.parametrize("path", RIGHT, ids=[path.stem for path in RIGHT])
-def test_right_flows_can_be_made(path: Path) -> None:
+def test_correct_examples_can_be_executed(path: Path) -> None:
     runpy.run_path(str(path))

@@ -23,11 +23,11 @@ from driftline.connectors.sinks.directory import (
     IDENTITY,
     SPARK_RECORD,
     is_of_spark,
-    lack_of_history,
+    why_not_continuable,
 )
-from driftline.connectors.sinks.jsonl import ABOUT
+from driftline.connectors.sinks.jsonl import FORMAT_NAME
 from driftline.connectors.sinks.lines import DEAD_LETTERS
-from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
+from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState, FileRegistry
 from driftline.deploy.local.directories.inspection import lineages_in, outputs_elsewhere
 from driftline.deploy.local.directories.survey import LOG
 from driftline.deploy.local.inputs.fronts import PIPED
@@ -35,7 +35,7 @@ from driftline.deploy.runtime.claims import lock_in_time, wait_for_others
 from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.outline import outline
+from driftline.engine.flow.outline import make_outline
 from driftline.engine.texts import file_name
 
 _LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
@@ -51,7 +51,7 @@ _HIDDEN = r"identity|barrier-[0-9]+\.(mark|next|progress)"
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 
 
-def begin_anew(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
+def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
     """Remove the contents of a state directory and the outputs of its run.
 
     `flow`, `identity`: of the next run. Precondition: the caller has locked the state directory.
@@ -67,25 +67,25 @@ def begin_anew(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
             for path in sorted(hidden.glob("barrier-*.lock")):
                 taken = f"another process is writing to {output}: stop it first"
                 locks.callback(lock_in_time(path, taken).release)
-            if lack := lack_of_history(output, identity):
+            if lack := why_not_continuable(output, identity):
                 raise StateMismatch(lack)
-            _begin_anew(flow, state, output)
+            _check_and_remove(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None
 
 
-def how_to_begin_anew(run: ClusterState | None, state: Path) -> str:
+def describe_fresh_start(run: ClusterState | None, state: Path) -> str:
     """Return how to start from scratch, for error texts; `run`: the contents of the registry."""
     logs = _logs_of_producers(run, state)
     if not logs:
-        return ANEW
+        return FRESH_START_ADVICE
     return (
-        f"{ANEW}; but not the records in {', '.join(map(str, logs))}, as their producers have "
-        "forgotten them: if you can do without them, remove that by hand first"
+        f"{FRESH_START_ADVICE}; but not the records in {', '.join(map(str, logs))}, as their "
+        "producers have forgotten them: if you can do without them, remove that by hand first"
     )
 
 
-def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
+def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     hidden = output / ".driftline"
     run = _registry(state)
     of_state = _contents(state, _OF_STATE, _FOLDER)
@@ -140,7 +140,7 @@ def _foreign(path: Path) -> StateMismatch:
 def _check_form(output: Path) -> None:
     """Raise StateMismatch for an output directory without JSON lines, such as LMDB."""
     identity = output / ".driftline" / IDENTITY
-    if identity.exists() and ABOUT not in identity.read_text().split("\n"):
+    if identity.exists() and FORMAT_NAME not in identity.read_text().split("\n"):
         raise StateMismatch(f"{output} holds no JSON lines of `driftline run`: remove it by hand")
 
 
@@ -167,9 +167,9 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
 
     They come from the flow that ran, the flow that runs next, and the commit records.
     """
-    outlines = [outline(flow)]
-    if run is not None and run.about is not None:
-        outlines.append(run.about.flow)
+    outlines = [make_outline(flow)]
+    if run is not None and run.identity_details is not None:
+        outlines.append(run.identity_details.flow)
     sinks = {each.name for one in outlines for each in one.operators if each.kind == "sink"}
     for path in telling:
         match = re.fullmatch(r"barrier-([0-9]+)\..+", path.name)
@@ -228,7 +228,9 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
 
 def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
     """Return the logs of inputs that may hold records that cannot be sent again."""
-    piped = run.about.inputs if run is not None and run.about is not None else ()
+    piped = (
+        run.identity_details.inputs if run is not None and run.identity_details is not None else ()
+    )
     return [
         path
         for path in sorted(state.glob(f"{LOG}-*"))

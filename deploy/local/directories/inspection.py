@@ -39,7 +39,7 @@ from driftline.deploy.local.directories.survey import (
 from driftline.deploy.local.inputs.used_files import read_used
 from driftline.deploy.runtime.supervision import child
 from driftline.deploy.runtime.supervision.restarts import MAY_BE_DAMAGE
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import (
     DriftlineError,
     SnapshotDamaged,
@@ -49,10 +49,10 @@ from driftline.engine.errors import (
 from driftline.engine.snapshots.store import check_parts, read_store
 from driftline.engine.storage.lmdbs import DATA
 from driftline.engine.storage.manifest import Mark, read_mark
-from driftline.engine.texts import counted, time_in_words
+from driftline.engine.texts import counted, format_time
 
 
-def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
+def inspect_directories(state: Path | None, output: Path | None) -> list[DirectoryReport]:
     """Report on each directory of a run.
 
     `state`: the state directory, which may be missing; `output`: the output directory; None leaves
@@ -82,7 +82,7 @@ def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
         reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
     if role and ended_by:
         damage = f"{reports[role]} is damaged: reading it ends in {ended_by}"
-        reports[role] = replace(reports[role], damage=damage, deadly=True)
+        reports[role] = replace(reports[role], damage=damage, crashes_reader=True)
     elif done.returncode:
         last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise Unavailable(f"{state or output} cannot be read: {ended_by or ' '.join(last_line)}")
@@ -128,7 +128,7 @@ def _store(report: DirectoryReport) -> DirectoryReport:
         return replace(report, damage=str(error))
     size = sum(map(len, store.rows.values()))
     holds = f"parts up to {newest}, {counted(size, 'byte')}"
-    return replace(report, mark=store.mark, holds=holds)
+    return replace(report, mark=store.mark, summary=holds)
 
 
 def _log(report: DirectoryReport) -> DirectoryReport:
@@ -141,7 +141,7 @@ def _log(report: DirectoryReport) -> DirectoryReport:
         mark=log.mark,
         reserved=log.reserved,
         trimmed=log.trimmed,
-        holds=holds,
+        summary=holds,
     )
 
 
@@ -149,13 +149,13 @@ def _used(report: DirectoryReport) -> DirectoryReport:
     found = read_used(Path(report.path))
     if found is None:
         return report
-    holds = f"a checksum over the records up to {found.used.last}"
-    return replace(report, mark=found.mark, holds=holds)
+    holds = f"a checksum over the records up to {found.fingerprint.last}"
+    return replace(report, mark=found.mark, summary=holds)
 
 
 def _output(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
-    with reported("output", directory):
+    with translate_os_errors("output", directory):
         file = mark_of(directory, report.index)
         mark = read_mark(file, f"output {file}")
         record = directory / ".driftline" / f"barrier-{report.index}.progress"
@@ -170,7 +170,7 @@ def _output(report: DirectoryReport) -> DirectoryReport:
             damage = jsonl.damage_in(directory, report.index)
     size = sum(length for _, length, _ in progress.files)
     holds = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
-    if after := jsonl.bytes_after(directory, report.index, progress):
+    if after := jsonl.uncommitted_bytes(directory, report.index, progress):
         holds += f", and {counted(after, 'byte')} not yet delivered, which a resumed run cuts off"
     return replace(
         report,
@@ -178,23 +178,23 @@ def _output(report: DirectoryReport) -> DirectoryReport:
         t_last=progress.last.t_last,
         failures=progress.failures,
         damage=" ".join(damage),
-        holds=holds,
+        summary=holds,
     )
 
 
 def _history(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
-    with reported("output", directory):
+    with translate_os_errors("output", directory):
         history = history_in(directory)
         if history is None:
             return report
         damage = jsonl.damaged_files(directory, history)
-    before = time_in_words(history.last.t_last + 1)
+    before = format_time(history.last.t_last + 1)
     return replace(
         report,
         t_last=history.last.t_last,
         damage=" ".join(damage),
-        holds=f"{counted(history.outputs, 'output')} before {before}; a run continues them from "
+        summary=f"{counted(history.outputs, 'output')} before {before}; a run continues them from "
         f"{savepoint_of(history)}",
     )
 

@@ -14,28 +14,28 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from driftline.connectors.sinks.directory import what_lacks
+from driftline.connectors.sinks.directory import why_not_writable
 from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.local.directories.fresh import how_to_begin_anew
-from driftline.deploy.local.directories.inspection import look, outputs_elsewhere
+from driftline.deploy.local.directories.fresh import describe_fresh_start
+from driftline.deploy.local.directories.inspection import inspect_directories, outputs_elsewhere
 from driftline.deploy.local.directories.survey import (
     LOG,
     OUTPUT,
     STORE,
     DirectoryReport,
     problems,
-    refuse,
+    raise_if_fatal,
 )
 from driftline.deploy.runtime.supervision.cluster import stores_in
-from driftline.engine.durable import reported
+from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import Output, Policy
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 
 LARGE = 1 << 30
 """From this many bytes of outputs on, warn that checking them takes a while."""
@@ -61,9 +61,9 @@ def open_run(
     code.log_unseen()
     registry = FileRegistry(state / "registry")
     before = registry.read()
-    if before is not None and policy.resizes:
-        identity = identity.beginning_as(before.about)
-    anew = how_to_begin_anew(before, state)
+    if before is not None and policy.can_resize:
+        identity = identity.with_initial_nodes(before.identity_details)
+    anew = describe_fresh_start(before, state)
     run = check_identity(before, identity.text, str(state), identity, anew)
     outputs_to = -1
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
@@ -73,8 +73,8 @@ def open_run(
         _remove_leftovers(state, run.layout)
     where = str(output.resolve())
     if not run.version:
-        with reported("output", output):
-            lack = what_lacks(output, FOREIGN, identity.text)
+        with translate_os_errors("output", output):
+            lack = why_not_writable(output, FOREIGN, identity.text)
         if lack:
             raise StateMismatch(lack)
         run = run.next(lineage=secrets.token_hex(8), code=code, output=where)
@@ -129,11 +129,11 @@ def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     if policy.output is not Output.FRONTIER:
         return "it counts from the last snapshot on; outputs that have been delivered stay"
     first = max(1, run.snapshots[0].time if run.snapshots else 1)
-    text = f"it counts from {time_in_words(first)} on"
+    text = f"it counts from {format_time(first)} on"
     if outputs_to < first:
         return text
     return (
-        f"{text}. The new code processes {time_in_words(first)} to {time_in_words(outputs_to)} "
+        f"{text}. The new code processes {format_time(first)} to {format_time(outputs_to)} "
         "again, into the state. The old code delivered their outputs, "
         "which stay as they are"
     )
@@ -157,8 +157,8 @@ def _compare(
     size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
     if size >= LARGE:
         log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
-    reports = with_missing(look(state, output), state, output, layout, logs)
-    refuse(problems(policy, str(state / "registry"), run, reports))
+    reports = with_missing(inspect_directories(state, output), state, output, layout, logs)
+    raise_if_fatal(problems(policy, str(state / "registry"), run, reports))
     return max((report.t_last for report in reports if report.kind == OUTPUT), default=-1)
 
 

@@ -27,7 +27,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.policy import Output, Policy
 from driftline.engine.storage.manifest import Mark
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 
 STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
 HISTORY = "history"
@@ -63,7 +63,7 @@ class DirectoryReport:
     """None if the directory is missing or nothing was ever written to it."""
     damage: str = ""
     """A sentence on changed or unreadable data; empty if the directory is intact."""
-    deadly: bool = False
+    crashes_reader: bool = False
     """The damage crashes a process that reads it."""
     unopenable: bool = False
     """The directory cannot be read at all, so no earlier snapshot in it can be tried."""
@@ -75,7 +75,7 @@ class DirectoryReport:
     """Of outputs: the consumer has everything up to this time, epoch or production."""
     failures: int = 0
     """Of outputs: number of dead letters of failed functions at the consumer."""
-    holds: str = ""
+    summary: str = ""
     """A summary of the contents, in words."""
 
     @property
@@ -111,9 +111,11 @@ def problems(
     `registry`: the path of the registry; `state`: its contents, None if it is missing; `anew`: how
     to start from scratch, if not with --fresh. Returns at most one problem for each directory.
     """
-    begin_anew = anew or _begin_anew(registry, reports)
+    begin_anew = anew or _describe_fresh_start(registry, reports)
     ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
-    if deadly := [report for report in reports if report.deadly]:  # later ones were not read
+    if deadly := [
+        report for report in reports if report.crashes_reader
+    ]:  # later ones were not read
         return [Problem(f"{report.damage}. {ways_out}") for report in deadly]
     intact = [report for report in reports if not report.damage]
     replayable = state is not None and _replayable(policy, state, intact)
@@ -138,7 +140,7 @@ def problems(
     return damaged + [problem for report in intact for problem in rules.check(report)]
 
 
-def refuse(found: Sequence[Problem]) -> None:
+def raise_if_fatal(found: Sequence[Problem]) -> None:
     """Log the problems with which a run may continue. Raise StateMismatch for the fatal ones."""
     for problem in found:
         if not problem.fatal:
@@ -153,14 +155,14 @@ def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable:
     if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
         return Problem(f"{report.damage}. {ways_out}")
     if report.unopenable:
-        return Problem(f"{report.damage}. {ways_out}{_or_without(report, replayable)}")
+        return Problem(f"{report.damage}. {ways_out}{_describe_removal(report, replayable)}")
     tried = f"{report.damage}; the snapshot before it is tried"
     if not replayable:
         tried += f", and if that cannot be loaded, either, the start is refused. {ways_out}"
     return Problem(tried, fatal=False)
 
 
-def _or_without(report: DirectoryReport, replayable: bool) -> str:
+def _describe_removal(report: DirectoryReport, replayable: bool) -> str:
     """Return the remedy of removing a node's store alone, if its state can be recomputed."""
     if report.kind != STORE or not replayable:
         return ""
@@ -176,7 +178,7 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
     return not any(report.trimmed for report in reports if report.kind == LOG)
 
 
-def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
+def _describe_fresh_start(registry: str, reports: Sequence[DirectoryReport]) -> str:
     outputs = sorted({report.path for report in reports if report.kind == OUTPUT})
     of_run = f" and the outputs of the run in {', '.join(outputs)}" if outputs else ""
     if outputs == [f"{_folder(registry)}/{RECORDS}"]:
@@ -208,15 +210,17 @@ class _Rules:
     state: ClusterState
     replayable: bool
     begin_anew: str
-    done: int
+    delivered_up_to: int
     """All outputs up to this time are delivered; -1 if unknown."""
 
     def check(self, report: DirectoryReport) -> list[Problem]:
         """Return the most serious problem of one directory, if it has any."""
-        problem = self._of_another(report) or self._of_age(report) or self._of_end(report)
+        problem = (
+            self._check_owner(report) or self._check_session(report) or self._check_log_end(report)
+        )
         return [problem] if problem is not None else []
 
-    def _of_another(self, report: DirectoryReport) -> Problem | None:
+    def _check_owner(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a directory that belongs to another run or was moved."""
         mark, lineage = report.mark, self.state.lineage
         if mark is None or (mark.lineage, mark.role) == (lineage, report.role):
@@ -229,12 +233,12 @@ class _Rules:
             text = f"{report} is {mark}: it was moved or copied there"
         return Problem(f"{text}. {self._ways_out(report)}")
 
-    def _of_age(self, report: DirectoryReport) -> Problem | None:
+    def _check_session(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a directory that is lost or from another session."""
-        opened = self.state.opened
+        opened = self.state.last_session
         if report.kind in (USED, HISTORY):
             return None
-        if report.kind == OUTPUT and self._is_of_before(report):
+        if report.kind == OUTPUT and self._is_of_earlier_layout(report):
             return None
         if report.mark is None:
             if opened and report.kind == OUTPUT and self.state.output != report.path:
@@ -254,23 +258,23 @@ class _Rules:
             )
         return None
 
-    def _is_of_before(self, report: DirectoryReport) -> bool:
+    def _is_of_earlier_layout(self, report: DirectoryReport) -> bool:
         """Return whether these are outputs of a node of an earlier layout: no later session opens
         them."""
         return bool(self.state.layout) and report.index not in self.state.layout
 
-    def _of_end(self, report: DirectoryReport) -> Problem | None:
+    def _check_log_end(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a log that ends before what snapshots or outputs were made of."""
         if report.kind != LOG or report.mark is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
-        used = max([self.done + 1, *offsets[report.index : report.index + 1]])
+        used = max([self.delivered_up_to + 1, *offsets[report.index : report.index + 1]])
         if report.reserved >= used:
             return None
         return self._lost(
             report,
             "is an old copy, or its end is missing: it ends before "
-            f"{time_in_words(report.reserved)}, but all before {time_in_words(used)} is done",
+            f"{format_time(report.reserved)}, but all before {format_time(used)} is done",
         )
 
     def _lost(self, report: DirectoryReport, predicate: str) -> Problem:
@@ -292,4 +296,4 @@ class _Rules:
 
     def _ways_out(self, report: DirectoryReport) -> str:
         ways = f"Restore it from a copy of the same moment, or {self.begin_anew}"
-        return f"{ways}{_or_without(report, self.replayable)}"
+        return f"{ways}{_describe_removal(report, self.replayable)}"

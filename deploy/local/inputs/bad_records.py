@@ -60,7 +60,7 @@ class BadRecordFile:
         self._forgotten |= self._times - kept
         self._times = kept
 
-    def below(self, time: int) -> int:
+    def count_below(self, time: int) -> int:
         """Return how many records below a time were set aside."""
         return sum(aside < time for aside in self._times)
 
@@ -87,11 +87,11 @@ class BadRecordFile:
         self._times.update(record.time for record in new)
         first = [record for record in new if record.time not in self._forgotten]
         self.new += len(first)
-        self._letters.unreadable(monotonic(), first)
+        self._letters.add_bad_records(monotonic(), first)
 
-    def tell(self, now: float) -> None:
+    def log_if_due(self, now: float) -> None:
         """Log the latest ones if a line is due; `now`: seconds, monotonic."""
-        self._letters.tell(now)
+        self._letters.log_if_due(now)
 
     def close(self) -> None:
         """Log those not logged yet."""

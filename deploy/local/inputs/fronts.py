@@ -18,7 +18,7 @@ from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
-from driftline.deploy.local.config import HERE, RunConfig, SenderRules
+from driftline.deploy.local.config import LOCAL_ONLY, RunConfig, SenderRules
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.deploy.roles.front import Front
@@ -29,7 +29,7 @@ from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.receivers import PolledReceiver, StandardInput
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
@@ -69,12 +69,12 @@ def open_input(
         alone=alone,
         keep_bad=config.dead_letters,
         asked_to_end=asked_to_end,
-        reach=config.reach,
+        reach=config.sender_rules,
     )
     if not config.policy.replay:
-        receivers.callback(_let_go, input_log, receiver.source)
+        receivers.callback(_trim_log, input_log, receiver.source)
     receivers.callback(receiver.close)
-    announce(receiver)
+    start_receiver(receiver)
     return receiver.source
 
 
@@ -97,7 +97,7 @@ def open_front(
     """
     used, given = None, source
     if isinstance(source, MAY_GROW):
-        used = _used(number, source, config, process)
+        used = _open_used_file(number, source, config, process)
         checked = open_checked(source, used, aside, start)
         given = checked if config.policy.replay else source  # without replays nothing is noted
     front = Front(
@@ -133,22 +133,22 @@ def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
             front.note_used(min(last + 1, front.settled))
 
 
-def _used(
+def _open_used_file(
     number: int, source: Source | RetainedSource, config: RunConfig, process: ProcessConfig
 ) -> UsedFile:
     """Return the note of what the run has used of a file."""
     mark = Mark(process.lineage, f"used-{number}", process.session)
     used = UsedFile(config.state / f"input-{number}.used", mark)
-    if used.used.last >= MANY:
+    if used.fingerprint.last >= MANY:
         log.info(
             "%s: comparing the %d records used so far",
-            *(source.name, used.used.last),
-            extra=about("comparing", name=source.name, records=used.used.last),
+            *(source.name, used.fingerprint.last),
+            extra=event_fields("comparing", name=source.name, records=used.fingerprint.last),
         )
     return used
 
 
-def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
+def _trim_log(input_log: InputLog, source: ReceivedSource) -> None:
     """Trim the log as the front did: without snapshots the log determines where a run resumes."""
     with suppress(Unavailable):  # must not hide the run's outcome; the next call logs what it reads
         input_log.trim(source.trimmed)
@@ -185,7 +185,7 @@ def receiver_of(
     alone: bool,
     keep_bad: bool,
     asked_to_end: Callable[[], bool],
-    reach: SenderRules = HERE,
+    reach: SenderRules = LOCAL_ONLY,
 ) -> Receiver:
     """Return a receiver for input `number`, driven by the runtime; it logs records before their
     use.
@@ -200,7 +200,7 @@ def receiver_of(
         source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, today_us=_now_us)
         piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
         store = input_log.carry_out
-        runtime.watch(piped, piped.file, piped.drain, has_room=piped.room, carry_out=store)
+        runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
         return piped
     if isinstance(given, LiveSource):
         polled = PolledReceiver(
@@ -209,7 +209,7 @@ def receiver_of(
             name=f"poller-{number}",
         )
         store = input_log.carry_out
-        runtime.watch(polled, polled.file, polled.drain, has_room=polled.room, carry_out=store)
+        runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
         return polled
     source = ReceivedSource(input_log, _now_us, name=given)
     keys = reach.keys_of(number, given)
@@ -228,12 +228,12 @@ def _now_us() -> int:
     return time_ns() // 1000
 
 
-def announce(receiver: Receiver) -> None:
+def start_receiver(receiver: Receiver) -> None:
     """Log where records come from; begin to poll a live source."""
     if isinstance(receiver, StandardInput):
         receiver.announce()
     elif isinstance(receiver, IntakeSocket):
-        fields = about("input", name=receiver.source.name, address=receiver.address)
+        fields = event_fields("input", name=receiver.source.name, address=receiver.address)
         log.info("listening for producers on %s", receiver.address, extra=fields)
     elif isinstance(receiver, PolledReceiver):
         receiver.begin()

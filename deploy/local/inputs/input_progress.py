@@ -8,7 +8,7 @@ from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.front import Front
-from driftline.engine.events import Field, about, log
+from driftline.engine.events import Field, event_fields, log
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.texts import counted
 
@@ -95,10 +95,10 @@ class InputProgress:
         self._start = start
         self._position = 0
         """The largest position returned so far."""
-        self._before = 0
+        self._records_before = 0
         """Records of the log that earlier calls have read."""
         if isinstance(source, ReceivedSource):
-            self._before = source.records - source.stored_from(start)
+            self._records_before = source.records - source.count_stored_from(start)
 
     def _progress(self) -> tuple[int | None, int | None]:
         """Return (bytes whose records are delivered, size of the files), or None for both."""
@@ -116,12 +116,14 @@ class InputProgress:
         """Warn if a file has no record, good or bad. Precondition: it was read to its end."""
         if isinstance(self._source, FileSource | SeveralFiles):
             name = self._source.name
-            if self._start == 1 and not self.front.taken and not self.front.bad:
-                log.warning("%s is empty: it has no record", name, extra=about("empty", name=name))
+            if self._start == 1 and not self.front.sent_records and not self.front.bad:
+                log.warning(
+                    "%s is empty: it has no record", name, extra=event_fields("empty", name=name)
+                )
 
-    def look(self, now: float) -> InputFigures:
+    def read_figures(self, now: float) -> InputFigures:
         """Return the current figures; `now`: seconds, monotonic."""
-        meter, source, records = self.front.meter, self._source, self.front.taken
+        meter, source, records = self.front.meter, self._source, self.front.sent_records
         position, size = self._progress()
         lag_s, waiting, producers = meter.oldest_s(now), None, None
         if isinstance(source, ReceivedSource) and source.connected is not None:
@@ -129,7 +131,7 @@ class InputProgress:
             producers = ProducerFigures(source.connected, source.producers, ended)
         if isinstance(source, ReceivedSource):
             if self.front.since in (0, self._start):  # else an older snapshot had to be loaded
-                waiting = max(0, source.records - self._before - records - self.front.bad)
+                waiting = max(0, source.records - self._records_before - records - self.front.bad)
             if meter.oldest is not None:
                 lag_s = max(lag_s, source.age_s(meter.oldest))
             elif waiting != 0:

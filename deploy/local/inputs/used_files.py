@@ -18,7 +18,7 @@ from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sources import Source
 from driftline.engine.sources.fingerprint import (
-    NOTHING,
+    EMPTY_FINGERPRINT,
     InputFingerprint,
     StoreUsed,
     VerifiedSource,
@@ -38,7 +38,7 @@ class Noted:
     """The contents of a file."""
 
     mark: Mark
-    used: InputFingerprint
+    fingerprint: InputFingerprint
 
 
 class UsedFile:
@@ -52,21 +52,21 @@ class UsedFile:
         self._mark = mark
         before = read_used(path)
         if before is not None:
-            mark.over(before.mark, str(path))
-        self.used = NOTHING if before is None else before.used
+            mark.supersede(before.mark, str(path))
+        self.fingerprint = EMPTY_FINGERPRINT if before is None else before.fingerprint
         """What the run has used, as far as known."""
 
     def carry_out(self, job: DurableJob) -> None:
         """Carry out `StoreUsed`, unless it adds nothing. Raise Unavailable."""
         assert isinstance(job, StoreUsed)
-        if job.used.until <= self.used.until:
+        if job.fingerprint.until <= self.fingerprint.until:
             return
-        data = pack((_FORMAT, astuple(self._mark), astuple(job.used)))
+        data = pack((_FORMAT, astuple(self._mark), astuple(job.fingerprint)))
         try:
             replace_file(self._path, crc32(data).to_bytes(4, "big") + data)
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from None
-        self.used = job.used
+        self.fingerprint = job.fingerprint
 
 
 def open_checked(
@@ -77,17 +77,17 @@ def open_checked(
     `start`: the time from which it will be read; bad records set aside from there on are forgotten.
     Raises StateMismatch if a used record has changed, InputError, Unavailable.
     """
-    checked = VerifiedSource(source, file.used)
+    checked = VerifiedSource(source, file.fingerprint)
     try:
         checked.check(start)
     except StateMismatch as error:
-        if aside.below(file.used.until):
+        if aside.count_below(file.fingerprint.until):
             raise StateMismatch(
                 f"{error}. Records that were set aside, in {aside.path}, count as used, too: "
                 "append a corrected one to the end of the input"
             ) from None
         raise
-    aside.forget(max(start, file.used.until))
+    aside.forget(max(start, file.fingerprint.until))
     return checked
 
 
@@ -107,7 +107,7 @@ def read_used(path: Path) -> Noted | None:
             raise MalformedMessage("its checksum does not fit")
         match unpack(data[4:]):
             case (version, mark, used) if version == _FORMAT:
-                return Noted(_mark(mark), _used(used))
+                return Noted(_mark(mark), _decode_fingerprint(used))
         raise MalformedMessage("it is of another version")
     except MalformedMessage as error:
         raise StateMismatch(
@@ -123,7 +123,7 @@ def _mark(fields: object) -> Mark:
     raise MalformedMessage("it names no run")
 
 
-def _used(fields: object) -> InputFingerprint:
+def _decode_fingerprint(fields: object) -> InputFingerprint:
     match fields:
         case (int(until), int(last), int(total), None):
             return InputFingerprint(until, last, total)

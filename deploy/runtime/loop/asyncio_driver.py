@@ -22,15 +22,17 @@ WAIT_S = 0.05
 
 
 class Looped(Generic[Result]):
-    """Driver of a runtime in the running loop, from its construction until `look` returns a result.
+    """Driver of a runtime in the running loop, from its construction until `find_result` returns a
+    result.
 
-    `look`: called after each turn. An exception that it or the runtime raises also ends the turns.
+    `find_result`: called after each turn. An exception that it or the runtime raises also ends the
+    turns.
     Precondition: no other code calls `Runtime.step` meanwhile.
     """
 
-    def __init__(self, runtime: Runtime, look: Callable[[], Result | None]) -> None:
+    def __init__(self, runtime: Runtime, find_result: Callable[[], Result | None]) -> None:
         self._runtime = runtime
-        self._look = look
+        self._look = find_result
         self._loop = asyncio.get_running_loop()
         self._files: set[int] = set()
         self._next: asyncio.Handle | None = None
@@ -44,7 +46,7 @@ class Looped(Generic[Result]):
             return await self._result
         finally:
             self._result.cancel()
-            self._rest()
+            self._stop()
 
     def soon(self) -> None:
         """Schedule a turn soon: a role has received input."""
@@ -63,7 +65,7 @@ class Looped(Generic[Result]):
             return
         if result is not None:
             self._result.set_result(result)
-        elif more or (files := runtime.quiet_files()) is None:
+        elif more or (files := runtime.files_to_watch()) is None:
             self.soon()
         else:
             self._watch(files)
@@ -83,7 +85,7 @@ class Looped(Generic[Result]):
             self._loop.add_reader(file, self._turn)
         self._files = files
 
-    def _rest(self) -> None:
+    def _stop(self) -> None:
         """Run no more turns."""
         self._watch(set())
         if self._next is not None:

@@ -37,7 +37,7 @@ def cores_here() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def _keep_to(cores: Collection[int], io_cores: Collection[int]) -> None:
+def _pin_threads(cores: Collection[int], io_cores: Collection[int]) -> None:
     """Run all threads of this process, and their children, on `cores`; ZeroMQ's on `io_cores`."""
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # the thread has ended, or the system rejects the cores
@@ -45,7 +45,7 @@ def _keep_to(cores: Collection[int], io_cores: Collection[int]) -> None:
             os.sched_setaffinity(int(thread.name), io_cores if is_io else cores)
 
 
-def _wanted_s() -> float:
+def _cpu_demand_s() -> float:
     """Return the CPU time of this process plus the time that its first thread waited for a core."""
     waited_ns = 0
     with suppress(OSError, ValueError, IndexError), open("/proc/self/schedstat") as file:
@@ -66,24 +66,24 @@ class CpuAffinity:
         cores: Sequence[int] = (),
         half: int = 0,
         io_half: int = 0,
-        keep_to: Callable[[Collection[int], Collection[int]], None] = _keep_to,
+        keep_to: Callable[[Collection[int], Collection[int]], None] = _pin_threads,
         kept_to: Callable[[], Collection[int]] = cores_here,
-        wanted_s: Callable[[], float] = _wanted_s,
+        wanted_s: Callable[[], float] = _cpu_demand_s,
     ) -> None:
         middle = len(cores) // 2
         self._all = tuple(cores)
         halves = self._all[:middle], self._all[middle:]
         self._half, self._io_half = halves[half], halves[io_half]
-        self._is_told_apart = middle > 0
+        self._is_enabled = middle > 0
         self._keep_to, self._kept_to, self._wanted_s = keep_to, kept_to, wanted_s
         self._now: tuple[int, ...] = ()
         """The current cores; (): those of the parent."""
         self._looked = self._wanted = 0.0
-        self.leave()
+        self.unpin()
 
-    def look(self, now: float) -> None:
+    def adjust(self, now: float) -> None:
         """Change the affinity if that is due. Cheap; `now`: in seconds, monotonic."""
-        if not self._is_told_apart or now < self._looked + LOOK_S:
+        if not self._is_enabled or now < self._looked + LOOK_S:
             return
         wanted, is_first = self._wanted_s(), not self._looked
         is_busy = wanted - self._wanted > BUSY * (now - self._looked)
@@ -93,17 +93,17 @@ class CpuAffinity:
         else:
             self._run_on(self._half, self._io_half)
 
-    def leave(self) -> None:
-        """Run on any core until the next `look`: at the start, and in a forked copy, which has no
-        `look`."""
-        if self._is_told_apart:
+    def unpin(self) -> None:
+        """Run on any core until the next `adjust`: at the start, and in a forked copy, which has no
+        `adjust`."""
+        if self._is_enabled:
             self._run_on(self._all, self._all)
 
     def _run_on(self, cores: tuple[int, ...], io_cores: tuple[int, ...]) -> None:
         if cores == self._now:
             return
         if self._now and self._kept_to() != self._now:
-            self._is_told_apart = False  # another program has set the affinity
+            self._is_enabled = False  # another program has set the affinity
             return
         self._now = cores
         self._keep_to(cores, io_cores)

@@ -25,7 +25,7 @@ from driftline.deploy.roles.member import HELLO_EVERY_S, Member
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.lifeline import keep_alive
 from driftline.engine.errors import MalformedMessage, NotPermitted
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 
 SLOW_AFTER_S = 5.0
 """Duration of a turn before the first warning, in seconds."""
@@ -52,12 +52,12 @@ class Heartbeat:
         self._runtime = runtime
         self._members = members
         self._slow_after = slow_after_s
-        self._tell_after = slow_after_s
+        self._warn_after_s = slow_after_s
         self._turns = -1
         self._since = 0.0
         self.beaten_at = 0.0
         """When the thread last checked the loop (seconds, monotonic)."""
-        self._ways: dict[str, tuple[str, zmq.Socket[bytes]]] = {}
+        self._sockets: dict[str, tuple[str, zmq.Socket[bytes]]] = {}
         """Receiver -> its address and a socket to it, used by this thread only."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
@@ -82,7 +82,7 @@ class Heartbeat:
             self.beat(now)
             if now - self._since <= self._hung_after_s:
                 self._keep_alive()
-        for _, way in self._ways.values():
+        for _, way in self._sockets.values():
             way.close()
 
     def _keep_alive(self) -> None:
@@ -93,27 +93,27 @@ class Heartbeat:
         """Send `Alive` for each member if the loop is in the same turn as at the last call."""
         self.beaten_at = now
         turns = self._runtime.turns
-        if self._runtime.waits or turns != self._turns:
+        if self._runtime.is_waiting or turns != self._turns:
             self._turns, self._since = turns, now
-            self._tell_after = self._slow_after
+            self._warn_after_s = self._slow_after
             return
         for member in self._members:
-            for to, alive in member.beat(now):
+            for to, alive in member.make_heartbeats(now):
                 if address := member.addresses.get(to):
                     self._send(to, address, alive)
         took = now - self._since
-        if took >= self._tell_after:
-            self._tell_after = 2 * took
+        if took >= self._warn_after_s:
+            self._warn_after_s = 2 * took
             for member in self._members:
                 log.warning(
                     "%s has been busy for %.0f s with %s",
                     *(member.name, took, member.doing),
-                    extra=about("slow", name=member.name, seconds=took, doing=member.doing),
+                    extra=event_fields("slow", name=member.name, seconds=took, doing=member.doing),
                 )
 
     def _send(self, to: str, address: str, data: bytes) -> None:
         """Send to a receiver, which may move. The loop logs errors at its next turn."""
-        before, way = self._ways.pop(to, ("", None))
+        before, way = self._sockets.pop(to, ("", None))
         if way is not None and before != address:
             way.close()
             way = None
@@ -126,4 +126,4 @@ class Heartbeat:
         except zmq.Again:  # the receiver rejected our key
             way.close()
         else:
-            self._ways[to] = address, way
+            self._sockets[to] = address, way

@@ -38,7 +38,7 @@ YOUNG_MIN = 1000
 YOUNG_MAX = 20_000
 """Number of new objects that interrupts the work: collecting them takes 1 to 7 ms."""
 
-QUIET = 0.02
+BUSY_SHARE = 0.02
 """A process is busy if it used more than this share of the time since the last check."""
 
 
@@ -60,13 +60,13 @@ class GcScheduler:
         """Time and CPU time at the last check."""
 
     def is_due(self, now: float) -> bool:
-        """Return whether to call `rest` if the loop is idle. Cheap."""
+        """Return whether to call `collect_when_idle` if the loop is idle. Cheap."""
         return now - self._looked >= REST_S
 
-    def rest(self, now: float) -> None:
+    def collect_when_idle(self, now: float) -> None:
         """Collect what is worthwhile. Precondition: the loop is idle."""
         cpu = process_time()
-        busy = cpu - self._cpu > QUIET * (now - self._looked)
+        busy = cpu - self._cpu > BUSY_SHARE * (now - self._looked)
         self._looked, self._cpu = now, cpu
         if self._blocks() > (2 if busy else 1.25) * self._kept:
             gc.collect()
@@ -74,7 +74,7 @@ class GcScheduler:
         elif gc.get_count()[0] >= YOUNG_MIN:
             gc.collect(1)
 
-    def work(self, now: float) -> None:
+    def collect_if_urgent(self, now: float) -> None:
         """Collect new objects if they are many or have waited long. Called once per turn."""
         new = gc.get_count()[0]
         if new >= YOUNG_MAX or (new >= YOUNG_MIN and now - self._looked >= LOAD_S):
@@ -110,7 +110,8 @@ def share_one_heap() -> None:
 
 
 class MallocTrimmer:
-    """Returns this process's freed memory to the system. Its owner calls `rest` when it is idle."""
+    """Returns this process's freed memory to the system. Its owner calls `collect_when_idle` when
+    it is idle."""
 
     def __init__(self, give_back: Callable[[], None] = _trim) -> None:
         self._give_back = give_back
@@ -119,21 +120,21 @@ class MallocTrimmer:
         """CPU time at the last check."""
         self._gave_back = -inf
         """When memory was last returned."""
-        self._left = 0
+        self._trims_left = 0
         """Number of returns left, unless the process becomes busy before."""
 
     def is_due(self, now: float) -> bool:
-        """Return whether to call `rest` if the loop is idle. Cheap."""
+        """Return whether to call `collect_when_idle` if the loop is idle. Cheap."""
         return now - self._looked >= REST_S
 
-    def rest(self, now: float) -> None:
+    def trim_when_idle(self, now: float) -> None:
         """Return memory to the system if that is due. Precondition: the loop is idle."""
         cpu = process_time()
-        busy = cpu - self._cpu > QUIET * (now - self._looked)
+        busy = cpu - self._cpu > BUSY_SHARE * (now - self._looked)
         self._looked, self._cpu = now, cpu
         if busy:
-            self._left = GIVE_BACK_TIMES
-        elif self._left and now - self._gave_back >= GIVE_BACK_S:
-            self._left -= 1
+            self._trims_left = GIVE_BACK_TIMES
+        elif self._trims_left and now - self._gave_back >= GIVE_BACK_S:
+            self._trims_left -= 1
             self._gave_back = now
             self._give_back()

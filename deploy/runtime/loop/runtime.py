@@ -10,7 +10,7 @@ under way); channel sequence numbers reveal what a reconnect loses. The backgrou
 the same PULL: waiting at one socket wakes a node sooner than a poller over several.
 
 A process of its own runs its loop with `run`; a process with other work calls `step` in the context
-of `undisturbed`. Both collect garbage when idle (`memory`). Every process returns freed memory when
+of `low_latency`. Both collect garbage when idle (`memory`). Every process returns freed memory when
 idle (`memory`); those of a service set their CPU affinity (`cores`).
 """
 
@@ -34,7 +34,7 @@ from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_B
 from driftline.deploy.runtime.sockets.zap import Zap
 from driftline.deploy.runtime.threads import Calls, CarryOut, LocalParty, Worker
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.meters import Stopwatch
 from driftline.engine.wire.role import Role
 
@@ -72,7 +72,7 @@ class Runtime:
         self._transport = transport or Transport()
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._seats: list[_RoleSlot] = []
+        self._slots: list[_RoleSlot] = []
         self._outs: dict[tuple[str, str], _OutgoingConnection] = {}
         """(role, receiver) -> the connection."""
         self._unused_at = 0.0
@@ -88,51 +88,51 @@ class Runtime:
         """Socket -> its file descriptor, cached because ZeroMQ returns it slowly."""
         self._collector: GcScheduler | None = None
         """None in a process of the user, which has its own settings."""
-        self._freed = MallocTrimmer()
+        self._malloc_trimmer = MallocTrimmer()
         self._cores = cores or CpuAffinity()
         self.turns = 0
-        self.waits = False
+        self.is_waiting = False
         """Whether the loop is waiting for messages or taking them from a socket."""
         self.idle = Stopwatch()
         """Total time that the loop has waited."""
 
     @property
-    def parties(self) -> list[Role]:
+    def roles(self) -> list[Role]:
         """All roles that this loop drives."""
-        return [seat.party for seat in self._seats]
+        return [seat.role for seat in self._slots]
 
-    def add(self, party: Role, address: str, carry_out: CarryOut | None = None) -> str:
+    def add(self, role: Role, address: str, carry_out: CarryOut | None = None) -> str:
         """Give a role an inbox. Return its address; raises Unavailable if the address is taken.
 
         `carry_out`: the role's own store, if it has one.
         """
-        inbox = self._inbox(party, address)
+        inbox = self._inbox(role, address)
         if carry_out is not None:
-            self._stores[party.name] = carry_out
+            self._stores[role.name] = carry_out
         if not self._inboxes:
-            self._disk.ring = self._ring(party)
-            self._calls.ring = self._ring(party)
-        told = about("listening", name=party.name, address=inbox.address)
-        log.debug("%s listens on %s", party.name, inbox.address, extra=told)
-        inbox.woken = partial(self.idle.look, False)
+            self._disk.ring = self._ring(role)
+            self._calls.ring = self._ring(role)
+        told = event_fields("listening", name=role.name, address=inbox.address)
+        log.debug("%s listens on %s", role.name, inbox.address, extra=told)
+        inbox.on_wake = partial(self.idle.update, False)
         self._inboxes.append(inbox)
-        self._seat(_RoleSlot(party))
+        self._add_slot(_RoleSlot(role))
         self._poller.register(inbox.socket, zmq.POLLIN)
         self._drains[inbox.socket] = inbox.take
         return inbox.address
 
-    def _inbox(self, party: Role, address: str) -> Inbox:
+    def _inbox(self, role: Role, address: str) -> Inbox:
         own, authorised = self._transport.own, self._transport.authorised
-        parts = self._context, party, address, self._transport, self._rung
+        parts = self._context, role, address, self._transport, self._take_thread_results
         if own is None or authorised is None:
             return Inbox(*parts)
         if self._zap is None:
-            self._zap = Zap(self._context, authorised, party.name)
+            self._zap = Zap(self._context, authorised, role.name)
         return GuardedInbox(*parts, self._zap)
 
     def watch(
         self,
-        party: Role,
+        role: Role,
         socket: zmq.Socket[bytes] | int,
         drain: Callable[[], None],
         *,
@@ -146,14 +146,14 @@ class Runtime:
         While it `has_work`, the loop does not wait. The loop calls the role's ticks and executes
         its jobs as usual; `carry_out`: its own store, if it has one.
         """
-        self._seat(_RoleSlot(party, socket, has_room, has_work))
+        self._add_slot(_RoleSlot(role, socket, has_room, has_work))
         self._drains[socket] = drain
         if carry_out is not None:
-            self._stores[party.name] = carry_out
+            self._stores[role.name] = carry_out
 
-    def _seat(self, seat: _RoleSlot) -> None:
-        seat.party.now = monotonic()  # messages may arrive before its first turn
-        self._seats.append(seat)
+    def _add_slot(self, seat: _RoleSlot) -> None:
+        seat.role.now = monotonic()  # messages may arrive before its first turn
+        self._slots.append(seat)
 
     def listen(self, file: int, drain: Callable[[], None]) -> None:
         """Let a file wake the loop, too: `drain` is called when the file is readable."""
@@ -169,13 +169,13 @@ class Runtime:
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
-        with self.undisturbed():
+        with self.low_latency():
             more = False
             while not until():
                 more = self.step(more)
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def low_latency(self) -> Iterator[None]:
         """Keep threads and the garbage collector from delaying turns for long within this context.
 
         Garbage is collected when the loop is idle. A waiting thread gets the interpreter sooner
@@ -198,40 +198,40 @@ class Runtime:
 
         Return whether there is more to do.
         """
-        for seat in self._seats:
+        for seat in self._slots:
             more |= seat.arm(self._poller)
-        self.waits = True
+        self.is_waiting = True
         if more:
             self._take(0)
         else:
             tick_at, now = self.tick_at, monotonic()
-            if self._freed.is_due(now):
-                self._rest(now)
-            self.idle.look(True, now)
+            if self._malloc_trimmer.is_due(now):
+                self._do_idle_work(now)
+            self.idle.update(True, now)
             self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
-        self.waits = False
+        self.is_waiting = False
         self.turns += 1
         more = sends = False
         now = monotonic()
-        self.idle.look(False, now)
+        self.idle.update(False, now)
         if now >= self._disk.look_at:
-            self._disk.look(now)
-            self._cores.look(now)
+            self._disk.warn_if_slow(now)
+            self._cores.adjust(now)
             for inbox in self._inboxes:
                 inbox.check()
             if now >= self._unused_at:
                 self._unused_at = now + UNUSED_S
                 self._give_up_unused()
-        for seat in self._seats:
-            seat.party.now = now
-            if now >= min(seat.tick_at, seat.party.tick_by):
-                seat.party.tick_by = inf
-                seat.tick_at = seat.party.tick(now)
-            more |= seat.party.turn()
+        for seat in self._slots:
+            seat.role.now = now
+            if now >= min(seat.tick_at, seat.role.tick_by):
+                seat.role.tick_by = inf
+                seat.tick_at = seat.role.tick(now)
+            more |= seat.role.turn()
             sends |= seat.sends
-            self.flush(seat.party)
+            self.flush(seat.role)
         if self._collector is not None:
-            self._collector.work(now)
+            self._collector.collect_if_urgent(now)
         if more and sends:
             os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
@@ -239,9 +239,9 @@ class Runtime:
     @property
     def tick_at(self) -> float:
         """When a turn is due even without a message (seconds, monotonic)."""
-        return min((min(seat.tick_at, seat.party.tick_by) for seat in self._seats), default=inf)
+        return min((min(seat.tick_at, seat.role.tick_by) for seat in self._slots), default=inf)
 
-    def quiet_files(self) -> set[int] | None:
+    def files_to_watch(self) -> set[int] | None:
         """Return the files that become readable when input arrives, for a loop that waits in place
         of this one; None: input has already arrived, and a turn would take it."""
         if self._has_input():
@@ -252,7 +252,7 @@ class Runtime:
         }
 
     def _has_input(self) -> bool:
-        has_work = [seat.arm(self._poller) for seat in self._seats]
+        has_work = [seat.arm(self._poller) for seat in self._slots]
         return any(has_work) or bool(self._poller.poll(0))
 
     def _file_of(self, socket: zmq.Socket[bytes]) -> int:
@@ -261,36 +261,36 @@ class Runtime:
             file = self._files[socket] = socket.fileno()
         return file
 
-    def soon(self, call: Callable[[], None]) -> None:
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
         """Let the loop make a call soon. Thread-safe."""
         self._calls.add(call)
 
-    def _rest(self, now: float) -> None:
+    def _do_idle_work(self, now: float) -> None:
         """Collect garbage and return memory to the system, if no message has arrived."""
         if not self._has_input():
             if self._collector is not None and self._collector.is_due(now):
-                self._collector.rest(now)
-            self._freed.rest(now)
+                self._collector.collect_when_idle(now)
+            self._malloc_trimmer.trim_when_idle(now)
 
-    def flush(self, party: Role) -> None:
+    def flush(self, role: Role) -> None:
         """Start a role's jobs, and send its messages."""
         # Jobs first: a message wakes ZeroMQ's thread, which may take this core for a while.
-        for job in party.jobs:
-            carry_out = self._stores.get(party.name, self._carry_out)
+        for job in role.jobs:
+            carry_out = self._stores.get(role.name, self._carry_out)
             assert carry_out is not None, f"nothing carries out {job!r}"
-            self._disk.put(party, job, carry_out)
-        party.jobs.clear()
-        for to, data in party.outbox:
+            self._disk.put(role, job, carry_out)
+        role.jobs.clear()
+        for to, data in role.outbox:
             if to in self._local:
                 self._local[to].put(data)
             else:
-                self._send(party, to, data)
-        party.outbox.clear()
+                self._send(role, to, data)
+        role.outbox.clear()
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send all messages, finish all jobs, and release the sockets."""
-        for seat in self._seats:
-            self.flush(seat.party)
+        for seat in self._slots:
+            self.flush(seat.role)
         self._disk.stop()
         for local in self._local.values():
             local.stop()
@@ -300,19 +300,19 @@ class Runtime:
         for inbox in self._inboxes:
             inbox.close()
 
-    def _send(self, party: Role, to: str, data: bytes) -> None:
-        address = party.addresses.get(to)
+    def _send(self, role: Role, to: str, data: bytes) -> None:
+        address = role.addresses.get(to)
         if address is None:
             return  # the receiver has not sent Hello yet; it will ask for what it needs
-        way = self._outs.get((party.name, to))
+        way = self._outs.get((role.name, to))
         if way is None or way.address != address or way.send is None:
-            way = self._way(party, to, address, way)
+            way = self._connection_to(role, to, address, way)
             if way.send is None:
                 return  # already reported
         keyed = self._transport.own is not None
         if keyed and len(data) > MESSAGE_BYTES_MAX:
             raise PayloadError(
-                f"a message of {party.name} for {to} has {len(data)} bytes, and between hosts "
+                f"a message of {role.name} for {to} has {len(data)} bytes, and between hosts "
                 f"{MESSAGE_BYTES_MAX} at most: let the function make smaller outputs"
             )
         way.used = True
@@ -322,11 +322,11 @@ class Runtime:
             else:
                 way.send(data, _NOBLOCK)
         except zmq.Again:  # the receiver rejected our key, and ZeroMQ does not retry
-            party.drop(NotPermitted(f"{to} at {address} rejected the key of this process"))
+            role.drop(NotPermitted(f"{to} at {address} rejected the key of this process"))
             way.shut()
 
-    def _way(
-        self, party: Role, to: str, address: str, before: _OutgoingConnection | None
+    def _connection_to(
+        self, role: Role, to: str, address: str, before: _OutgoingConnection | None
     ) -> _OutgoingConnection:
         """Return a connection to a receiver, new unless `before` is shut and its pause lasts."""
         now = monotonic()
@@ -334,11 +334,11 @@ class Runtime:
             if before.address == address and now < before.shut_until:
                 return before
             before.shut()
-        way = self._outs[party.name, to] = _OutgoingConnection(address)
+        way = self._outs[role.name, to] = _OutgoingConnection(address)
         try:
             socket = self.connect(address, to)
         except (MalformedMessage, NotPermitted) as error:
-            party.drop(error)
+            role.drop(error)
             way.shut()
         else:
             # pyzmq's C implementation of `send`: the Python method around it would double the time.
@@ -358,7 +358,7 @@ class Runtime:
 
         Raises MalformedMessage, or NotPermitted if this role must not be contacted there.
         """
-        where = self._transport.way(address, to)
+        where = self._transport.resolve_peer(address, to)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
@@ -371,13 +371,13 @@ class Runtime:
             raise MalformedMessage(f"{address!r} is not an address: {error.strerror}") from None
         return socket
 
-    def _ring(self, party: Role) -> zmq.Socket[bytes]:
+    def _ring(self, role: Role) -> zmq.Socket[bytes]:
         """Return a socket with which a thread wakes the loop."""
-        return self.connect(inproc(party))
+        return self.connect(inproc(role))
 
-    def _rung(self) -> None:
+    def _take_thread_results(self) -> None:
         """Take what threads have left."""
-        self._disk.report()
+        self._disk.deliver_results()
         self._calls.make()
         for local in self._local.values():
             local.report()
@@ -388,7 +388,7 @@ class Runtime:
             self._inboxes[0].take(wait_ms)
         else:
             ready = self._poller.poll(wait_ms)
-            self.idle.look(False, monotonic())
+            self.idle.update(False, monotonic())
             for socket, _ in ready:
                 self._drains[socket]()
 
@@ -413,7 +413,7 @@ class _RoleSlot:
         has_room: Callable[[], bool] = lambda: True,
         has_work: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.party = party
+        self.role = party
         self.tick_at = 0.0
         self._socket = socket
         self._has_room = has_room
@@ -423,7 +423,7 @@ class _RoleSlot:
     @property
     def sends(self) -> bool:
         """Whether the role has messages for ZeroMQ to send, or a ZeroMQ socket of its own."""
-        return bool(self.party.outbox) or isinstance(self._socket, zmq.Socket)
+        return bool(self.role.outbox) or isinstance(self._socket, zmq.Socket)
 
     def arm(self, poller: zmq.Poller) -> bool:
         """Poll the socket only while there is room: otherwise the loop would spin.

@@ -164,7 +164,7 @@ Tagged = Callable[[], Iterable[tuple[str, Sample]]]
 """Returns the current samples, each with the name of its flow."""
 
 
-def of_flow(flow: str, *samples: Samples) -> Tagged:
+def tag_with_flow(flow: str, *samples: Samples) -> Tagged:
     """Return a source of samples that all belong to one flow."""
     return lambda: ((flow, sample) for each in samples for sample in each())
 

@@ -21,7 +21,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from driftline.engine.errors import FlowError, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 
 PORT_MAX = 65535
 
@@ -34,7 +34,7 @@ class Endpoint:
     port: int
 
     @staticmethod
-    def of(text: str, processes: int = 1) -> Endpoint:
+    def parse(text: str, processes: int = 1) -> Endpoint:
         """Return the command's endpoint, from `HOST:PORT`. Raises FlowError unless all processes of
         the run have ports."""
         host, _, port = text.rpartition(":")
@@ -87,9 +87,9 @@ class Endpoint:
         return f"metrics cannot be served at {self.host}:{self.port}: {error.strerror or error}"
 
 
-def check_all(text: str, processes: int) -> None:
+def check_ports(text: str, processes: int) -> None:
     """Check the ports of all processes of a run. Raises FlowError, Unavailable."""
-    endpoint = Endpoint.of(text, processes)
+    endpoint = Endpoint.parse(text, processes)
     for number in range(processes if endpoint.port else 1):
         endpoint.of_child(number).check()
     if not endpoint.is_local:
@@ -97,23 +97,23 @@ def check_all(text: str, processes: int) -> None:
             "metrics at %s can be read by other machines: names, numbers and the state of the run,"
             " no records and no keys",
             text,
-            extra=about("metrics-open", address=text),
+            extra=event_fields("metrics-open", address=text),
         )
 
 
-def port_note(sockets: str, role: str, index: int = 0) -> Path:
+def port_file_path(sockets: str, role: str, index: int = 0) -> Path:
     """Return the file with the port of a process of this role; `sockets`: as in its config."""
     return Path(sockets) / f"metrics-{role}-{index}"
 
 
-def note_port(path: Path, port: int) -> None:
+def write_port_file(path: Path, port: int) -> None:
     """Write a port to its file. Raises OSError."""
     draft = path.with_suffix(f".{os.getpid()}")
     draft.write_text(str(port))
     draft.replace(path)
 
 
-def noted_port(path: Path) -> int:
+def read_port_file(path: Path) -> int:
     """Return the port in the file; 0: none."""
     try:
         port = int(path.read_text())

@@ -27,7 +27,7 @@ from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_note
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_file_path
 from driftline.engine.meters import Sample, Samples
 from driftline.engine.wire.role import Role
 
@@ -52,7 +52,7 @@ class OfProcess:
         """`parties`: returns the roles to report; by default all that the runtime drives."""
         self._name = name
         self._runtime = runtime
-        self._parties = parties or (lambda: runtime.parties)
+        self._parties = parties or (lambda: runtime.roles)
         self._began = monotonic()
         self._busy = 0.0
 
@@ -102,7 +102,11 @@ class OfNode:
         for name, gauge in self._GAUGES:
             yield name, label, gauges[gauge]
         yield "driftline_node_running", label, node.running
-        yield "driftline_brake_seconds_total", label, node.brake.held.total(monotonic())
+        yield (
+            "driftline_brake_seconds_total",
+            label,
+            node.backpressure.paused_time.total(monotonic()),
+        )
 
 
 class OfMaster:
@@ -166,7 +170,7 @@ class Health:
 
     def why_not_healthy(self, now: float) -> str:
         """Return why the process is not healthy; "" if it is. `now`: seconds, monotonic."""
-        turned = max((party.now for party in self._runtime.parties), default=0.0)
+        turned = max((party.now for party in self._runtime.roles), default=0.0)
         beaten = self._heartbeat.beaten_at if self._heartbeat is not None else 0.0
         silent = now - max(turned, beaten, self._began)
         if silent <= TURNS_WITHIN_S:
@@ -195,11 +199,11 @@ def candidate_ready(candidate: Candidate) -> Ready:
 
     def why_not() -> str:
         leadership, master = candidate.leadership, candidate.master
-        if leadership.lost:
+        if leadership.is_session_lost:
             return "its session with ZooKeeper is over"
         if master is not None:
             return master_ready(master)()
-        if leadership.before is None:
+        if leadership.predecessor is None:
             return "it has no place in the queue of masters yet"
         return "it is the first, and reads the registry" if leadership.first else ""
 
@@ -222,11 +226,11 @@ def serve_command(
     """Serve the metrics of the command's own process."""
     if not address:
         return nullcontext()
-    from driftline.deploy.runtime.metrics.catalogue import of_flow
+    from driftline.deploy.runtime.metrics.catalogue import tag_with_flow
     from driftline.deploy.runtime.metrics.serving import serving
 
-    given = of_flow(flow, OfProcess(COMMAND, runtime), samples)
-    return serving(Endpoint.of(address), COMMAND, given, Health(runtime, ready, heartbeat))
+    given = tag_with_flow(flow, OfProcess(COMMAND, runtime), samples)
+    return serving(Endpoint.parse(address), COMMAND, given, Health(runtime, ready, heartbeat))
 
 
 def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
@@ -292,9 +296,11 @@ def _serving(
     """
     if not config.metrics:
         return nullcontext()
-    from driftline.deploy.runtime.metrics.catalogue import of_flow
+    from driftline.deploy.runtime.metrics.catalogue import tag_with_flow
     from driftline.deploy.runtime.metrics.serving import serving
 
-    endpoint = Endpoint.of(config.metrics).of_child(number)
-    note = None if endpoint.port else port_note(config.sockets, config.role, config.index)
-    return serving(endpoint, name, of_flow(config.submitted_as or flow, *samples), health, note)
+    endpoint = Endpoint.parse(config.metrics).of_child(number)
+    note = None if endpoint.port else port_file_path(config.sockets, config.role, config.index)
+    return serving(
+        endpoint, name, tag_with_flow(config.submitted_as or flow, *samples), health, note
+    )

@@ -24,8 +24,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from driftline.deploy.runtime.metrics.catalogue import Tagged, registry_of
-from driftline.deploy.runtime.metrics.endpoint import Endpoint, note_port, noted_port
-from driftline.engine.events import about, log
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, read_port_file, write_port_file
+from driftline.engine.events import event_fields, log
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -149,12 +149,14 @@ def serving(
     try:
         server = _listening(endpoint, pages(registry_of(given), health, targets), note)
     except OSError as error:
-        text, told = endpoint.fault(error), about("metrics-unavailable", name=name)
+        text, told = endpoint.fault(error), event_fields("metrics-unavailable", name=name)
         log.warning("%s: %s; continuing without it", name, text, extra=told)
         yield
         return
     url = f"{server.url}/metrics"
-    log.info("metrics of %s at %s", name, url, extra=about("listening", name=name, address=url))
+    log.info(
+        "metrics of %s at %s", name, url, extra=event_fields("listening", name=name, address=url)
+    )
     thread = threading.Thread(target=server.serve, daemon=True, name="metrics")
     with server:
         thread.start()
@@ -168,13 +170,13 @@ def serving(
 def _listening(endpoint: Endpoint, page: WSGIApplication, note: Path | None) -> MetricsServer:
     """Return a server at the endpoint's port; with a `note`, at the noted port if it is free."""
     server = None
-    if note is not None and (before := noted_port(note)):
+    if note is not None and (before := read_port_file(note)):
         with suppress(OSError):
             server = MetricsServer(*replace(endpoint, port=before).place(), page)
     server = server or MetricsServer(*endpoint.place(), page)
     if note is not None:
         try:
-            note_port(note, server.server_port)
+            write_port_file(note, server.server_port)
         except OSError:
             server.server_close()
             raise

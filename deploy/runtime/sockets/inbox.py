@@ -39,9 +39,9 @@ class Inbox:
     ) -> None:
         """`rung`: called when a thread of this process has left something."""
         transport.check_listener(party.name, address)
-        self.party = party
-        self.rung = rung
-        self.woken: Callable[[float], None] = lambda now: None
+        self.role = party
+        self.on_ring = rung
+        self.on_wake: Callable[[float], None] = lambda now: None
         """Called with the time when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
@@ -49,7 +49,9 @@ class Inbox:
         self.socket.bind(inproc(party))
         try:
             self.socket.bind(address)
-            self.address = transport.told(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+            self.address = transport.resolve_advertised(
+                self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            )
         except Unavailable:
             self.close()
             raise
@@ -85,12 +87,12 @@ class Inbox:
     def _receive(self, flags: int) -> None:
         data = self.socket.recv(flags)
         if flags == 0:
-            self.party.now = monotonic()
-            self.woken(self.party.now)
+            self.role.now = monotonic()
+            self.on_wake(self.role.now)
         if data:
-            self.party.receive(data)
+            self.role.receive(data)
         else:
-            self.rung()
+            self.on_ring()
 
 
 class GuardedInbox(Inbox):
@@ -115,25 +117,25 @@ class GuardedInbox(Inbox):
         frame = self.socket.recv(flags, copy=False)
         more = self.socket.recv_multipart(_NOBLOCK, copy=False) if frame.more else ()
         if flags == 0:
-            self.party.now = monotonic()
-            self.woken(self.party.now)
+            self.role.now = monotonic()
+            self.on_wake(self.role.now)
         if not frame and not more:
-            self.rung()
+            self.on_ring()
             return
         try:
             voice = self._zap.voices[str(frame.get(USER_ID))]
         except (zmq.ZMQError, KeyError):
-            self.party.drop(MalformedMessage("the message has no key"))
+            self.role.drop(MalformedMessage("the message has no key"))
             return
         if not more:
-            self.party.receive(frame.bytes, voice)
+            self.role.receive(frame.bytes, voice)
             return
         parts = [part.buffer for part in (frame, *more)]
         size = sum(map(len, parts))
         if size > MESSAGE_BYTES_MAX:
-            self.party.drop(MalformedMessage(f"{size} bytes, at most {MESSAGE_BYTES_MAX}"))
+            self.role.drop(MalformedMessage(f"{size} bytes, at most {MESSAGE_BYTES_MAX}"))
         else:
-            self.party.receive(b"".join(parts), voice)
+            self.role.receive(b"".join(parts), voice)
 
 
 def inproc(party: Role) -> str:

@@ -127,7 +127,7 @@ class IntakeSocket(Intake):
 
     def has_work(self) -> bool:
         """Return whether a message waits and there is room for it."""
-        return bool(self._backlog) and self.room()
+        return bool(self._backlog) and self.has_room()
 
     def _enqueue_next(self) -> None:
         """Take one message off the socket. Raises zmq.Again if there is none."""
@@ -162,7 +162,7 @@ class IntakeSocket(Intake):
         if self._zap is not None:
             self._zap.check()
         self.source.connected = self._connections.count()
-        self._overflow.tell(now)
+        self._overflow.log_if_due(now)
         return super().tick(now)
 
     def turn(self) -> bool:

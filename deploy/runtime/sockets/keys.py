@@ -30,7 +30,7 @@ import zmq
 
 from driftline.engine.durable import Lock, make_directory, replace_file, sync_directory
 from driftline.engine.errors import MalformedMessage, NotPermitted, Unavailable
-from driftline.engine.wire.addresses import Address, host_of, is_public, parse
+from driftline.engine.wire.addresses import Address, host_of, is_public_key, parse
 
 SUFFIX = ".key"
 
@@ -60,7 +60,7 @@ class Rights:
 
     Each pattern is an exact name, or a prefix followed by `*`:
 
-        >>> Rights(names=("master", "node-*")).speaks_for("node-3")
+        >>> Rights(names=("master", "node-*")).may_send_as("node-3")
         True
         >>> Rights(names=("shop", "shop-*"), sources=("orders",)).may_send_to("payments")
         False
@@ -87,11 +87,11 @@ class Rights:
         return not self.sources
 
     @property
-    def whose(self) -> str:
+    def holder_kind(self) -> str:
         """The kind of the key's holder: a host, a producer or a consumer."""
         return PRODUCER if self.sources else CONSUMER if self.sinks else HOST
 
-    def speaks_for(self, name: str) -> bool:
+    def may_send_as(self, name: str) -> bool:
         """Return whether it may send messages in this name."""
         return _fits(name, self.names)
 
@@ -144,7 +144,7 @@ class KeyPair:
             where = parse(address)
         except MalformedMessage as error:
             raise NotPermitted(str(error)) from None
-        if where.public or where.endpoint.startswith("ipc://"):
+        if where.public_key or where.endpoint.startswith("ipc://"):
             return where
         known = dict(self.servers)
         public = known.get(host_of(where.endpoint))
@@ -156,7 +156,7 @@ class KeyPair:
                 f"give one of these names, or {where.endpoint}#PUBLIC, with the public key of the "
                 f"host as in the file {AUTHORISED!r}"
             )
-        return where._replace(public=public)
+        return where._replace(public_key=public)
 
 
 def read_key(path: Path) -> KeyPair:
@@ -174,7 +174,7 @@ def read_key(path: Path) -> KeyPair:
     except OSError as error:
         raise Unavailable(f"cannot read the key {path}: {error.strerror}") from None
     key = _decoded(path, data, KeyPair)
-    if not all(map(is_public, (key.public, key.secret, *key.servers.values()))):
+    if not all(map(is_public_key, (key.public, key.secret, *key.servers.values()))):
         raise NotPermitted(f"{path} is damaged: it has no pair of keys")
     if zmq.curve_public(key.secret.encode()).decode() != key.public:
         raise NotPermitted(f"{path} is damaged: its halves do not belong together")
@@ -205,7 +205,7 @@ def own_key(where: Path, *, producer: bool = False) -> KeyPair:
     _check_directory(where)
     found = [read_key(path) for path in sorted(where.glob(f"*{SUFFIX}"))]
     kind = PRODUCER if producer else HOST
-    fitting = [key for key in found if key.rights.whose == kind]
+    fitting = [key for key in found if key.rights.holder_kind == kind]
     if len(fitting) > 1 and not producer:
         here = socket.gethostname()
         named = [key for key in fitting if key.name in (here, here.partition(".")[0])]
@@ -259,7 +259,7 @@ class Authorised:
         """Modification time, inode and size of the file when it was last read."""
         self._read()
 
-    def who(self, public: str) -> tuple[str, Rights] | None:
+    def find_key(self, public: str) -> tuple[str, Rights] | None:
         """Return the name and the rights of a key; None: it is not authorised."""
         with self._lock:
             with suppress(NotPermitted, Unavailable):  # keep the previous entries
@@ -283,7 +283,7 @@ class Authorised:
             raise Unavailable(f"cannot read {self.path}: {error.strerror}") from None
         found: dict[str, tuple[str, Rights]] = {}
         for name, entry in _decoded(self.path, data, dict[str, _Entry]).items():
-            if not is_public(entry.public) or entry.public in found:
+            if not is_public_key(entry.public) or entry.public in found:
                 raise NotPermitted(f"{self.path} is damaged: {name} has no key of its own")
             found[entry.public] = name, entry.rights
         self._by_public, self._seen = found, seen
@@ -334,11 +334,13 @@ def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair
                 f"{directory} has a key {name} already, which is not overwritten: give another "
                 f"name, or remove {name}{SUFFIX} and its entry in {AUTHORISED}"
             )
-    servers = {name: each.public for name, each in entries.items() if each.rights.whose == HOST}
+    servers = {
+        name: each.public for name, each in entries.items() if each.rights.holder_kind == HOST
+    }
     made = []
     for name, rights in wanted:
         key = KeyPair.new(name, rights, servers if rights.sources else None)
-        if rights.whose == HOST:
+        if rights.holder_kind == HOST:
             servers[name] = key.public
         made.append(key)
     if not servers:

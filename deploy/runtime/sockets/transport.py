@@ -76,8 +76,8 @@ class Transport:
     def check_listener(self, name: str, endpoint: str) -> None:
         """Raise NotPermitted if a role must not listen there."""
         if self.own is not None:
-            if not self.own.rights.speaks_for(name):
-                whose = self.own.rights.whose
+            if not self.own.rights.may_send_as(name):
+                whose = self.own.rights.holder_kind
                 other = "" if whose == HOST else f": it is a {whose}'s; give that of a host"
                 raise NotPermitted(f"the key {self.own.name} does not speak for {name}{other}")
         elif endpoint.startswith("tcp://") and not is_local(endpoint):
@@ -86,7 +86,7 @@ class Transport:
                 "keys with `driftline keys`, or listen on 127.0.0.1"
             )
 
-    def told(self, bound: str) -> str:
+    def resolve_advertised(self, bound: str) -> str:
         """Return the address that others use to reach an endpoint at which a role listens.
 
         Raises Unavailable if there is none.
@@ -104,33 +104,33 @@ class Transport:
             )
         return str(Address(f"tcp://{host}:{port}", self.own.public if self.own else ""))
 
-    def way(self, address: str, to: str) -> Address:
+    def resolve_peer(self, address: str, to: str) -> Address:
         """Return the address to connect to for a role. Raises MalformedMessage, NotPermitted."""
         where = parse(address)
         if where.endpoint.startswith("inproc://"):
             return where
         if self.own is None or self.authorised is None:
-            if where.public or not is_local(where.endpoint):
+            if where.public_key or not is_local(where.endpoint):
                 raise NotPermitted(f"{to} is at {where.endpoint}, and there are no keys here")
             return where
-        if not where.public:
+        if not where.public_key:
             raise NotPermitted(f"{to} is at {where.endpoint}, without a key")
-        known = self.authorised.who(where.public)
+        known = self.authorised.find_key(where.public_key)
         if known is None:
             raise NotPermitted(f"{to} is at {where.endpoint}, with a key that is not authorised")
         name, rights = known
-        if not rights.speaks_for(to):
+        if not rights.may_send_as(to):
             raise NotPermitted(f"{to} is at {where.endpoint}, but the key {name} is not for {to}")
         if to == CONSUMER and not rights.may_take(self.sinks):
             raise NotPermitted(f"the key {name} has no right to all of {', '.join(self.sinks)}")
         return where
 
     def open_out(self, socket: zmq.Socket[bytes], where: Address) -> None:
-        """Prepare a socket to connect to an address that `way` returned."""
+        """Prepare a socket to connect to an address that `resolve_peer` returned."""
         if where.endpoint.startswith("tcp://"):
             _tune(socket)
-        if where.public and self.own is not None:
-            become_client(socket, self.own, where.public)
+        if where.public_key and self.own is not None:
+            become_client(socket, self.own, where.public_key)
 
     def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         """Prepare a socket to listen; with keys, to those of members only."""

@@ -46,11 +46,11 @@ class KeyVoice:
         self.rights = rights
         self._known: set[str] = set()
 
-    def speaks_for(self, name: str) -> bool:
+    def may_send_as(self, name: str) -> bool:
         """Return whether the key may send messages in this name."""
         if name in self._known:
             return True
-        if not self.rights.speaks_for(name):
+        if not self.rights.may_send_as(name):
             return False
         if len(self._known) < KNOWN_MAX:
             self._known.add(name)
@@ -69,7 +69,7 @@ class Zap:
         self.refused = 0
         """Number of refused handshakes."""
         self._authorised = authorised
-        self._told = RateLimitedLog("key-refused", f"{name} refused a connection")
+        self._refusal_log = RateLimitedLog("key-refused", f"{name} refused a connection")
         self._died: ThreadDied | None = None
         self._context = context
         self._socket = context.socket(zmq.REP)
@@ -95,15 +95,15 @@ class Zap:
         try:
             with self._socket as socket:
                 while True:
-                    if not self._told.waits or socket.poll(_TELL_MS):
+                    if not self._refusal_log.has_unlogged or socket.poll(_TELL_MS):
                         request = socket.recv_multipart()
                         if len(request) < 2:
                             break
                         socket.send_multipart(self._answer(request))
-                    self._told.tell(monotonic())
+                    self._refusal_log.log_if_due(monotonic())
         except BaseException as error:
             self._died = ThreadDied.of(error, "the handler of keys")
-        self._told.close()
+        self._refusal_log.close()
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
         """Return the answer to a request: the name of the key, or a refusal."""
@@ -111,7 +111,7 @@ class Zap:
         voice, why = self._voice(request)
         if voice is None:
             self.refused += 1
-            self._told.add(monotonic(), why)
+            self._refusal_log.add(monotonic(), why)
             return [_VERSION, number, b"400", b"no right", b"", b""]
         return [_VERSION, number, b"200", b"OK", voice.key.encode(), b""]
 
@@ -120,7 +120,7 @@ class Zap:
             return None, "it does not use CURVE"
         domain, credential = request[2].decode(errors="replace"), request[6]
         public = z85.encode(credential).decode() if len(credential) == 32 else ""
-        known = self._authorised.who(public)
+        known = self._authorised.find_key(public)
         if known is None:
             return None, f"the key {public} is not authorised"
         name, rights = known

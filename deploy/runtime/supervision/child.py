@@ -37,42 +37,44 @@ def hide_checkout() -> None:
         sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _ROOT]
 
 
-FOR_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals that children ignore; they are blocked when a child starts."""
 
 _BY_DEFAULT = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
 
 
-def _take_no_notice(number: int, frame: FrameType | None) -> None:
+def _ignore_signal(number: int, frame: FrameType | None) -> None:
     """Ignore a signal for the whole process group: the command decides when children end."""
 
 
-def _take_notice_again() -> None:
+def _restore_default_handlers() -> None:
     """Restore the default handlers in a process that a function forks, so that its creator can end
     it, with SIGTERM for example."""
-    for number in FOR_THE_COMMAND:
-        if signal.getsignal(number) is _take_no_notice:
+    for number in TERMINATION_SIGNALS:
+        if signal.getsignal(number) is _ignore_signal:
             signal.signal(number, signal.SIG_DFL)
-    _let_come()
+    _unblock_signals()
 
 
-def _hold_back() -> None:
+def _block_signals() -> None:
     """Block the signals before a fork, so that the copy restores its handlers first."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+    signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
 
 
-def _let_come() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_COMMAND)
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATION_SIGNALS)
 
 
 def _run() -> None:
     # First of all. A handler, because programs that a function starts must not inherit SIG_IGN.
-    for number in FOR_THE_COMMAND:
+    for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) in _BY_DEFAULT:
-            signal.signal(number, _take_no_notice)
-    _let_come()
+            signal.signal(number, _ignore_signal)
+    _unblock_signals()
     os.register_at_fork(
-        before=_hold_back, after_in_parent=_let_come, after_in_child=_take_notice_again
+        before=_block_signals,
+        after_in_parent=_unblock_signals,
+        after_in_child=_restore_default_handlers,
     )
 
     from runpy import run_module

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import NamedTuple
 
-from driftline.deploy.runtime.logs import BEGIN, from_child, tell_again
+from driftline.deploy.runtime.logs import BEGIN, from_child, relay_record
 from driftline.deploy.runtime.supervision import child
-from driftline.deploy.runtime.supervision.child import FOR_THE_COMMAND
+from driftline.deploy.runtime.supervision.child import TERMINATION_SIGNALS
 from driftline.deploy.runtime.supervision.lifeline import KeepAlive, Lifeline
 from driftline.engine.events import FIELDS, log
 
@@ -51,12 +51,12 @@ class ChildOutput:
     bounded, and no file is written, so a full disk silences no process.
     """
 
-    def __init__(self, process: str, *, printed: bool = False) -> None:
-        """Accept no log lines if `printed`: the pipe is then standard output."""
+    def __init__(self, process: str, *, is_stdout: bool = False) -> None:
+        """Accept no log lines if `is_stdout`: the pipe is then standard output."""
         self.process = process
         """Name of the process; changes when a spare takes a role."""
-        self._printed = printed
-        self._kept: deque[bytes | str] = deque(maxlen=KEPT_MAX)
+        self._printed = is_stdout
+        self._last_lines: deque[bytes | str] = deque(maxlen=KEPT_MAX)
         self._from, self.fd = os.pipe()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with suppress(OSError):
@@ -66,7 +66,7 @@ class ChildOutput:
         self._logged = self._left_out = 0
         """Line counts of the current second."""
 
-    def started(self) -> None:
+    def on_child_started(self) -> None:
         """Close the child's inherited end, and start reading."""
         os.close(self.fd)
         self._thread.start()
@@ -78,7 +78,7 @@ class ChildOutput:
     @property
     def last(self) -> list[str]:
         """The last lines, without log lines below a warning."""
-        return [_text(line) if isinstance(line, bytes) else line for line in self._kept]
+        return [_text(line) if isinstance(line, bytes) else line for line in self._last_lines]
 
     def _read(self) -> None:
         poller = select.poll()
@@ -110,17 +110,17 @@ class ChildOutput:
                 self._take_text(log_line)
                 continue
             if record.levelno >= logging.WARNING:
-                self._kept += record.getMessage().splitlines()
-            if self._has_room():
-                tell_again(record)
+                self._last_lines += record.getMessage().splitlines()
+            if self._admit_line():
+                relay_record(record)
 
     def _take_text(self, text: bytes) -> None:
         if text and not text.isspace():
-            self._kept.append(text)
-            if self._has_room():
+            self._last_lines.append(text)
+            if self._admit_line():
                 self._print(_text(text))
 
-    def _has_room(self) -> bool:
+    def _admit_line(self) -> bool:
         """Count a line. Return whether to log it."""
         if self._logged < LINES_MAX:
             self._logged += 1
@@ -141,7 +141,7 @@ class ChildOutput:
             extra={FIELDS: {"event": "print", **fields}},
         )  # fmt: skip
         record.processName = self.process
-        tell_again(record)
+        relay_record(record)
 
 
 def _text(line: bytes) -> str:
@@ -173,11 +173,11 @@ class ChildProcess:
         self.keep_alive = KeepAlive()
         self._flow = f"{flow}/" if flow else ""
         self.stderr = ChildOutput(self._flow + name)
-        self._stdout = ChildOutput(self._flow + name, printed=True)
+        self._stdout = ChildOutput(self._flow + name, is_stdout=True)
         pipes = self._lifeline, self.keep_alive, self._stdout, self.stderr
         self.process = popen(Pipes(*(pipe.fd for pipe in pipes)))
         for pipe in pipes:
-            pipe.started()
+            pipe.on_child_started()
 
     @property
     def pid(self) -> int:
@@ -213,7 +213,7 @@ class ChildExitWatcher:
     """
 
     def __init__(self) -> None:
-        self.news = False
+        self.has_exits = False
         """Whether a child has exited; the supervisor clears it."""
         self._poll = select.epoll() if hasattr(os, "pidfd_open") else None
         self._files: set[int] = set()
@@ -236,7 +236,7 @@ class ChildExitWatcher:
         if self._poll is None:
             return
         for file, _ in self._poll.poll(0):
-            self.news = True
+            self.has_exits = True
             self._files.remove(file)
             self._poll.unregister(file)
             os.close(file)
@@ -267,7 +267,7 @@ def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subp
 def deaf_to_interrupts() -> Iterator[None]:
     """Start children that signals to the process group never end: the signals are blocked until the
     children ignore them, and the command ends the children."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from time import monotonic
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.process import where_it_was
+from driftline.deploy.runtime.process import read_last_element
 from driftline.deploy.runtime.supervision.child_process import (
     ChildProcess,
     Pipes,
@@ -26,22 +26,22 @@ from driftline.deploy.runtime.supervision.child_process import (
 )
 from driftline.deploy.runtime.supervision.restarts import (
     BROKEN,
-    MADE_WAY,
     MAY_BE_DAMAGE,
+    STEPPED_DOWN,
     STOPPED,
     RestartPolicy,
 )
 from driftline.deploy.runtime.supervision.spares import SPARE, Spares
 from driftline.deploy.runtime.supervision.supervisor import Supervisor
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout, names_of
-from driftline.engine.texts import counted, visible
+from driftline.engine.texts import counted, escape_controls
 from driftline.engine.wire.messages import StatusReport
 
 MODULE = "driftline.deploy.runtime.process"
 
-OVER = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
+ENDING_STATES = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
 """States of a master whose nodes exit because the run ends."""
 
 SAID_BEFORE_S = 0.5
@@ -61,22 +61,22 @@ class LocalCluster(Supervisor):
         masters: int = 1,
         names: Sequence[str] | None = None,
         front_module: str = "",
-        takes: Callable[[str], bool] = lambda name: True,
+        accepts_node: Callable[[str], bool] = lambda name: True,
         died: Callable[[str], None] = lambda process: None,
     ) -> None:
         """`spares`: number of processes kept ready for the next deaths. `masters`: number of
         masters in ZooKeeper's queue, if the configuration names one. `names`: the processes to run
         here; by default the masters and all nodes. `front_module`: module that a front runs, if
-        there are any. `takes`: whether a node of a later layout runs here. `died`: called with the
-        token of each process that has died."""
+        there are any. `accepts_node`: whether a node of a later layout runs here. `died`: called
+        with the token of each process that has died."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = names_of(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
         names = [*numbered, *self._layout] if names is None else names
         super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
         self.config = config
-        self._takes = takes
-        self._told_of_death = died
+        self._takes = accepts_node
+        self._on_death = died
         self._masters = [name for name in self._names if name.startswith("master")]
         self._modules = {"front": front_module}
         if any(name.startswith("front-") for name in self._names):
@@ -88,7 +88,7 @@ class LocalCluster(Supervisor):
         self._asked_again = False
         self._ended_at: dict[str, float] = {}
         """Process that stopped on request -> when that was seen."""
-        self._nodes = self._first = 0
+        self._desired_nodes = self._first = 0
 
     def supervise(self, settled: int = 0, sent: int = 0, watch: StatusPoller | None = None) -> None:
         """Restart processes that have died, and kill those that hang.
@@ -96,13 +96,13 @@ class LocalCluster(Supervisor):
         `settled`, `sent`: progress of the run (see `RestartPolicy`). `watch`: has the reports of
         the master. Raises Unavailable if a process cannot start, or has died too often.
         """
-        self.deaths.moved(settled, sent)
+        self.restart_policy.record_progress(settled, sent)
         now = monotonic()
         if watch is not None:
             self._look_after_nodes(now, watch)
         super().supervise()
         if all(process.poll() is None for process in self._processes.values()):
-            self.spares.look(now)
+            self.spares.maintain(now)
 
     def stop(self, wait_s: float = 5.0) -> None:
         """Wait until all processes have exited, and kill those that have not after `wait_s`."""
@@ -110,23 +110,25 @@ class LocalCluster(Supervisor):
         super().stop(wait_s)
 
     @property
-    def wanted(self) -> int:
+    def desired_nodes(self) -> int:
         """Desired number of nodes; 0: keep the current number. If a node of the next layout does
         not start, it falls back to the current number."""
-        return self._nodes
+        return self._desired_nodes
 
     def resize(self, nodes: int, first: int = 0) -> None:
         """Change the number of nodes during the run; `supervise` needs a `watch` for this.
 
         `first`: the number of the first new node; 0: the next free one.
         """
-        self._nodes, self._first = nodes, first
+        self._desired_nodes, self._first = nodes, first
 
     def kill_one(self, chance: random.Random) -> str:
         """Kill -9 a random process. Return its name. Does not count as a death."""
         name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
-        log.warning("kill -9 %s (pid %d)", name, pid, extra=about("kill", name=name, pid=pid))
+        log.warning(
+            "kill -9 %s (pid %d)", name, pid, extra=event_fields("kill", name=name, pid=pid)
+        )
         self._processes[name].kill()
         self._processes[name].wait()
         self.kills += 1
@@ -144,7 +146,7 @@ class LocalCluster(Supervisor):
         nodes = [each for name, each in self._processes.items() if name not in self._masters]
         return all(node.poll() == STOPPED for node in nodes)
 
-    def ask_again(self) -> None:
+    def restart_master(self) -> None:
         """Start another master, which finds the outcome of the run in the registry.
 
         Precondition: the master has exited, and its last messages were lost. Raises Unavailable at
@@ -157,15 +159,15 @@ class LocalCluster(Supervisor):
 
     def _look_after_nodes(self, now: float, watch: StatusPoller) -> None:
         """Start the nodes that the master wants, and forget those that have exited for good."""
-        watch.nodes, watch.first = self._nodes, self._first
+        watch.wanted_nodes, watch.first_wanted_node = self._desired_nodes, self._first
         report = watch.reports.get("master")
-        if report is None or report.state in OVER or not report.wanted:
+        if report is None or report.state in ENDING_STATES or not report.wanted:
             return
         heard_at = watch.heard_at("master")
         if (layout := names_of(report.layout)) != self._layout:
             self._layout = layout
             remove_outdated(Path(self.config.state), report.layout, self._children)
-        wanted = self._layout if self._nodes == len(self._layout) else report.wanted
+        wanted = self._layout if self._desired_nodes == len(self._layout) else report.wanted
         nodes = {name for name in (*self._children, *wanted) if name.startswith("node-")}
         for name in filter(self._takes, nodes):
             each = self._children.get(name)
@@ -174,9 +176,9 @@ class LocalCluster(Supervisor):
             elif each.process.poll() != STOPPED:
                 self._ended_at.pop(name, None)
             elif heard_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
-                self._ended_well(name, report)
+                self._handle_planned_exit(name, report)
 
-    def _ended_well(self, name: str, report: StatusReport) -> None:
+    def _handle_planned_exit(self, name: str, report: StatusReport) -> None:
         """Handle the planned exit of a node during a run, which the master has confirmed."""
         del self._ended_at[name]
         if name in report.wanted:
@@ -187,51 +189,53 @@ class LocalCluster(Supervisor):
         each.cut()
         remove_outdated(Path(self.config.state), report.layout, self._children)
 
-    def _keep_nodes(self, name: str, error: Unavailable) -> None:
+    def _abandon_resize(self, name: str, error: Unavailable) -> None:
         """Keep the current nodes, because a node of the next layout does not start."""
-        self._nodes = len(self._layout)
+        self._desired_nodes = len(self._layout)
         log.error(
             "%s The run keeps its %s",
-            *(error, counted(self._nodes, "node")),
-            extra=about("resizing-given-up", reason=str(error)),
+            *(error, counted(self._desired_nodes, "node")),
+            extra=event_fields("resizing-given-up", reason=str(error)),
         )
         self._children.pop(name).cut()
 
-    def _exited(self, name: str, status: int, now: float) -> float | None:
-        self._told_of_death(self._tokens[name])
+    def _handle_exit(self, name: str, status: int, now: float) -> float | None:
+        self._on_death(self._tokens[name])
         if name in self._killed:
             self._killed.discard(name)
             return now
-        if status in (BROKEN, MADE_WAY) and self.config.zookeeper:
-            return self._replaced(name, status, now)
+        if status in (BROKEN, STEPPED_DOWN) and self.config.zookeeper:
+            return self._requeue_master(name, status, now)
         try:
-            return self._died(name, status, now)
+            return self._handle_death(name, status, now)
         except Unavailable as error:
             if name in self._layout or not name.startswith("node-"):
                 raise
-            self._keep_nodes(name, error)
+            self._abandon_resize(name, error)
             return None
 
-    def _replaced(self, name: str, status: int, now: float) -> float:
+    def _requeue_master(self, name: str, status: int, now: float) -> float:
         """Return when to restart a master that has left the queue. This does not indicate a fault,
         and
         may happen any number of times."""
         dead = self._children[name]
         dead.flush()
-        if status == MADE_WAY:
-            self.deaths.made_way(name)
+        if status == STEPPED_DOWN:
+            self.restart_policy.record_step_down(name)
         log.info(
             "%s (pid %d) has %s; it queues up again",
             *(name, dead.pid),
             "stepped down for the next master"
-            if status == MADE_WAY
+            if status == STEPPED_DOWN
             else "lost its place as a master",
-            extra=about("master-replaced", name=name, pid=dead.pid, made_way=status == MADE_WAY),
+            extra=event_fields(
+                "master-replaced", name=name, pid=dead.pid, made_way=status == STEPPED_DOWN
+            ),
         )
         return now + REPLACE_AFTER_S
 
     def _details(self, name: str, status: int) -> Iterable[str]:
-        if was := visible(where_it_was(self.config, name)):
+        if was := escape_controls(read_last_element(self.config, name)):
             yield f"  It was at: {was}"
         if status in MAY_BE_DAMAGE:
             files = Path(self.config.state) / ("registry" if name == "master" else name)
@@ -243,17 +247,17 @@ class LocalCluster(Supervisor):
             self.config,
             role=role,
             index=int(index or 0),
-            careful=self.deaths.careful(name),
+            careful=self.restart_policy.find_suspect_times(name),
             process=token,
-            again=name in self._children,
-            in_vain=self.deaths.in_vain(name),
+            is_restart=name in self._children,
+            futile_step_downs=self.restart_policy.count_futile_step_downs(name),
         )
         spare = self.spares.take(name, config.to_json())
-        self.spares.disturbed(monotonic())
+        self.spares.postpone_start(monotonic())
         return (spare, True) if spare is not None else (self._launched(name, config), False)
 
     def _launch_spare(self, link: int) -> ChildProcess:
-        made = self._launched(SPARE, replace(self.config, role=SPARE, spare=link))
+        made = self._launched(SPARE, replace(self.config, role=SPARE, spare_fd=link))
         self._exits.watch(made.pid)
         return made
 
@@ -261,8 +265,8 @@ class LocalCluster(Supervisor):
         return ChildProcess(name, partial(self._popen, config), config.submitted_as)
 
     def _popen(self, config: ProcessConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
-        config = replace(config, lifeline=pipes.lifeline, keep_alive=pipes.keep_alive)
-        links = [config.spare] if config.spare >= 0 else []
+        config = replace(config, lifeline_fd=pipes.lifeline, keep_alive_fd=pipes.keep_alive)
+        links = [config.spare_fd] if config.spare_fd >= 0 else []
         module = self._modules.get(config.role, MODULE)
         return start_module(module, config.to_json(), pipes, *links)
 

@@ -10,7 +10,7 @@ Over a second pipe a thread of the child keeps sending signs of life (`KeepAlive
 notices a child that hangs.
 
 A foreign program is tied to its parent by this file: the child executes it, requests the signal,
-and then becomes the program (`tied`).
+and then becomes the program (`wrap_command`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lifeline:
     def __init__(self) -> None:
         self.fd, self._held = os.pipe()
 
-    def started(self) -> None:
+    def on_child_started(self) -> None:
         """Close the child's end in the parent: the child has started."""
         os.close(self.fd)
 
@@ -59,7 +59,7 @@ class KeepAlive:
         self._hears, self.fd = os.pipe()
         os.set_blocking(self._hears, False)
 
-    def started(self) -> None:
+    def on_child_started(self) -> None:
         """Close the child's end in the parent: the child has started."""
         os.close(self.fd)
 
@@ -85,13 +85,13 @@ def keep_alive(fd: int) -> None:
         os.write(fd, b".")
 
 
-def hold_on(fd: int) -> None:
+def exit_with_parent(fd: int) -> None:
     """In the child: end this process as soon as the parent has ended."""
     _let_kill(fd)
     threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
-def tied(fd: int, program: Sequence[str]) -> list[str]:
+def wrap_command(fd: int, program: Sequence[str]) -> list[str]:
     """Return the command line that runs a program as a child which ends with its parent.
 
     Only the kernel can end the program: it is tied on Linux only.

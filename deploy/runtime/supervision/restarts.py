@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 
 STOPPED = 80
 """Exit status of a process that stopped on request."""
@@ -22,7 +22,7 @@ CANNOT_START = 2
 BROKEN = 3
 """Exit status of a master that a new one must replace."""
 
-MADE_WAY = 4
+STEPPED_DOWN = 4
 """Exit status of a master that stepped down, because it could not reach all members."""
 
 DIED = 1
@@ -59,11 +59,11 @@ class RestartPolicy:
         self._ways: dict[str, tuple[int, int]] = {}
         """Master -> number of step-downs without progress, and the progress at the last one."""
 
-    def started(self, name: str, now: float) -> None:
+    def record_start(self, name: str, now: float) -> None:
         """Record the start of a process."""
         self._started[name] = now
 
-    def moved(self, settled: int, sent: int) -> None:
+    def record_progress(self, settled: int, sent: int) -> None:
         """Record progress: all times below `settled` are done, `sent` is the last one sent.
 
         Both decrease during a replay; the largest values so far count.
@@ -73,20 +73,20 @@ class RestartPolicy:
         for name in [name for name, last in self._under_way.items() if last < self._settled]:
             del self._under_way[name], self._counts[name]
 
-    def in_a_row(self, name: str) -> int:
+    def count_deaths(self, name: str) -> int:
         """Return how often a process has died since the last progress of the run."""
         return self._counts.get(name, 0)
 
-    def made_way(self, name: str) -> None:
+    def record_step_down(self, name: str) -> None:
         """Record that a master stepped down, because it could not reach all members."""
         in_vain, settled = self._ways.get(name, (0, -1))
         self._ways[name] = (in_vain + 1 if settled == self._settled else 0), self._settled
 
-    def in_vain(self, name: str) -> int:
+    def count_futile_step_downs(self, name: str) -> int:
         """Return how many step-downs of a master in a row had no progress since the one before."""
         return self._ways.get(name, (0, -1))[0]
 
-    def died(self, name: str, now: float) -> float | None:
+    def record_death(self, name: str, now: float) -> float | None:
         """Return when to restart a dead process; None: it has died too often."""
         if now - self._started.get(name, now) > self._long_life_s:
             self._counts.pop(name, None)
@@ -98,7 +98,7 @@ class RestartPolicy:
         doubled = min(count - 2, 10)  # 10: beyond the longest pause
         return now + (min(PAUSE_S_MAX, FIRST_PAUSE_S * 2**doubled) if count > 1 else 0.0)
 
-    def careful(self, name: str) -> tuple[int, int]:
+    def find_suspect_times(self, name: str) -> tuple[int, int]:
         """Return the first and last time that a process has to be careful with; (-1, -1): none."""
         last = self._under_way.get(name)
         return (-1, -1) if last is None else (self._settled, last)
@@ -118,7 +118,7 @@ KILLED_SILENT = "ended by SIGKILL, as it was silent"
 """How a child ended that its supervisor has killed."""
 
 
-def how(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Return a description for people of how a process ended, by its exit status."""
     if status < 0:
         try:
@@ -142,7 +142,7 @@ GAP_S = 1.0
 class RunningProcess:
     """Running process; `process`: its token, new with each start."""
 
-    process: str
+    token: str
     pid: int
 
 
@@ -168,7 +168,7 @@ class HangDetector:
         self._missed: set[str] = set()
         self._looked_at = 0.0
 
-    def heard(self, name: str, process: str, now: float) -> None:
+    def record_sign(self, name: str, process: str, now: float) -> None:
         """Record a sign of life of a child."""
         self._heard[name] = process, now
 
@@ -176,7 +176,7 @@ class HangDetector:
         """Return whether this process was ever heard."""
         return self._heard.get(name, ("", 0.0))[0] == process
 
-    def look(
+    def find_hung(
         self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
     ) -> list[str]:
         """Return the children to kill now; `deaths`: returns a child's deaths without progress."""
@@ -186,7 +186,7 @@ class HangDetector:
         due = []
         for name, each in running.items():
             silent_s = now - self._heard.get(name, ("", now))[1]
-            if not self.has_heard(name, each.process) or silent_s <= self._missing_after_s:
+            if not self.has_heard(name, each.token) or silent_s <= self._missing_after_s:
                 self._missed.discard(name)
                 continue
             patience_s = self.patience_s(deaths(name))
@@ -200,7 +200,7 @@ class HangDetector:
                 log.warning(
                     "%s (pid %d) was silent for %.0f s: it is killed, and started again",
                     *(name, each.pid, silent_s),
-                    extra=about("process-hung", name=name, pid=each.pid, seconds=silent_s),
+                    extra=event_fields("process-hung", name=name, pid=each.pid, seconds=silent_s),
                 )
         return due
 
@@ -210,7 +210,9 @@ class HangDetector:
 
 
 def _log_missed(name: str, each: RunningProcess, silent_s: float, patience_s: float) -> None:
-    fields = about("process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s)
+    fields = event_fields(
+        "process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s
+    )
     log.warning(
         "%s (pid %d) is silent, for %.0f s now. Unless it is heard, it is killed in %.0f s and "
         "started again. It may have been stopped (kill -CONT %d resumes it), be short of memory "

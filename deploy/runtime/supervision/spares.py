@@ -17,8 +17,8 @@ import socket
 from collections.abc import Callable
 
 from driftline.deploy.runtime.supervision.child_process import ChildProcess
-from driftline.deploy.runtime.supervision.restarts import CANNOT_START, RestartPolicy, how
-from driftline.engine.events import about, log
+from driftline.deploy.runtime.supervision.restarts import CANNOT_START, RestartPolicy, describe_exit
+from driftline.engine.events import event_fields, log
 
 CALM_S = 2.0
 """Time in seconds without a death or start of another process before a spare is started."""
@@ -43,16 +43,16 @@ class _WarmStandby:
         self._ready = False
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it has loaded, and has no role yet."""
         if not self._ready and self._link.fileno() >= 0 and self._hears(READY):
             self._ready = True
             pid = self.child.pid
-            told = about("spare-ready", pid=pid)
+            told = event_fields("spare-ready", pid=pid)
             log.debug("a spare process is ready (pid %d)", pid, extra=told)
         return self._ready
 
-    def become(self, name: str, config: str) -> bool:
+    def assign_role(self, name: str, config: str) -> bool:
         """Send it its role. Return whether it has taken the role; if not, it is killed.
 
         Precondition: it is ready.
@@ -119,29 +119,29 @@ class Spares:
         self._start_at = 0.0
 
     @property
-    def ready(self) -> int:
+    def ready_count(self) -> int:
         """The number of ready spares."""
-        return sum(spare.ready for spare in self._spares)
+        return sum(spare.is_ready for spare in self._spares)
 
-    def disturbed(self, now: float) -> None:
+    def postpone_start(self, now: float) -> None:
         """Note that a process of the run has died or was started."""
         self._start_at = max(self._start_at, now + CALM_S)
 
-    def look(self, now: float) -> None:
+    def maintain(self, now: float) -> None:
         """Start a missing spare, unless another one is loading; replace those that died."""
         for spare in list(self._spares):
             status = spare.child.process.poll()
             if status is not None:
                 self._spares.remove(spare)
                 self._died(spare, status, now)
-        if self.ready == len(self._spares) < self._number and now >= self._start_at:
+        if self.ready_count == len(self._spares) < self._number and now >= self._start_at:
             self._spares.append(_WarmStandby(self._launch))
-            self._restarts.started(SPARE, now)
+            self._restarts.record_start(SPARE, now)
 
     def take(self, name: str, config: str) -> ChildProcess | None:
         """Return a process that has become `name`; None if no spare has."""
         for spare in list(self._spares):
-            if spare.ready and spare.become(name, config):
+            if spare.is_ready and spare.assign_role(name, config):
                 self._spares.remove(spare)
                 return spare.child
         return None
@@ -157,13 +157,13 @@ class Spares:
         spare.close()
         spare.child.flush()
         spare.child.cut()
-        at = None if status == CANNOT_START else self._restarts.died(SPARE, now)
-        ended = "cannot start" if status == CANNOT_START else how(status)
+        at = None if status == CANNOT_START else self._restarts.record_death(SPARE, now)
+        ended = "cannot start" if status == CANNOT_START else describe_exit(status)
         if at is None:
             self._number = 0
             then = "from now on there is none; a process that dies is started anew"
         else:
             self._start_at = max(self._start_at, at)
             then = "another one is started"
-        told = about("spare-died", pid=spare.child.pid, status=status)
+        told = event_fields("spare-died", pid=spare.child.pid, status=status)
         log.warning("a spare process (pid %d) %s; %s", spare.child.pid, ended, then, extra=told)

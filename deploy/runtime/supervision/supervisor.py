@@ -27,10 +27,10 @@ from driftline.deploy.runtime.supervision.restarts import (
     HangDetector,
     RestartPolicy,
     RunningProcess,
-    how,
+    describe_exit,
 )
-from driftline.engine.errors import ONCE_MENDED, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.errors import RESUME_HINT, Unavailable
+from driftline.engine.events import event_fields, log
 
 LOOK_EVERY_S = 0.05
 """Longest time between two checks of the children, in seconds."""
@@ -48,7 +48,7 @@ class Supervisor:
 
     def __init__(self, names: Iterable[str], policy: RestartPolicy, missing_after_s: float) -> None:
         """`missing_after_s`: silence in seconds after which a child counts as silent."""
-        self.deaths = policy
+        self.restart_policy = policy
         self.restarts_of: Counter[str] = Counter()
         """Child -> number of its restarts."""
         self._names = list(names)
@@ -67,7 +67,7 @@ class Supervisor:
         for name in self._names:
             self._start(name)
         names = ", ".join(f"{name} (pid {pid})" for name, pid in self.pids.items())
-        log.info("started %s", names, extra=about("processes-started", **self.pids))
+        log.info("started %s", names, extra=event_fields("processes-started", **self.pids))
         return self
 
     def __exit__(
@@ -85,7 +85,7 @@ class Supervisor:
 
     def is_due(self, now: float) -> bool:
         """Return whether to call `supervise`: `LOOK_EVERY_S` has passed, or a child has exited."""
-        return now >= self._look_at or self._exits.news
+        return now >= self._look_at or self._exits.has_exits
 
     def supervise(self) -> None:
         """Restart children that have died, and kill those that hang.
@@ -94,14 +94,14 @@ class Supervisor:
         """
         now = monotonic()
         self._look_at = now + LOOK_EVERY_S
-        self._exits.news = False
+        self._exits.has_exits = False
         self._kill_hung(now)
         for name, process in self._processes.items():
             if name not in self._start_at:
                 status = process.poll()
-                if status is None or self._may_end(status):
+                if status is None or self._is_final_exit(status):
                     continue
-                at = self._exited(name, status, now)
+                at = self._handle_exit(name, status, now)
                 if at is None:
                     continue
                 self._start_at[name] = at
@@ -113,7 +113,7 @@ class Supervisor:
                 log.info(
                     "%s is started again (pid %d%s)",
                     *(name, pid, ", a spare" if spare else ""),
-                    extra=about("process-started", name=name, pid=pid, spare=spare),
+                    extra=event_fields("process-started", name=name, pid=pid, spare=spare),
                 )
 
     def stop(self, wait_s: float = 5.0) -> None:
@@ -161,13 +161,13 @@ class Supervisor:
         `token`: name of the process, unique among all processes of this role.
         """
 
-    def _may_end(self, status: int) -> bool:
+    def _is_final_exit(self, status: int) -> bool:
         """Return whether a child with this exit status is not restarted."""
         return status == STOPPED
 
-    def _exited(self, name: str, status: int, now: float) -> float | None:
+    def _handle_exit(self, name: str, status: int, now: float) -> float | None:
         """Return when to restart a child; None: never. Raises Unavailable."""
-        return self._died(name, status, now)
+        return self._handle_death(name, status, now)
 
     def _details(self, name: str, status: int) -> Iterable[str]:
         """Return further lines for the error about a child that died too often."""
@@ -188,32 +188,32 @@ class Supervisor:
         self._children[name], spare = self._launch(name, token)
         if not spare:
             self._exits.watch(self.pids[name])
-        self.deaths.started(name, monotonic())
+        self.restart_policy.record_start(name, monotonic())
         return spare
 
-    def _died(self, name: str, status: int, now: float) -> float:
+    def _handle_death(self, name: str, status: int, now: float) -> float:
         """Return when to restart a dead child. Raises Unavailable."""
         dead = self._children[name]
-        ended = KILLED_SILENT if name in self._hung else how(status)
+        ended = KILLED_SILENT if name in self._hung else describe_exit(status)
         dead.flush()
         last = "\n".join(dead.stderr.last)
         if status == CANNOT_START:
             raise CannotStart(f"{name} cannot start: {last or 'it said nothing'}")
-        at = self.deaths.died(name, now)
+        at = self.restart_policy.record_death(name, now)
         if at is None:
             lines = [
-                f"{name} has died {self.deaths.limit} times in a row without the run getting any "
-                f"further, this time {ended}.",
+                f"{name} has died {self.restart_policy.limit} times in a row without the run "
+                f"getting any further, this time {ended}.",
                 *self._details(name, status),
                 "  It said: " + last.replace("\n", "\n    ") if last else "  It said nothing.",
-                f"  {ONCE_MENDED}.",
+                f"  {RESUME_HINT}.",
             ]
             raise Unavailable("\n".join(lines))
         pause, pid = at - now, dead.pid
         log.warning(
             "%s (pid %d) %s; it is started again%s",
             *(name, pid, ended, f" in {pause:.1f} s" if pause else ""),
-            extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
+            extra=event_fields("process-died", name=name, pid=pid, status=status, pause=pause),
         )
         return at
 
@@ -225,7 +225,7 @@ class Supervisor:
                 continue
             running[name] = RunningProcess(self._tokens[name], each.pid)
             if each.keep_alive.heard():
-                self._hangs.heard(name, self._tokens[name], now)
-        for name in self._hangs.look(now, running, self.deaths.in_a_row):
+                self._hangs.record_sign(name, self._tokens[name], now)
+        for name in self._hangs.find_hung(now, running, self.restart_policy.count_deaths):
             self._processes[name].kill()
             self._hung.add(name)

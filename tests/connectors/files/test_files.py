@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.files import ZipfSource, open_source
 from driftline.connectors.files.buffers import BUFFER_BYTES, Buffers
-from driftline.connectors.files.splits import splits_of, starts
+from driftline.connectors.files.splits import first_numbers, splits_of
 from driftline.connectors.inputs import open_files
 from driftline.engine.sources import BadRecord, ListSource, Repeated, Source, strict
 from driftline.engine.sources.record import Shape
@@ -72,7 +72,7 @@ def test_a_file_in_another_encoding_gives_the_same_records(
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
-def test_a_byte_order_mark_tells_the_encoding(tmp_path: Path, encoding: str) -> None:
+def test_byte_order_mark_selects_the_encoding(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path / "x.csv", "id,text\n1,да\n".encode(encoding))
     assert records(path) == [{"id": "1", "text": "да"}]
     path = write(tmp_path / "x.xml", f"<pages><page id='1'>{'да'}</page></pages>".encode("utf-16"))
@@ -128,7 +128,7 @@ def test_long_lines_and_lines_across_buffers(tmp_path: Path) -> None:
         assert records(write(tmp_path / name, text)) == rows
 
 
-def test_identity_tells_inputs_apart(tmp_path: Path) -> None:
+def test_identity_differs_between_inputs(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl.bz2", '{"id": 1}')
     same = open_source(path).identity()
     assert open_source(path, id_field="k").identity() != same
@@ -143,7 +143,7 @@ def test_identity_tells_inputs_apart(tmp_path: Path) -> None:
     assert open_files([str(plain), str(other)], Shape(), "a test").identity() == same
 
 
-def test_it_is_read_again_from_any_record_on(tmp_path: Path) -> None:
+def test_source_can_be_reread_from_any_record(tmp_path: Path) -> None:
     used = several(tmp_path)
     whole = everything(used)
     for start in range(-1, 11):
@@ -159,7 +159,7 @@ def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert records(write(tmp_path / "x.txt", mark + "a")) == [{"id": 1, "text": "a"}]
 
 
-def test_redirects_and_other_namespaces_take_no_number(tmp_path: Path) -> None:
+def test_redirects_and_other_namespaces_are_skipped_without_a_number(tmp_path: Path) -> None:
     pages = [
         page(1, "Old", "#REDIRECT [[New]]", extra='<redirect title="New"/>'),
         page(2, "New", "text"),
@@ -172,7 +172,7 @@ def test_redirects_and_other_namespaces_take_no_number(tmp_path: Path) -> None:
     ]
 
 
-def test_latest_revision_counts_whatever_the_order(tmp_path: Path) -> None:
+def test_latest_revision_is_used_in_any_order(tmp_path: Path) -> None:
     def revision(year: int) -> str:
         return f"<revision><timestamp>{year}-01-01</timestamp><text>of {year}</text></revision>"
 
@@ -271,7 +271,9 @@ def test_tail_of_the_other_sources(make: Callable[[], Source]) -> None:
 
 
 @given(size=st.integers(0, 5), documents=st.integers(0, 17), start=st.integers(0, 20))
-def test_repeated_is_the_source_written_out(size: int, documents: int, start: int) -> None:
+def test_repeated_source_matches_its_materialised_records(
+    size: int, documents: int, start: int
+) -> None:
     """The dumb twin: all rounds in one list."""
     rounds = [
         {"id": f"d{n}" if turn == 1 else f"d{n}~{turn}", "n": n}
@@ -309,7 +311,7 @@ def shown(records: Sequence[tuple[int, object] | BadRecord]) -> list[tuple[int, 
     return found
 
 
-def test_the_numbers_go_on_from_file_to_file(tmp_path: Path) -> None:
+def test_record_numbers_continue_across_files(tmp_path: Path) -> None:
     source = several(tmp_path)
     assert shown(everything(source)) == [
         (1, 1, "one"), (2, 2, "two"), (3, 3, "three"), (4, 4, "four"), (5, 5, "five"),
@@ -317,7 +319,7 @@ def test_the_numbers_go_on_from_file_to_file(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_bad_record_is_told_with_its_file_and_both_its_numbers(tmp_path: Path) -> None:
+def test_bad_record_has_its_file_and_both_numbers(tmp_path: Path) -> None:
     files = {"a.jsonl": "{}\n{\n{}\n", "b.jsonl": "{}\n[]\n{}\n"}
     one, other = [r for r in everything(several(tmp_path, files)) if isinstance(r, BadRecord)]
     assert (one.time, one.file) == (2, "a.jsonl")
@@ -327,7 +329,7 @@ def test_a_bad_record_is_told_with_its_file_and_both_its_numbers(tmp_path: Path)
     assert other.raw == "[]"
 
 
-def test_nothing_is_read_behind_a_file_that_breaks_off(tmp_path: Path) -> None:
+def test_reading_stops_at_a_truncated_file(tmp_path: Path) -> None:
     source = several(tmp_path, {"a.txt.gz": "one\n" * 5000, "b.txt": "two\n"})
     path = tmp_path / "a.txt.gz"
     path.write_bytes(path.read_bytes()[:-9])
@@ -335,7 +337,7 @@ def test_nothing_is_read_behind_a_file_that_breaks_off(tmp_path: Path) -> None:
     for found in (everything(source), everything(again)):
         last = found[-1]
         assert isinstance(last, BadRecord)
-        assert last.ends
+        assert last.ends_input
         assert (last.time, last.file) == (len(found), "a.txt.gz")
 
 
@@ -354,7 +356,7 @@ def test_progress_grows_to_the_bytes_of_all_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sections", [False, True])
-def test_in_parts_they_give_the_same(
+def test_splits_of_several_files_give_the_same_records(
     sections: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("driftline.connectors.files.splits.SPLIT_BYTES_MIN", 64)
@@ -362,18 +364,18 @@ def test_in_parts_they_give_the_same(
     source = several(tmp_path, large, sections=sections)
     parts = splits_of(source, 8)
     assert len(parts) > len(large), "a large file is cut, too"
-    firsts = starts(part.count() for part in parts)
+    firsts = first_numbers(part.count() for part in parts)
     read = [r for part, first in zip(parts, firsts, strict=True) for r in part.read(*first)]
     assert read == everything(source)
 
 
-def test_a_broken_file_ends_the_parts_as_it_ends_the_source(tmp_path: Path) -> None:
+def test_truncated_file_ends_the_splits_like_the_source(tmp_path: Path) -> None:
     several(tmp_path, {"a.txt": "zero\n", "b.txt.gz": "one\n" * 5000, "c.txt": "two\n"})
     path = tmp_path / "b.txt.gz"
     path.write_bytes(path.read_bytes()[:-9])
     source = open_files([str(tmp_path)], Shape(), "a test")
     parts = splits_of(source, 4)
-    firsts = starts(part.count() for part in parts)
+    firsts = first_numbers(part.count() for part in parts)
     assert len(firsts) == 2
     read = [r for part, first in zip(parts, firsts, strict=False) for r in part.read(*first)]
     assert read == everything(source)

@@ -35,7 +35,7 @@ def test_a_list_keeps_its_records_and_numbers_them() -> None:
         ListSource([BadRecord(2, "f", "out of place", "")])
 
 
-def test_another_process_makes_up_the_same_text() -> None:
+def test_zipf_source_generates_the_same_text_in_every_process() -> None:
     out = subprocess.run([sys.executable, "-c", ONE], capture_output=True, text=True, check=True)
     [found] = ZipfSource(9, 6, 20, seed=3).read(9)
     assert out.stdout.strip() == str(found)
@@ -68,7 +68,7 @@ def test_repeated_ids_are_unique_and_of_their_type() -> None:
     assert source.identity() != Repeated(ListSource([{"id": 7, "x": 1}, {"id": "b"}]), 5).identity()
 
 
-def test_an_id_too_large_to_repeat_is_said() -> None:
+def test_id_too_large_to_repeat_is_a_bad_record() -> None:
     found = everything(Repeated(ListSource([{"id": 2**40}]), 2))
     assert found[0] == (1, {"id": 2**40})
     assert isinstance(found[1], BadRecord)
@@ -80,7 +80,7 @@ def test_words_are_lower_case_letters_digits_and_underscores() -> None:
     assert " ".join(words({"text": text})) == "über maß it s snake_case 3 5 мир 東京"
 
 
-def test_a_word_has_the_positions_that_it_has_among_the_words() -> None:
+def test_positions_of_words_match_the_word_list() -> None:
     text = "Sea, sea: see the SEA"
     found = positions_of_words(text)
     assert list(found.items()) == [("sea", [0, 1, 4]), ("see", [2]), ("the", [3])]
@@ -93,7 +93,7 @@ def documents() -> list[dict[str, str]]:
     return [record for _, record in strict(source.read(1)) if isinstance(record, dict)]
 
 
-def test_sample_has_the_pages_and_sections_that_it_should(documents: list[dict[str, str]]) -> None:
+def test_sample_has_the_expected_pages_and_sections(documents: list[dict[str, str]]) -> None:
     pages = list(strict(open_source(find_sample()).read(1)))
     assert [time for time, _ in pages] == list(range(1, 107))
     assert pages[0][1] == pages[0][1] | {"id": 12, "title": "Anarchism"}  # type: ignore[operator]

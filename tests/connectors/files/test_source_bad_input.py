@@ -57,7 +57,7 @@ def test_invalid_utf8_is_a_bad_record_in_every_text_format(tmp_path: Path) -> No
     assert (time, reason[:40]) == (2, "malformed XML: not well-formed (invalid ")
 
 
-def test_what_cannot_be_decoded_is_a_bad_record_of_its_line(tmp_path: Path) -> None:
+def test_undecodable_line_is_a_bad_record(tmp_path: Path) -> None:
     def found(name: str, encoding: str, data: bytes) -> list[tuple[str, str]]:
         source = open_source(write(tmp_path / name, data), encoding=encoding)
         bad = [record for record in everything(source) if isinstance(record, BadRecord)]
@@ -89,12 +89,12 @@ def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("delimiter", ["", ", ", '"', "\n"])
-def test_a_delimiter_is_one_character(tmp_path: Path, delimiter: str) -> None:
+def test_delimiter_of_several_characters_is_rejected(tmp_path: Path, delimiter: str) -> None:
     with pytest.raises(ValueError, match="must be one character"):
         open_source(write(tmp_path / "x.csv", "a"), delimiter=delimiter)
 
 
-def test_rows_that_do_not_fit_the_header(tmp_path: Path) -> None:
+def test_rows_that_do_not_match_the_header_are_bad_records(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", 'id,text\n1,a\n2\n3,b,c\n4,"d"e\n5,f\n6,"g')
     found = everything(open_source(path))
     assert found[0] == (1, {"id": "1", "text": "a"})
@@ -162,7 +162,7 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
         ('<?xml version="1.0" encoding="none-such"?><pages/>', "malformed XML: unknown encoding"),
     ],
 )
-def test_what_is_no_xml_of_pages_is_said_once(tmp_path: Path, content: str, reason: str) -> None:
+def test_xml_without_pages_is_reported_once(tmp_path: Path, content: str, reason: str) -> None:
     [(time, found)] = bad(write(tmp_path / "x.xml", content))
     assert time == 1
     assert found.startswith(reason)
@@ -188,9 +188,7 @@ def test_a_malformed_page_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
-def test_a_truncated_file_gives_a_true_beginning_and_ends_with_a_bad_record(
-    tmp_path: Path, ending: str
-) -> None:
+def test_truncated_file_gives_a_prefix_and_a_final_bad_record(tmp_path: Path, ending: str) -> None:
     # Numbers that hardly compress, so that a part of the file holds part of the records.
     lines = "".join(f'{{"id": {n}, "text": "{hash((n, n)):x}"}}\n' for n in range(1, 5000))
     whole = write(tmp_path / f"whole.jsonl{ending}", lines)
@@ -205,7 +203,7 @@ def test_a_truncated_file_gives_a_true_beginning_and_ends_with_a_bad_record(
         assert "ends too early" in last.reason
 
 
-def test_a_damaged_second_stream_is_not_taken_for_the_end(tmp_path: Path) -> None:
+def test_damaged_second_stream_is_a_bad_record(tmp_path: Path) -> None:
     for ending, compress in COMPRESS.items():
         path = tmp_path / f"x.txt{ending}"
         path.write_bytes(compress(b"one\n") + b"!" + compress(b"two\n"))
@@ -240,7 +238,7 @@ def test_files_that_cannot_be_opened_are_refused_at_once(tmp_path: Path) -> None
         open_source(write(tmp_path / "x.xml", ""))
 
 
-def test_a_line_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_line_is_a_bad_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("driftline.connectors.files.formats.MAX_LINE_BYTES", 100_000)
     path = write(tmp_path / "x.txt", "a\n" + "x" * 300_000 + "\nb\n")
     first, second, third = everything(open_source(path))
@@ -249,7 +247,7 @@ def test_a_line_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monke
     assert (second.reason, second.text) == ("a line longer than 100000 bytes", "x" * 200)
 
 
-def test_a_page_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_page_is_a_bad_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("driftline.connectors.files.formats.MAX_PAGE_BYTES", 200_000)
     small = [page(n, "small", "x" * 1000) for n in range(1, 400)]
     path = write(tmp_path / "x.xml", dump([*small, page(400, "large", "x" * 500_000)]))
@@ -268,7 +266,7 @@ NAMES = ["x.jsonl", "x.csv", "x.tsv", "x.txt", "x.xml", "x.jsonl.gz", "x.txt.bz2
     sections=st.booleans(),
     encoding=st.sampled_from(["utf-8", "utf-16", "utf-7", "gb18030", "hz"]),
 )
-def test_no_bytes_whatever_raise_while_reading(
+def test_arbitrary_bytes_never_raise_while_reading(
     tmp_path_factory: pytest.TempPathFactory,
     name: str,
     data: bytes,
@@ -298,7 +296,7 @@ def test_no_bytes_whatever_raise_while_reading(
         max_size=5,
     )
 )
-def test_json_comes_back_as_it_was_written(
+def test_json_values_round_trip(
     tmp_path_factory: pytest.TempPathFactory, values: list[object]
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "x.jsonl"

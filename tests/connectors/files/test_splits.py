@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.files import ZipfSource, open_source
 from driftline.connectors.files import splits as splits_module
-from driftline.connectors.files.splits import splits_of, starts
+from driftline.connectors.files.splits import first_numbers, splits_of
 from driftline.engine.sources import Source
 
 PAGE = (
@@ -24,7 +24,7 @@ HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo/>
 def together(source: Source, count: int) -> tuple[list[object], int]:
     """What the splits give, and how many there were. They travel on the way."""
     splits = pickle.loads(pickle.dumps(splits_of(source, count)))
-    firsts = starts(split.count() for split in splits)
+    firsts = first_numbers(split.count() for split in splits)
     read = [r for split, first in zip(splits, firsts, strict=False) for r in split.read(*first)]
     return read, len(splits)
 
@@ -48,7 +48,7 @@ def pages(numbers: range, bad: int = -1) -> str:
     st.integers(1, 9),
     st.booleans(),
 )
-def test_splits_of_json_lines_are_the_file(
+def test_splits_of_json_lines_cover_the_file(
     tmp_path_factory: pytest.TempPathFactory, found: list[str], count: int, ends: bool
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "records.jsonl"
@@ -57,7 +57,7 @@ def test_splits_of_json_lines_are_the_file(
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
-def test_splits_of_a_file_in_another_encoding_are_the_file(tmp_path: Path, encoding: str) -> None:
+def test_splits_of_a_file_in_another_encoding_cover_the_file(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "records.txt"
     path.write_bytes("\n".join("abഊcdefg" * 8).encode(encoding))  # its third letter is U+0D0A
     source = open_source(path, encoding=encoding)
@@ -68,7 +68,7 @@ def test_splits_of_a_file_in_another_encoding_are_the_file(tmp_path: Path, encod
 
 @pytest.mark.parametrize("sections", [False, True])
 @pytest.mark.parametrize("bad", [-1, 17])
-def test_splits_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int) -> None:
+def test_splits_of_a_dump_cover_the_dump(tmp_path: Path, sections: bool, bad: int) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + pages(range(1, 41), bad) + "</mediawiki>")
     read, count = together(open_source(path, sections=sections), 4)
@@ -77,7 +77,7 @@ def test_splits_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int)
 
 
 @pytest.mark.parametrize("sections", [False, True])
-def test_splits_of_a_multistream_dump_are_the_dump(tmp_path: Path, sections: bool) -> None:
+def test_splits_of_a_multistream_dump_cover_the_dump(tmp_path: Path, sections: bool) -> None:
     streams = [HEAD, *(pages(range(n, n + 10)) for n in range(1, 61, 10)), "</mediawiki>"]
     path = tmp_path / "dump.xml.bz2"
     path.write_bytes(b"".join(bz2.compress(stream.encode()) for stream in streams))
@@ -110,7 +110,7 @@ def test_dump_whose_streams_are_cut_within_pages_is_one_split(tmp_path: Path) ->
     assert len(read) == 32
 
 
-def test_nothing_is_read_behind_the_place_where_a_dump_breaks_off(tmp_path: Path) -> None:
+def test_splits_stop_at_malformed_xml_in_a_dump(tmp_path: Path) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + pages(range(1, 21)) + "<page><<<" + pages(range(21, 41)))
     read, count = together(open_source(path), 4)
@@ -119,7 +119,7 @@ def test_nothing_is_read_behind_the_place_where_a_dump_breaks_off(tmp_path: Path
     assert read[:-1] == whole[:-1]  # the last one tells of the place, which is that in the split
 
 
-def test_what_cannot_be_cut_is_one_split(tmp_path: Path) -> None:
+def test_csv_file_is_one_split(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("id,text\n" + "".join(f'{n},"a\nb"\n' for n in range(50)))
     read, count = together(open_source(path), 4)
@@ -127,7 +127,7 @@ def test_what_cannot_be_cut_is_one_split(tmp_path: Path) -> None:
     assert read == list(open_source(path).read(1))
 
 
-def test_made_up_documents_are_made_where_they_are_read() -> None:
+def test_generated_documents_can_be_split() -> None:
     read, count = together(ZipfSource(10), 3)
     assert count == 3
     assert read == list(open_source("zipf:10").read(1))

@@ -32,7 +32,7 @@ class Front:
     def commit(self) -> list[str]:
         """Write everything. Returns who is to be told, in order."""
         told: list[str] = []
-        while (group := self.source.group()) is not None:
+        while (group := self.source.next_group()) is not None:
             self.log.write(group)
             told += self.source.written(group)
             self.source.validate()

@@ -34,7 +34,7 @@ def entries(first: int, last: int, producer: str = "p") -> tuple[LoggedRecord, .
     )
 
 
-def test_what_was_written_is_there_when_it_is_opened_again(path: Path) -> None:
+def test_written_entries_survive_reopening(path: Path) -> None:
     log = InputLog(path, "flow")
     log.write(WriteGroup((*entries(1, 3), LoggedRecord(7, "q", 1, b"seven")), 20, 0))
     log.write(WriteGroup((), 30, 0))
@@ -62,9 +62,7 @@ def test_trimming_removes_whole_segments(path: Path) -> None:
         log = InputLog(path, "flow", segment_bytes=200)
 
 
-def test_a_group_that_cannot_be_written_leaves_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_group_write_leaves_no_entries(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = InputLog(path, "flow")
     log.write(WriteGroup(entries(1, 1), 5, 0))
 
@@ -85,7 +83,7 @@ def test_a_group_that_cannot_be_written_leaves_nothing(
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_group_may_be_written_again_if_it_is_said(path: Path, done: bool) -> None:
+def test_group_write_can_be_retried_with_the_again_flag(path: Path, done: bool) -> None:
     log = InputLog(path, "flow")
     group = WriteGroup(entries(1, 3), 20, 0, (("p", 3),))
     if done:
@@ -147,7 +145,7 @@ def test_a_torn_end_is_cut_off_and_a_whole_log_is_counted(path: Path) -> None:
     assert segment.read_bytes() == data
 
 
-def test_a_segment_that_lacks_its_end_is_damage(path: Path) -> None:
+def test_truncated_earlier_segment_is_reported_as_damage(path: Path) -> None:
     log = InputLog(path, "flow", segment_bytes=200)
     for time in range(1, 30):
         log.write(WriteGroup(entries(time, time), time + 1, 0))
@@ -175,7 +173,7 @@ def test_large_entries_are_read_a_few_at_a_time(path: Path) -> None:
 MINE = Mark("mine", "input-0", 1)
 
 
-def test_with_a_mark_another_name_of_the_flow_does_not_matter(path: Path) -> None:
+def test_marked_log_accepts_a_renamed_flow(path: Path) -> None:
     """A name may be a path, and whoever moves the file of the flow changes it."""
     InputLog(path, "here/flow.py:flow 0", MINE).close()
     InputLog(path, "there/flow.py:flow 0", MINE).close()

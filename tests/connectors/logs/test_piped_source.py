@@ -39,7 +39,7 @@ class Pipe:
             self.source.end()
 
     def commit(self) -> None:
-        while (group := self.source.group()) is not None:
+        while (group := self.source.next_group()) is not None:
             self.log.write(group)
             self.source.written(group)
             self.source.validate()
@@ -76,7 +76,7 @@ def as_read(rows: list[Row]) -> list[tuple[int, object] | BadRecord]:
     bad=st.lists(st.booleans(), max_size=30),
     cuts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4),
 )
-def test_kills_at_any_moment_change_no_number_and_no_record(
+def test_kills_at_any_point_change_no_record_and_no_number(
     bad: list[bool], cuts: list[tuple[int, int]]
 ) -> None:
     rows = [BAD if is_bad else record(n) for n, is_bad in enumerate(bad)]
@@ -85,7 +85,7 @@ def test_kills_at_any_moment_change_no_number_and_no_record(
         durable = 0
         for committed, taken in cuts:
             pipe = Pipe(path)
-            assert pipe.source.taken == durable
+            assert pipe.source.logged_records == durable
             pipe.take(rows[:committed])
             pipe.commit()
             durable = max(durable, min(len(rows), committed))
@@ -100,7 +100,7 @@ def test_kills_at_any_moment_change_no_number_and_no_record(
         assert list(LoggedSource(pipe.killed()).read(1)) == as_read(rows)
 
 
-def test_another_stream_is_refused_as_soon_as_it_is_known(tmp_path: Path) -> None:
+def test_different_stream_is_rejected_on_the_first_difference(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path / "log")
     pipe.take([record(1), record(2), BAD])
     pipe.commit()
@@ -117,7 +117,7 @@ def test_another_stream_is_refused_as_soon_as_it_is_known(tmp_path: Path) -> Non
     again.killed()
 
 
-def test_what_was_refused_is_not_taken(tmp_path: Path) -> None:
+def test_rejected_record_is_not_stored(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path / "log", keep_bad=False)
     pipe.take([record(1)])
     with pytest.raises(InputError, match="standard input, record 2: it is bad"):
@@ -130,9 +130,9 @@ def test_what_was_refused_is_not_taken(tmp_path: Path) -> None:
     again.killed()
 
 
-def test_a_clock_that_was_moved_on_leaves_numbers_out_but_tells_both(tmp_path: Path) -> None:
+def test_bad_record_after_a_clock_jump_has_both_numbers(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path / "log")
-    pipe.source.move_to(100)  # another input of the flow is that far
+    pipe.source.advance_to(100)  # another input of the flow is that far
     pipe.take([record(1), BAD])
     pipe.commit()
     one, other = pipe.records()

@@ -40,10 +40,10 @@ def test_a_record_can_be_read_before_it_is_stored(front: Front) -> None:
     assert front.source.receive("p", 1, "a") is Receipt.TAKEN
     assert next(records) == (1000, "a")
     assert front.source.durable <= 1000
-    assert front.source.acknowledged("p") == 0
+    assert front.source.last_acknowledged("p") == 0
     assert front.commit() == ["p"]
     assert front.source.durable == 1001
-    assert front.source.acknowledged("p") == 1
+    assert front.source.last_acknowledged("p") == 1
 
 
 def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> None:
@@ -51,9 +51,9 @@ def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> N
     front.commit()
     source = front.source
     assert source.durable == 1, "a time that the clock has reached, but nobody has asked for"
-    assert source.move_to(5000) == 5000
+    assert source.advance_to(5000) == 5000
     assert source.durable == 5000
-    assert source.group() is None
+    assert source.next_group() is None
     clock.now = 0
     again = front.restarted(clock)
     again.source.receive("p", 1, "a")
@@ -68,7 +68,7 @@ def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front
     first = front.source.read(1)
     before = taken(first)
     front.commit()
-    assert front.source.waiting == front.source.waiting_bytes == 0
+    assert front.source.waiting_records == front.source.waiting_bytes == 0
     front.source.receive("p", count + 1, "last")
     second = front.source.read(1)
     replayed = taken(second)
@@ -82,17 +82,17 @@ def test_records_wait_in_memory_until_they_are_read_and_stored(front: Front) -> 
     source = front.source
     for number in range(1, 5):
         source.receive("p", number, "x" * 9)
-    assert (source.waiting, source.waiting_bytes) == (4, 40)
+    assert (source.waiting_records, source.waiting_bytes) == (4, 40)
     front.commit()
-    assert source.waiting == 4, "nobody has read them"
+    assert source.waiting_records == 4, "nobody has read them"
     records = source.read(1)
     next(records), next(records)
-    assert (source.waiting, source.waiting_bytes) == (2, 20)
+    assert (source.waiting_records, source.waiting_bytes) == (2, 20)
     taken(records)
-    assert source.waiting == 0
+    assert source.waiting_records == 0
     source.receive("p", 5, "x")
     next(records)
-    assert source.waiting == 1, "it is not stored"
+    assert source.waiting_records == 1, "it is not stored"
 
 
 def test_a_source_that_is_closed_stays_closed(front: Front) -> None:
@@ -107,12 +107,12 @@ def test_a_source_that_is_closed_stays_closed(front: Front) -> None:
     assert source.durable == INFINITY
     again = front.restarted(Clock()).source
     assert again.ended
-    assert again.group() is None
+    assert again.next_group() is None
     assert again.receive("p", 2, "b") is Receipt.CLOSED
     assert list(again.read(1)) == [(1000, "a")]
 
 
-def test_trimming_spares_what_is_not_stored_and_is_not_read_again(front: Front) -> None:
+def test_trimming_keeps_unstored_records_and_hides_trimmed_ones(front: Front) -> None:
     for number in range(1, 4):
         front.source.receive("p", number, number)
     front.source.trim(INFINITY)
@@ -178,12 +178,12 @@ class Twins(RuleBasedStateMachine):
     @rule(producer=st.sampled_from(PRODUCERS), ahead=st.integers(-3, 2))
     def receive(self, producer: str, ahead: int) -> None:
         source = self.front.source
-        accepted = source.accepted(producer)
+        accepted = source.last_accepted(producer)
         number = max(1, accepted + ahead)
         receipt = source.receive(producer, number, [producer, number])
         if number <= accepted:
             assert receipt is Receipt.REPEATED
-        elif source.over(producer):
+        elif source.has_ended(producer):
             assert receipt is Receipt.CLOSED
         else:
             assert receipt is (Receipt.TAKEN if number == accepted + 1 else Receipt.EARLY)
@@ -194,7 +194,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(-10, 3_000_000))
     def move(self, ahead: int) -> None:
-        promise = self.front.source.move_to(max(0, self.clock.now + ahead))
+        promise = self.front.source.advance_to(max(0, self.clock.now + ahead))
         assert promise >= self.position
         self.position = max(self.position, promise)
 
@@ -211,7 +211,7 @@ class Twins(RuleBasedStateMachine):
     @precondition(lambda self: self.group is None)
     @rule()
     def begin_group(self) -> None:
-        self.group = self.front.source.group()
+        self.group = self.front.source.next_group()
 
     @precondition(lambda self: self.group is not None)
     @rule(crash=st.booleans())
@@ -223,7 +223,7 @@ class Twins(RuleBasedStateMachine):
             self.restart()
             return
         for producer in self.front.source.written(self.group):
-            number = self.front.source.acknowledged(producer)
+            number = self.front.source.last_acknowledged(producer)
             assert number > self.acknowledged[producer]
             self.acknowledged[producer] = number
         self.group = None
@@ -255,16 +255,16 @@ class Twins(RuleBasedStateMachine):
     @rule(producer=st.sampled_from(PRODUCERS))
     def end_of_a_producer(self, producer: str) -> None:
         source = self.front.source
-        if source.accepted(producer):
-            source.end_of(producer)
-            others = [name for name in PRODUCERS if source.accepted(name)]
-            assert source.closed or not all(map(source.over, others))
+        if source.last_accepted(producer):
+            source.end_producer(producer)
+            others = [name for name in PRODUCERS if source.last_accepted(name)]
+            assert source.closed or not all(map(source.has_ended, others))
 
     @invariant()
     def an_end_that_the_log_has_is_one_for_ever(self) -> None:
         source = self.front.source
-        self.ended |= {name for name in PRODUCERS if source.over_for_good(name)}
-        assert all(map(source.over_for_good, self.ended))
+        self.ended |= {name for name in PRODUCERS if source.has_durably_ended(name)}
+        assert all(map(source.has_durably_ended, self.ended))
 
     @invariant()
     def nothing_is_lost_or_doubled_or_moved(self) -> None:
@@ -280,7 +280,7 @@ class Twins(RuleBasedStateMachine):
                 assert entry.time >= self.promised, "below what was durable nothing is new"
             assert self.times.setdefault(key, entry.time) == entry.time, "times never change"
         for producer, number in self.acknowledged.items():
-            assert source.acknowledged(producer) >= number
+            assert source.last_acknowledged(producer) >= number
             for key in ((producer, earlier) for earlier in range(1, number + 1)):
                 assert key in numbers or self.times[key] < self.trimmed, "nothing is lost"
 

@@ -58,7 +58,7 @@ def test_the_last_bundle_is_returned_whole(consumer: Consumer) -> None:
     consumer.close()
 
 
-def test_a_bundle_that_is_there_changes_nothing(consumer: Consumer) -> None:
+def test_redelivered_bundle_is_ignored(consumer: Consumer) -> None:
     bundles = stream(6)
     for bundle in [*bundles, bundles[2], bundles[5]]:
         consumer.deliver(bundle)
@@ -84,7 +84,7 @@ def test_other_key_groups_are_refused(consumer: Consumer) -> None:
         to_blob([(1, 0)], ["x"], [1]),  # type: ignore[list-item]
     ],
 )
-def test_what_is_not_a_bundle_is_refused_whole(consumer: Consumer, blob: bytes) -> None:
+def test_malformed_bundle_is_rejected_completely(consumer: Consumer, blob: bytes) -> None:
     good, after = stream(3)[1:]
     with pytest.raises(MalformedMessage):
         consumer.deliver(Bundle(BARRIER, 1, GROUPS, (*good.blobs, blob), good.t_last, 0))
@@ -93,7 +93,7 @@ def test_what_is_not_a_bundle_is_refused_whole(consumer: Consumer, blob: bytes) 
     assert consumer.last(BARRIER, GROUPS) == last_of(after)
 
 
-def test_a_reopened_consumer_goes_on(kind: str, tmp_path: Path) -> None:
+def test_reopened_consumer_resumes(kind: str, tmp_path: Path) -> None:
     bundles = stream(12)
     for bundle in bundles:
         consumer = OPEN[kind](tmp_path / "out")
@@ -128,7 +128,7 @@ def test_outputs_of_another_flow_are_refused(
     opened(tmp_path, BARRIER, "me").close()
 
 
-def test_a_directory_is_of_one_format(tmp_path: Path) -> None:
+def test_directory_of_another_format_is_rejected(tmp_path: Path) -> None:
     json_lines(tmp_path).close()
     with pytest.raises(StateMismatch, match="format"):
         in_lmdb(tmp_path)
@@ -150,12 +150,12 @@ def test_two_writers_of_one_barrier_are_refused(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["../barrier-0", "barrier-0/../../x-1", "barrier-٣"])
-def test_a_barriers_name_leads_nowhere_else(kind: str, tmp_path: Path, name: str) -> None:
+def test_invalid_barrier_name_is_rejected(kind: str, tmp_path: Path, name: str) -> None:
     with pytest.raises(MalformedMessage, match="not the name of a barrier"):
         (json_lines if kind == "json-lines" else in_lmdb)(tmp_path, name)
 
 
-def test_processes_that_open_a_directory_at_once_agree(kind: str, tmp_path: Path) -> None:
+def test_concurrent_processes_can_open_one_new_directory(kind: str, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.connectors.sinks import bundles as b;"
         "open = b.json_lines if sys.argv[1] == 'json-lines' else b.in_lmdb;"
@@ -176,7 +176,9 @@ def test_processes_that_open_a_directory_at_once_agree(kind: str, tmp_path: Path
         assert refused in ([False, True] * 2, [True, False] * 2), errors
 
 
-def test_kill_and_go_on_gives_the_bytes_of_an_uninterrupted_run(kind: str, tmp_path: Path) -> None:
+def test_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one(
+    kind: str, tmp_path: Path
+) -> None:
     count, chance, confirmed, kills = 400, Random(kind), -1, 0
     path = tmp_path / "out"
     command = [sys.executable, "-m", "tests.connectors.sinks.bundles"]

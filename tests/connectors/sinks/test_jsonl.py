@@ -59,7 +59,7 @@ def test_each_sink_has_a_file_and_dead_letters_have_one_once_there_are_any(tmp_p
     assert (tmp_path / "dead-letters" / "0.jsonl").exists()
 
 
-def test_dead_letters_are_counted_and_given_on_once(tmp_path: Path) -> None:
+def test_dead_letters_are_counted_and_reported_once(tmp_path: Path) -> None:
     bundles = stream(12)
     wanted = [item.label for item in items(bundles) if item.sink == FAILURES]
     given: list[tuple[int, ...]] = []
@@ -92,7 +92,7 @@ def test_the_files_of_all_barriers_merged_by_label_are_the_output(tmp_path: Path
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 100, b'{"t": [1, 2', b'{"t": [1, 0], "value": 1}\n'])
-def test_what_was_not_committed_disappears(tmp_path: Path, garbage: bytes) -> None:
+def test_uncommitted_output_is_truncated(tmp_path: Path, garbage: bytes) -> None:
     bundles = stream(9)
     delivered(tmp_path / "out", bundles[:6])
     for file in (tmp_path / "out").rglob("*.jsonl"):
@@ -105,7 +105,7 @@ def test_what_was_not_committed_disappears(tmp_path: Path, garbage: bytes) -> No
     assert written("json-lines", tmp_path / "out") == expected(bundles)
 
 
-def test_a_full_disk_keeps_nothing_of_a_bundle_and_can_be_overcome(
+def test_full_disk_leaves_no_partial_bundle_and_delivery_can_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundles = stream(9)
@@ -130,7 +130,7 @@ def test_a_full_disk_keeps_nothing_of_a_bundle_and_can_be_overcome(
     consumer.close()
 
 
-def test_a_payload_that_json_cannot_hold_changes_nothing(tmp_path: Path) -> None:
+def test_payload_unsupported_by_json_changes_no_file(tmp_path: Path) -> None:
     consumer = json_lines(tmp_path)
     blob = to_blob([(1, 0), (1, 0, 1)], [0, 1], ["good", b"bytes"])
     with pytest.raises(PayloadError, match="'слова/plain' cannot write"):
@@ -157,7 +157,7 @@ def test_a_file_that_is_shorter_than_committed_is_refused(tmp_path: Path) -> Non
     json_lines(tmp_path).close()
 
 
-def test_a_damaged_progress_is_refused(tmp_path: Path) -> None:
+def test_damaged_progress_record_is_rejected(tmp_path: Path) -> None:
     delivered(tmp_path, stream(4))
     before = written("json-lines", tmp_path)
     record = tmp_path / ".driftline" / "barrier-0.progress"
@@ -172,7 +172,7 @@ def test_a_damaged_progress_is_refused(tmp_path: Path) -> None:
     assert written("json-lines", tmp_path) == before, "a refusal touches nothing"
 
 
-def test_the_name_of_a_file_stays_in_the_directory(tmp_path: Path) -> None:
+def test_sink_name_is_escaped_to_stay_in_the_directory(tmp_path: Path) -> None:
     names = {"a b-c.д": "a b-c.д", "..": "%2E.", "a/../b": "a%2F..%2Fb", "%2F": "%252F"}
     for sink, name in names.items():
         assert file_name(sink) == name
@@ -187,7 +187,7 @@ calls = st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans()), ma
 
 @settings(max_examples=150, deadline=None)
 @given(calls, st.integers(0, 2**32))
-def test_whatever_fails_the_files_are_those_of_the_twin(
+def test_files_match_the_model_after_any_failure(
     faults: list[tuple[int, bool, bool]], seed: int
 ) -> None:
     """Any call may fail (error) or be the last one (loss of power), also during recovery."""

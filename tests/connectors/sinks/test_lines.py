@@ -12,7 +12,7 @@ from driftline.engine.errors import PayloadError
 from driftline.engine.operators.context import Failure
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, from_blob, to_blob
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import round_trip
 from tests.connectors.sinks.bundles import FAILURE, FLOW
 
 LINES = JsonLines(FLOW)
@@ -28,11 +28,11 @@ LINES = JsonLines(FLOW)
         ('"\n\u2028', '"\\"\\n\u2028"'),
     ],
 )
-def test_a_line(value: object, text: str) -> None:
+def test_line_contains_label_and_value(value: object, text: str) -> None:
     assert LINES.format(Item((7, 0, 12), 0, value)) == f'{{"t": [7, 0, 12], "value": {text}}}'
 
 
-def test_a_dead_letter_names_its_parts() -> None:
+def test_dead_letter_line_has_named_fields() -> None:
     value = json.loads(LINES.format(Item((7, 0), FAILURES, FAILURE)))["value"]
     assert list(value) == ["operator", "key", "record", "error", "line"]
     assert (*value.values(), "") == FAILURE
@@ -46,18 +46,18 @@ def test_a_dead_letter_can_be_written_however_deep_its_record_is_nested(levels: 
     record: object = 1
     for _ in range(levels):
         record = [record]
-    failure = Failure.of("op", None, record, ValueError("bad"))
+    failure = Failure.from_exception("op", None, record, ValueError("bad"))
     [item] = from_blob(to_blob([(7, 0)], FAILURES, [failure.payload()]))
     assert item == Item((7, 0), FAILURES, failure.payload())
     assert '"operator": "op"' in LINES.format(item)
 
 
 @pytest.mark.parametrize("value", [*UNHELD, ("a", float("inf"))], ids=repr)
-def test_what_json_cannot_hold_is_a_dead_letter_of_its_sink(value: object) -> None:
-    item = Item((7, 0, 3), 0, travelled(value))
+def test_output_unsupported_by_json_becomes_a_dead_letter(value: object) -> None:
+    item = Item((7, 0, 3), 0, round_trip(value))
     with pytest.raises(PayloadError, match="--on-error dead-letter"):
-        LINES.written(item)
-    letter, line = JsonLines(FLOW, dead_letters=True).written(item)
+        LINES.encode_item(item)
+    letter, line = JsonLines(FLOW, dead_letters=True).encode_item(item)
     assert (letter.label, letter.sink) == ((7, 0, 3), FAILURES)
     found = json.loads(line)
     assert found["t"] == [7, 0, 3]
@@ -69,7 +69,7 @@ def test_what_json_cannot_hold_is_a_dead_letter_of_its_sink(value: object) -> No
 
 
 @pytest.mark.parametrize("levels", [LEVELS_MAX, LEVELS_MAX + 1, 900])
-def test_how_deep_an_output_may_be_depends_on_nothing_else(levels: int) -> None:
+def test_depth_limit_of_an_output_does_not_depend_on_the_stack(levels: int) -> None:
     value: object = ()
     for _ in range(levels - 1):
         value = (value,)
@@ -77,7 +77,7 @@ def test_how_deep_an_output_may_be_depends_on_nothing_else(levels: int) -> None:
     item = Item((7, 0), 1, value)
 
     def deeper(frames: int) -> tuple[Item, str]:
-        return deeper(frames - 1) if frames else lines.written(item)
+        return deeper(frames - 1) if frames else lines.encode_item(item)
 
     letter, line = deeper(0)
     assert (letter.sink == FAILURES) == (levels > LEVELS_MAX)
@@ -92,7 +92,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.lists(st.integers(0, 2**62), min_size=2))
-def test_a_line_is_one_line_and_holds_everything(value: object, label: list[int]) -> None:
+def test_formatted_line_has_no_line_breaks_and_round_trips(value: object, label: list[int]) -> None:
     line = LINES.format(Item(tuple(label), 1, value))
     assert "\n" not in line
     assert json.loads(line) == {"t": label, "value": value}

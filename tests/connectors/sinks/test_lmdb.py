@@ -39,7 +39,7 @@ def test_all_barriers_are_read_in_label_order(tmp_path: Path) -> None:
     assert list(read_items(tmp_path)) == items(stream(12))
 
 
-def test_nothing_to_read_is_told(tmp_path: Path) -> None:
+def test_reading_a_missing_or_open_directory_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="holds no outputs"):
         list(read_items(tmp_path))
     consumer = in_lmdb(tmp_path)
@@ -82,7 +82,7 @@ def failing_after(calls: int) -> Callable[[int], bytes]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 80), st.booleans()), max_size=8))
-def test_whatever_fails_the_items_are_those_of_the_twin(faults: list[tuple[int, bool]]) -> None:
+def test_items_match_the_model_after_any_failure(faults: list[tuple[int, bool]]) -> None:
     bundles = stream(8)
     with TemporaryDirectory() as directory:
         path = Path(directory) / "out"

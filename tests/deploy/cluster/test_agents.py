@@ -61,7 +61,7 @@ def until_there(tree: ZooKeeperTree, *, there: bool = True) -> None:
         changed.clear()
 
 
-def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
+def test_agent_registers_again_after_session_expiry(running: Running) -> None:
     with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         before = other._client.get("/agents/n")[1].owner_session_id
@@ -78,7 +78,7 @@ def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
         assert running.is_alive()
 
 
-def test_an_agent_whose_record_somebody_removed_is_there_again(running: Running) -> None:
+def test_agent_restores_its_removed_record(running: Running) -> None:
     with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         other.remove("agents/n")
@@ -89,17 +89,17 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two agents with one name would run the same nodes."""
-    monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.SESSION_EXPIRY_S", 0.2)
     with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
-        renew = running.tree.renew
+        renew = running.tree.restore_ephemerals
 
         def late() -> None:
             if not other.children("agents"):
-                other.hold("agents/n", b"another agent")
+                other.put_ephemeral("agents/n", b"another agent")
             renew()
 
-        running.tree.renew = late  # type: ignore[method-assign]
+        running.tree.restore_ephemerals = late  # type: ignore[method-assign]
         expire(running.tree._client)
         running.join(WAIT_S)
         assert running.error is not None

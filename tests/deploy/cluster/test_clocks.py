@@ -55,7 +55,7 @@ class Clocks:
         new.rename(self._folder / f"{kind}.clock")
 
 
-def test_clocks_that_are_set(
+def test_clock_jumps_on_hosts_do_not_change_outputs(
     tmp_path: Path, zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow, file = tmp_path / "flow.py", tmp_path / "records.jsonl"

@@ -16,7 +16,7 @@ def away(*given: object) -> None:
     raise Unavailable("it does not answer")
 
 
-def test_a_tree_that_cannot_be_reached_is_trouble_and_fails_no_flow(
+def test_unreachable_zookeeper_is_reported_and_does_not_fail_the_flow(
     empty_tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submission = Submission(
@@ -28,4 +28,8 @@ def test_a_tree_that_cannot_be_reached_is_trouble_and_fails_no_flow(
     hosting = FlowRunner(submission, ["node-0"], (0,), host, empty_tree, 1, lambda: None)
     hosting.start()
     hosting.join(30)
-    assert (hosting.trouble, hosting.failed, hosting.over) == ("it does not answer", "", False)
+    assert (hosting.transient_error, hosting.fatal_error, hosting.is_done) == (
+        "it does not answer",
+        "",
+        False,
+    )

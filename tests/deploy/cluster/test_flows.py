@@ -70,7 +70,7 @@ def values(machine: Machine, flow: str) -> list[object]:
     return machine.values(machine.folder / f"out-{flow}")
 
 
-def test_a_flow_whose_module_is_missing_waits_for_it_and_others_go_on(
+def test_flow_with_missing_module_retries_while_other_flows_run(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flow whose function fails for good ends with the reason, alone."""
@@ -118,7 +118,7 @@ def _damage_registry(machine: Machine) -> None:
     machine.until(lambda: "fails" not in str(machine.status()["agents"]), "no trouble")
 
 
-def test_a_flow_at_one_agent_is_stopped_cancelled_and_changed_and_goes_on_each_time(
+def test_flow_on_one_agent_resumes_after_stop_cancel_and_code_change(
     tmp_path: Path, zookeeper: Ensemble
 ) -> None:
     with Machine(tmp_path, zookeeper, ALL) as machine:

@@ -46,7 +46,7 @@ def disks(tmp_path: Path) -> Iterator[dict[str, SmallDisk]]:
         yield found
 
 
-def test_a_full_disk_of_each_agent_is_waited_for(
+def test_flow_resumes_after_a_full_disk_on_each_agent(
     tmp_path: Path, zookeeper: Ensemble, disks: dict[str, SmallDisk]
 ) -> None:
     (tmp_path / "flow.py").write_text(FLOW)

@@ -126,7 +126,7 @@ def test_links_that_fail_and_hosts_that_die(lab: Lab) -> None:
 
 
 @pytest.mark.soak
-def test_a_recovery_does_not_wait_for_the_end_of_a_hole_at_the_leader(lab: Lab) -> None:
+def test_recovery_proceeds_during_a_one_way_partition_at_the_leader(lab: Lab) -> None:
     """No node is on a host with a master, so what nodes send each other arrives. The simulation has
     the same case in seconds."""
     run = Joined(lab, (("master", "ab"), ("node", "cd"), ("front", "d")), nodes=2, records=2000)

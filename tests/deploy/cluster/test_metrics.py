@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, AgentStatus
+from driftline.deploy.cluster.metrics import HANGS_AFTER_S, AgentStatus
 from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from driftline.deploy.zookeeper import Ensemble
@@ -65,7 +65,7 @@ def found_at(machine: Machine, *names: str) -> dict[str, str]:
     return found
 
 
-def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine) -> None:
+def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
     """Also after kill -9 of a node, at the same port; and what a flow waits for that lacks one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -148,18 +148,18 @@ def _go_on_without_a_master(machine: Machine, producer: Producer) -> None:
     machine.until(lambda: state() == "running", "another one leads")
 
 
-def test_an_agent_without_its_cluster_is_not_ready_and_one_that_hangs_is_not_healthy() -> None:
+def test_disconnected_agent_is_not_ready_and_hung_agent_is_unhealthy() -> None:
     standing = AgentStatus("a", (AgentRole.NODE,), 4)
     assert standing.why_not_ready() == "it has not seen the cluster yet"
-    standing = replace(standing, unreached="")
+    standing = replace(standing, unreachable_reason="")
     standing.troubles["flow"] = "no module"
     samples = {(flow, name): value for flow, (name, _, value) in standing.samples()}
     assert samples["", "driftline_agent_slots"] == 4
     assert samples["", "driftline_agent_reaches_cluster"] == 1
     assert samples["flow", "driftline_agent_trouble"] == 1
     assert standing.why_not_ready() == ""
-    assert standing.why_not_healthy(standing.turned_at + TURNS_WITHIN_S) == ""
-    later = standing.turned_at + TURNS_WITHIN_S + 1
+    assert standing.why_not_healthy(standing.turned_at + HANGS_AFTER_S) == ""
+    later = standing.turned_at + HANGS_AFTER_S + 1
     assert standing.why_not_healthy(later) == "the agent's loop has not turned for 61 s"
     assert standing.targets("::1", 9100) == [
         {"targets": ["[::1]:9100"], "labels": {"flow": "", "process": "agent", "agent": "a"}}

@@ -8,9 +8,15 @@ import pytest
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster import placement as rescaling
-from driftline.deploy.cluster.placement import keep_nodes, rescale, taken_slots
+from driftline.deploy.cluster.placement import cancel_rescale, rescale, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
-from driftline.deploy.cluster.submissions import CANCELLED, RunReplaced, agents, fail, submission_of
+from driftline.deploy.cluster.submissions import (
+    CANCELLED,
+    RunReplaced,
+    fail,
+    list_agents,
+    submission_of,
+)
 from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -27,7 +33,7 @@ class Cluster:
                            ("f", AgentRole.FRONT)):  # fmt: skip
             show(tree, name, role, slots=3)
         submit(tree, flow(), order(nodes=1))
-        self.runs = {0: self.submission.place_of(0)}
+        self.runs = {0: self.submission.agent_of(0)}
         """Node that runs, or has run -> where."""
 
     @property
@@ -42,18 +48,20 @@ class Cluster:
 
     def commit(self, wish: Submission) -> None:
         """The master comes to the nodes of a wish, perhaps an earlier one."""
-        numbers = tuple(range(wish.wanted_from, wish.wanted_from + wish.wanted))
+        numbers = tuple(
+            range(wish.first_desired_node, wish.first_desired_node + wish.desired_nodes)
+        )
         self.tree.registry("sums").write(self.state.next(layout=numbers))
-        self.runs |= {number: wish.place_of(number) for number in numbers}
+        self.runs |= {number: wish.agent_of(number) for number in numbers}
 
     def check(self) -> None:
         """Every node is where it began, and those that are wanted have places."""
-        made, layout = self.submission, self.submission.layout_in(self.state)
-        assert {number: made.place_of(number) for number in self.runs} == self.runs
-        if made.wanted not in (0, len(layout)):
-            wanted = made.next_in(layout)
-            assert len(wanted) == made.wanted
-            assert all(made.place_of(number) in "ab" for number in wanted)
+        made, layout = self.submission, self.submission.current_layout(self.state)
+        assert {number: made.agent_of(number) for number in self.runs} == self.runs
+        if made.desired_nodes not in (0, len(layout)):
+            wanted = made.next_layout(layout)
+            assert len(wanted) == made.desired_nodes
+            assert all(made.agent_of(number) in "ab" for number in wanted)
 
 
 @pytest.fixture
@@ -61,19 +69,19 @@ def cluster(empty_tree: ZooKeeperTree) -> Cluster:
     return Cluster(empty_tree)
 
 
-def test_a_wish_that_is_given_up_may_be_committed_all_the_same(cluster: Cluster) -> None:
+def test_withdrawn_rescale_may_still_be_committed(cluster: Cluster) -> None:
     wish = rescale(cluster.tree, "sums", 3)
     stay = rescale(cluster.tree, "sums", 1)
     cluster.commit(wish)
     cluster.check()
-    assert (stay.wanted, stay.wanted_from) == (1, 4)
-    assert list(cluster.submission.next_in((1, 2, 3))) == [4]
+    assert (stay.desired_nodes, stay.first_desired_node) == (1, 4)
+    assert list(cluster.submission.next_layout((1, 2, 3))) == [4]
     cluster.commit(stay)
     cluster.check()
 
 
 @pytest.mark.parametrize(("late", "then"), list(product((2, 3), (1, 2, 3))))
-def test_a_wish_that_comes_late_moves_no_place(
+def test_rescale_after_a_concurrent_commit_keeps_node_placement(
     cluster: Cluster, late: int, then: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another command wishes, and the master comes to that, after this one has looked."""
@@ -82,9 +90,9 @@ def test_a_wish_that_comes_late_moves_no_place(
         monkeypatch.undo()
         cluster.commit(rescale(tree, "sums", 4))
         cluster.check()
-        return agents(tree)
+        return list_agents(tree)
 
-    monkeypatch.setattr(rescaling, "agents", meanwhile)
+    monkeypatch.setattr(rescaling, "list_agents", meanwhile)
     rescale(cluster.tree, "sums", late)
     cluster.check()
     cluster.commit(cluster.submission)
@@ -92,7 +100,7 @@ def test_a_wish_that_comes_late_moves_no_place(
     cluster.check()
 
 
-def test_one_change_at_a_time_is_under_way_and_the_same_wish_is_no_other(cluster: Cluster) -> None:
+def test_second_rescale_is_rejected_and_repeated_rescale_is_idempotent(cluster: Cluster) -> None:
     wish = rescale(cluster.tree, "sums", 3)
     assert rescale(cluster.tree, "sums", 3) == wish
     with pytest.raises(StateMismatch, match="on its way to 3 nodes"):
@@ -104,37 +112,37 @@ def test_one_change_at_a_time_is_under_way_and_the_same_wish_is_no_other(cluster
         rescale(cluster.tree, "sums", 7)
 
 
-def test_an_agent_gives_up_the_wish_that_it_knows_and_no_later_one(cluster: Cluster) -> None:
+def test_agent_withdraws_only_the_rescale_request_it_has_seen(cluster: Cluster) -> None:
     wish = rescale(cluster.tree, "sums", 3)
-    keep_nodes(cluster.tree, wish)
-    assert cluster.submission.wanted == 1
+    cancel_rescale(cluster.tree, wish)
+    assert cluster.submission.desired_nodes == 1
     later = rescale(cluster.tree, "sums", 2)
-    keep_nodes(cluster.tree, wish)
+    cancel_rescale(cluster.tree, wish)
     assert cluster.submission == later
     cluster.check()
 
 
-def test_the_agents_of_the_nodes_of_now_and_of_the_next_ones_are_concerned(
+def test_submission_concerns_agents_of_current_and_requested_nodes(
     cluster: Cluster,
 ) -> None:
     made = cluster.submission
     assert [agent for agent in "ab" if made.concerns(agent, (AgentRole.NODE,), (0,))] == ["a"]
     wish = rescale(cluster.tree, "sums", 2)
     assert all(wish.concerns(agent, (AgentRole.NODE,), (0,)) for agent in "ab")
-    kept = keep_nodes(cluster.tree, wish)
+    kept = cancel_rescale(cluster.tree, wish)
     assert [agent for agent in "ab" if kept.concerns(agent, (AgentRole.NODE,), (0,))] == ["a"]
 
 
-def test_a_flow_that_was_submitted_again_meanwhile_is_not_rescaled(
+def test_rescale_is_rejected_if_the_flow_was_resubmitted(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
         monkeypatch.undo()
         assert fail(tree, cluster.submission, CANCELLED, "by another command")
         submit(tree, flow(), order(nodes=1))
-        return agents(tree)
+        return list_agents(tree)
 
-    monkeypatch.setattr(rescaling, "agents", meanwhile)
+    monkeypatch.setattr(rescaling, "list_agents", meanwhile)
     with pytest.raises(RunReplaced):
         rescale(cluster.tree, "sums", 2)
-    assert cluster.submission.wanted == 0
+    assert cluster.submission.desired_nodes == 0

@@ -70,14 +70,14 @@ def after(real: Callable[..., object], then: Callable[[], object]) -> Callable[.
     return called
 
 
-def test_cancel_ends_the_run_that_it_was_meant_for_and_no_later_one(
+def test_cancel_does_not_affect_a_resubmitted_run(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(tree, flow(), order())
     monkeypatch.setattr(flows, "fail", after(fail, lambda: again(tree, first)))
     assert "flow sums is over: cancelled by a command" in command(tree, flows.cancel, "sums")
     second = submission_of(tree, "sums")
-    assert (second.run != first.run, second.wish) == (True, DesiredState.RUN)
+    assert (second.run != first.run, second.desired_state) == (True, DesiredState.RUN)
 
     monkeypatch.undo()
     late = after(submission_of, lambda: again(tree, second))
@@ -87,20 +87,20 @@ def test_cancel_ends_the_run_that_it_was_meant_for_and_no_later_one(
     state = tree.registry("sums").read()
     assert state is not None
     assert state.outcome is None, "the third one goes on"
-    assert submission_of(tree, "sums").wish is DesiredState.RUN
+    assert submission_of(tree, "sums").desired_state is DesiredState.RUN
 
 
-def test_stop_asks_the_run_that_it_was_meant_for_and_no_later_one(
+def test_stop_does_not_affect_a_resubmitted_run(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(tree, flow(), order())
     monkeypatch.setattr(flows, "submission_of", after(submission_of, lambda: again(tree, first)))
     with pytest.raises(RunReplaced, match="nothing is asked of a later one"):
         command(tree, flows.stop, "sums")
-    assert submission_of(tree, "sums").wish is DesiredState.RUN
+    assert submission_of(tree, "sums").desired_state is DesiredState.RUN
 
 
-def test_a_flow_that_was_submitted_again_meanwhile_is_not_removed(
+def test_remove_is_rejected_if_the_flow_was_resubmitted(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(tree, flow(), order())
@@ -163,7 +163,9 @@ def test_a_submission_that_was_cut_short_leaves_no_flow(
         assert tree.children("flows") == []
 
 
-def test_a_flow_that_was_removed_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
+def test_resubmission_after_remove_starts_a_new_lineage(
+    tree: ZooKeeperTree, tmp_path: Path
+) -> None:
     first = submit(tree, flow(), order(wheel=wheel(tmp_path)))
     fail(tree, first, CANCELLED, "by a test")
     remove(tree, "sums")

@@ -58,7 +58,7 @@ def as_it_must_be(machine: Machine) -> bool:
     return found == expected
 
 
-def test_a_flow_comes_to_other_numbers_of_nodes_and_is_killed_meanwhile(machine: Machine) -> None:
+def test_flow_rescales_despite_kills(machine: Machine) -> None:
     given = "flow.py", "--input", "in.jsonl", "--output", machine.output, "--window", "100"
     machine.command("submit", *given, "--nodes", "1", "--checkpoint-ms", "300")
     machine.until(lambda: bool(machine.values()), "outputs")

@@ -28,7 +28,7 @@ AGENTS = [
     AgentRecord("c-host-front", (AgentRole.FRONT,), "c-host", 4),
     AgentRecord("a-host-master", (AgentRole.MASTER,), "a-host", 0),
 ]
-BEGUN = ClusterState("identity", opened=1)
+BEGUN = ClusterState("identity", last_session=1)
 
 
 def room() -> Room:
@@ -60,7 +60,7 @@ def shown(flow: FlowStatus) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def test_a_consumer_that_does_not_answer_is_seen_at_nodes_and_at_the_front_it_holds_back() -> None:
+def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
     made = room()
     made.run(made.has(20))
     assert status_in(room()).snapshot_age_s is None, "there is none"
@@ -86,14 +86,14 @@ def test_a_consumer_that_does_not_answer_is_seen_at_nodes_and_at_the_front_it_ho
     made.run(lambda: not status_in(made).held_back, 100_000)
 
 
-def test_a_disk_that_does_not_answer_is_seen_at_the_node_that_it_holds_back() -> None:
+def test_status_shows_node_held_back_by_a_hung_disk() -> None:
     made = room()
     made.run(made.has(5))
     made.held_disks.add("node-1")
-    made.run(lambda: any(node.brake.on for node in nodes(made)), 100_000)
+    made.run(lambda: any(node.backpressure.is_paused for node in nodes(made)), 100_000)
     flow = status_in(made)
     [text] = [text for text in flow.held_back if text.startswith("node-")]
-    [name] = [node.name for node in nodes(made) if node.brake.on]
+    [name] = [node.name for node in nodes(made) if node.backpressure.is_paused]
     kilobytes = dict(flow.nodes[int(name[-1])].figures)["unsaved_bytes"] / 1e3
     assert text == (
         f"{name} takes no input: snapshots are slow, {kilobytes:.0f} kB wait for the next one"
@@ -115,7 +115,7 @@ def reports_in(room: Room, *names: str) -> dict[str, StatusReport]:
     return reports
 
 
-def test_without_a_master_no_more_is_known() -> None:
+def test_status_without_a_master_says_no_master_answers() -> None:
     begun = flow_status(SUBMITTED, BEGUN, {}, AGENTS)
     assert (begun.state, begun.frontier) == ("no master answers", None)
     new = flow_status(SUBMITTED, ClusterState("identity"), {}, AGENTS)
@@ -127,7 +127,7 @@ def nodes(room: Room) -> list[Node]:
 
 
 @pytest.mark.parametrize("age_s", [None, 7.4])
-def test_the_table_says_what_people_need_in_100_columns(age_s: float | None) -> None:
+def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
     made = room()
     made.run(made.has(100))
     for node in nodes(made):

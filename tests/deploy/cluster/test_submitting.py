@@ -11,23 +11,23 @@ import pytest
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, Registry, RunOutcome
 from driftline.deploy.cluster import submitting
-from driftline.deploy.cluster.placement import rescale, spread, taken_slots
+from driftline.deploy.cluster.placement import choose_agents, rescale, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     TRIES,
-    agents,
-    change,
-    ended_by,
     fail,
+    has_ended,
+    list_agents,
     path_of,
     submission_of,
+    update_submission,
 )
 from driftline.deploy.cluster.submitting import SubmitRequest, submit
 from driftline.deploy.cluster.zookeeper_tree import WriteConflict, ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from tests.zookeepers import show
 
 
@@ -56,7 +56,7 @@ def flow(function: Callable[[int, ReducingState[int]], int] = sums) -> Flow:
 def order(name: str = "sums", **changes: object) -> SubmitRequest:
     """An order that fits, with changes."""
     made = SubmitRequest(name, "a.py", Reading(("in.jsonl",)), f"/out/{name}", 1,
-                 policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
+                 get_policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -75,37 +75,43 @@ def test_processes_are_spread_over_agents_with_free_slots() -> None:
         AgentRecord(name, (AgentRole.NODE,), "h", slots) for name, slots in (("a", 2), ("b", 4))
     ]
     alive.append(AgentRecord("f", (AgentRole.FRONT,), "h", 9))
-    assert spread(alive, AgentRole.NODE, 4, {}) == ["b", "a", "b", "a"]
-    assert spread(alive, AgentRole.NODE, 5, {"one": Counter(a=1)}) == ["b", "a", "b", "b", "b"]
-    assert spread(alive, AgentRole.NODE, 0, {"one": Counter(a=9)}) == []
+    assert choose_agents(alive, AgentRole.NODE, 4, {}) == ["b", "a", "b", "a"]
+    assert choose_agents(alive, AgentRole.NODE, 5, {"one": Counter(a=1)}) == [
+        "b",
+        "a",
+        "b",
+        "b",
+        "b",
+    ]
+    assert choose_agents(alive, AgentRole.NODE, 0, {"one": Counter(a=9)}) == []
     taken = {"one": Counter(a=1, b=1), "other": Counter(b=1), "third": Counter(f=1)}
     why = r"6 slots at 2 agents, of which 3 are taken by one \(2\), other \(1\): start another"
     with pytest.raises(Unavailable, match=f"4 node processes needed, and there are {why}"):
-        spread(alive, AgentRole.NODE, 4, taken)
+        choose_agents(alive, AgentRole.NODE, 4, taken)
 
 
-def test_a_flow_keeps_its_places_and_others_get_the_slots_that_are_left(
+def test_resubmitted_flow_keeps_its_agents_and_others_get_free_slots(
     tree: ZooKeeperTree,
 ) -> None:
     first = submit(tree, flow(), order(nodes=3))
-    assert (first.nodes, first.fronts) == (("a", "b", "a"), ("f",))
+    assert (first.node_agents, first.front_agents) == (("a", "b", "a"), ("f",))
     assert taken_slots(tree) == {first.name: Counter(a=2, b=1, f=1)}
     second = submit(tree, flow(), order("other", nodes=1))
-    assert second.nodes == ("b",)
+    assert second.node_agents == ("b",)
     with pytest.raises(Unavailable, match="there are 4 slots at 2 agents, of which 4 are taken"):
         submit(tree, flow(), order("third"))
     assert tree.registry("third").read() is None, "what cannot run leaves nothing"
     assert fail(tree, first, "Unavailable", "a test")
     third = submit(tree, flow(), order("third", nodes=3))
     again = submit(tree, flow(), order(nodes=3))
-    assert third.nodes == ("a", "b", "a")
-    assert again.nodes == first.nodes, "its state is there"
+    assert third.node_agents == ("a", "b", "a")
+    assert again.node_agents == first.node_agents, "its state is there"
     assert again.lineage == first.lineage
     assert again.run != first.run
 
 
 def test_without_an_agent_for_masters_nothing_is_submitted(tree: ZooKeeperTree) -> None:
-    tree.let_go("agents/m")
+    tree.remove_ephemeral("agents/m")
     with pytest.raises(Unavailable, match="has no agent for masters: start `driftline agent`"):
         submit(tree, flow(), order())
 
@@ -113,7 +119,7 @@ def test_without_an_agent_for_masters_nothing_is_submitted(tree: ZooKeeperTree) 
 def test_the_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: ZooKeeperTree) -> None:
     show(empty_tree, "one", *AgentRole, slots=3)
     first = submit(empty_tree, flow(), order(nodes=2))
-    assert (first.nodes, first.fronts) == (("one", "one"), ("one",))
+    assert (first.node_agents, first.front_agents) == (("one", "one"), ("one",))
     with pytest.raises(Unavailable, match="1 node process needed"):
         submit(empty_tree, flow(), order("other"))
     show(empty_tree, "two", *AgentRole, slots=1)
@@ -122,7 +128,7 @@ def test_the_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: ZooKeeperT
     with pytest.raises(Unavailable, match="4 node processes needed"):
         rescale(empty_tree, "sums", 4)
     wanted = rescale(empty_tree, "sums", 3)
-    assert Counter(wanted.nodes[2:]) == Counter(one=2, two=1), "its front keeps its slot"
+    assert Counter(wanted.node_agents[2:]) == Counter(one=2, two=1), "its front keeps its slot"
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
@@ -137,7 +143,7 @@ REFUSED: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "told"), REFUSED)
-def test_what_cannot_be_is_refused(
+def test_submit_rejects_invalid_options(
     tree: ZooKeeperTree, changes: dict[str, object], told: str
 ) -> None:
     with pytest.raises(FlowError, match=told):
@@ -183,16 +189,16 @@ def test_of_two_that_submit_at_once_one_is_refused(
         """Another command submits, after this one has looked."""
         monkeypatch.undo()
         made.append(submit(tree, flow(), order()))
-        return agents(tree)
+        return list_agents(tree)
 
     made: list[Submission] = []
-    monkeypatch.setattr(submitting, "agents", meanwhile)
+    monkeypatch.setattr(submitting, "list_agents", meanwhile)
     with pytest.raises(WriteConflict, match="another command submits or removes it at this moment"):
         submit(tree, flow(), order())
     assert submission_of(tree, "sums") == made[0]
 
 
-def test_records_are_read_as_they_were_written_and_others_refused(tree: ZooKeeperTree) -> None:
+def test_records_round_trip_and_malformed_records_are_rejected(tree: ZooKeeperTree) -> None:
     made = submit(tree, flow(), order(nodes=2))
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
     agent = AgentRecord("a", (AgentRole.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),))
@@ -233,7 +239,7 @@ class Busy:
         self._real.write(state, again=again)
 
 
-def test_a_flow_is_cancelled_though_its_master_writes_and_then_that_writes_no_more(
+def test_cancel_succeeds_against_concurrent_master_writes_and_fences_it(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submission = submit(tree, flow(), order())
@@ -243,7 +249,7 @@ def test_a_flow_is_cancelled_though_its_master_writes_and_then_that_writes_no_mo
         assert fail(tree, submission, CANCELLED, "by a test")
     state = tree.registry("sums").read()
     assert state is not None
-    assert ended_by(state, submission)
+    assert has_ended(state, submission)
     assert (state.incarnation, state.epoch) == (3, 8), "of a later epoch than the master's"
     late = replace(state, outcome=None, epoch=7, leader="master")
     with pytest.raises(StateMismatch):
@@ -257,7 +263,7 @@ def test_a_flow_is_cancelled_though_its_master_writes_and_then_that_writes_no_mo
             fail(tree, other, CANCELLED, "by a test")
 
 
-def test_a_wish_changes_what_is_there_now(
+def test_change_retries_on_the_current_submission_after_conflict(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change that was overtaken by another one is made again, on what that has left."""
@@ -272,14 +278,14 @@ def test_a_wish_changes_what_is_there_now(
                 path_of("sums"), replace(before, spares=len(tries) + 1).encode(), entry.version
             )
         tries.append(before.spares)
-        return replace(before, wish=DesiredState.STOP)
+        return replace(before, desired_state=DesiredState.STOP)
 
-    changed = change(tree, "sums", stop)
+    changed = update_submission(tree, "sums", stop)
     assert tries == [0, 1, 2]
-    assert (changed.spares, changed.wish) == (2, DesiredState.STOP)
+    assert (changed.spares, changed.desired_state) == (2, DesiredState.STOP)
     assert submission_of(tree, "sums") == changed
     with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
-        change(tree, "none", stop)
+        update_submission(tree, "none", stop)
 
 
 def test_two_flows_do_not_share_a_directory_of_outputs(tree: ZooKeeperTree) -> None:

@@ -50,7 +50,7 @@ def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
         yield machine
 
 
-def test_what_a_flow_has_left_is_checked_on_its_host(
+def test_verify_checks_the_files_of_a_flow_on_its_host(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdict = tmp_path / "verdict.json"

@@ -21,7 +21,7 @@ Open = Callable[[], ZooKeeperTree]
 @pytest.fixture
 def opened(zookeeper: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens the same tree, each time as another process would."""
-    monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.SESSION_EXPIRY_S", 0.2)
     with ExitStack() as stack:
 
         def open_one() -> ZooKeeperTree:
@@ -32,7 +32,7 @@ def opened(zookeeper: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield open_one
 
 
-def test_of_two_writers_one_is_refused(opened: Open) -> None:
+def test_concurrent_write_with_stale_version_is_rejected(opened: Open) -> None:
     one, other = opened(), opened()
     assert one.read("flows/a/submission") is None
     assert one.children("flows") == []
@@ -64,63 +64,63 @@ def test_entries_are_written_together_or_not_at_all(opened: Open) -> None:
     assert tree.read("flows/b/y") == ZooKeeperNode(b"2", 0)
 
 
-def test_data_is_held_as_long_as_its_holder_lives(opened: Open) -> None:
+def test_held_data_lives_as_long_as_its_session(opened: Open) -> None:
     one, other = opened(), opened()
-    one.hold("agents/a", b"1")
-    one.hold("agents/a", b"2")
+    one.put_ephemeral("agents/a", b"1")
+    one.put_ephemeral("agents/a", b"2")
     assert other.children("agents") == ["a"]
-    other.let_go("agents/a")
+    other.remove_ephemeral("agents/a")
     with pytest.raises(InUse, match="belongs to another process"):
-        other.hold("agents/a", b"3")
-    other.let_go("agents/a")  # as an agent does on its way out
+        other.put_ephemeral("agents/a", b"3")
+    other.remove_ephemeral("agents/a")  # as an agent does on its way out
     found = one.read("agents/a")
     assert found is not None
     assert found.data == b"2"
-    one.let_go("agents/a")
-    one.let_go("agents/a")
+    one.remove_ephemeral("agents/a")
+    one.remove_ephemeral("agents/a")
     assert other.children("agents") == []
-    one.hold("agents/b", b"")
+    one.put_ephemeral("agents/b", b"")
     one.close()
     assert other.children("agents") == []
-    other.hold("agents/b", b"again")
+    other.put_ephemeral("agents/b", b"again")
     assert other.children("agents") == ["b"]
 
 
-def test_an_heir_does_not_wait_for_the_session_of_the_one_before(opened: Open) -> None:
+def test_successor_takes_over_held_data_before_session_expiry(opened: Open) -> None:
     one, heir, third = opened(), opened(), opened()
-    one.hold("agents/a", b"1")
-    heir.succeed(one.holder())
-    heir.hold("agents/a", b"2")
+    one.put_ephemeral("agents/a", b"1")
+    heir.take_over(one.session_id())
+    heir.put_ephemeral("agents/a", b"2")
     found = third.read("agents/a")
     assert found is not None
     assert found.data == b"2"
-    one.let_go("agents/a")
+    one.remove_ephemeral("agents/a")
     assert third.children("agents") == ["a"], "it is not its own any more"
     one.close()
     assert third.children("agents") == ["a"]
 
 
-def test_removed_or_overwritten_data_is_held_again(opened: Open) -> None:
+def test_holder_restores_removed_or_overwritten_data(opened: Open) -> None:
     one, other = opened(), opened()
     woken = threading.Event()
     one.on_change(woken.set)
-    one.hold("agents/a", b"1")
-    one.hold("agents/b", b"2")
-    one.renew()
+    one.put_ephemeral("agents/a", b"1")
+    one.put_ephemeral("agents/b", b"2")
+    one.restore_ephemerals()
     woken.clear()
     other.remove("agents/a")
     found = other.read("agents/b")
     assert found is not None
     other.write("agents/b", b"garbage", found.version)
     assert woken.wait(WAIT_S)
-    one.renew()
+    one.restore_ephemerals()
     assert other.children("agents") == ["a", "b"]
     assert [entry.data for name in "ab" if (entry := other.read(f"agents/{name}"))] == [b"1", b"2"]
     one.close()
     assert other.children("agents") == [], "it ends with its holder, as before"
 
 
-def test_changes_are_told(opened: Open) -> None:
+def test_change_callback_fires_on_every_change(opened: Open) -> None:
     one, other = opened(), opened()
     changed = threading.Event()
     one.on_change(changed.set)
@@ -130,14 +130,14 @@ def test_changes_are_told(opened: Open) -> None:
     other.write("flows/a/submission", b"", NEW)
     assert changed.wait(WAIT_S)
     changed.clear()
-    other.hold("agents/x", b"")
+    other.put_ephemeral("agents/x", b"")
     assert changed.wait(WAIT_S)
     assert one.registry("a").read() is None
     assert other.masters("a", lambda: None).leader() == ("", "")
 
 
 @pytest.mark.parametrize(("name", "version"), [("submission", 0), ("wheels/b", NEW)])
-def test_a_removal_is_refused_if_somebody_writes_while_it_is_checked(
+def test_removal_is_rejected_after_a_concurrent_write(
     opened: Open, name: str, version: int
 ) -> None:
     one, other = opened(), opened()
@@ -152,11 +152,11 @@ def test_a_removal_is_refused_if_somebody_writes_while_it_is_checked(
     assert one.children("flows") == ["ab"]
 
 
-def test_a_path_without_a_cluster_is_told(zookeeper: Ensemble, tmp_path: Path) -> None:
+def test_opening_a_path_without_a_cluster_raises(zookeeper: Ensemble, tmp_path: Path) -> None:
     place = ClusterAddress(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
-    with pytest.raises(Unavailable, match="there is no cluster at"), place.opened():
+    with pytest.raises(Unavailable, match="there is no cluster at"), place.open_tree():
         pass
-    with place.opened(new=True) as tree:
-        tree.hold("agents/a", b"")
-    with place.opened() as tree:
+    with place.open_tree(new=True) as tree:
+        tree.put_ephemeral("agents/a", b"")
+    with place.open_tree() as tree:
         assert tree.children("flows") == []

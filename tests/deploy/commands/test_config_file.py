@@ -42,12 +42,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[AgentConfig, str]]:
     def run_agent(config: AgentConfig, where: str) -> None:
         found.append((config, where))
 
-    monkeypatch.setattr(ClusterAddress, "opened", opened)
+    monkeypatch.setattr(ClusterAddress, "open_tree", opened)
     monkeypatch.setattr("driftline.deploy.commands.agent.run_agent", run_agent)
     return found
 
 
-def test_the_command_line_counts_before_the_environment_and_that_before_the_file(
+def test_command_line_overrides_environment_and_environment_overrides_file(
     started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "driftline.toml").write_text(
@@ -101,7 +101,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "command", "told"), WRONG)
-def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
+def test_config_file_error_names_file_and_key(
     text: str,
     command: str,
     told: str,
@@ -114,7 +114,7 @@ def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
     assert told in " ".join(capsys.readouterr().err.split())
 
 
-def test_what_is_wrong_in_the_environment_is_told_with_the_variable(
+def test_environment_error_names_the_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DRIFTLINE_AGENT_SLOTS", "many")

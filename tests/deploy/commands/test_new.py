@@ -77,7 +77,7 @@ def test_the_commands_of_its_readme_work(begun: tuple[Path, str]) -> None:
     assert list((folder / "out").glob("counts-*.jsonl"))
 
 
-def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_new_does_not_overwrite_existing_files(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     assert CliRunner().invoke(new, [str(folder)]).exit_code == 0
     (folder / "mine.py").write_text("# my work\n")

@@ -24,7 +24,7 @@ FLOW = "driftline.simulation.scenarios.flows:concatenation"
         (["--state", "x", "--let-anyone-send", "--seed", "3"], ["--state", "--seed"]),
     ],
 )
-def test_the_reference_refuses_what_it_has_not(
+def test_reference_rejects_unsupported_options(
     options: list[str], named: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "in.jsonl").write_text("{}\n")
@@ -37,7 +37,7 @@ def test_the_reference_refuses_what_it_has_not(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_reference_takes_what_it_has(tmp_path: Path) -> None:
+def test_reference_accepts_supported_options(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"id": 1, "key": "a", "text": "b"}\nbad\n')
     given = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
     options = ["--reference", "--on-error", "dead-letter", "--id-field", "id", "--log-json"]
@@ -56,7 +56,7 @@ def test_the_reference_takes_what_it_has(tmp_path: Path) -> None:
         (["spark", "run", FLOW, "--input", "in.jsonl", "--output", ""], "'--output'"),
     ],
 )
-def test_an_empty_value_is_not_the_working_directory(
+def test_empty_path_option_is_rejected(
     given: list[str],
     named: str,
     tmp_path: Path,
@@ -72,7 +72,7 @@ def test_an_empty_value_is_not_the_working_directory(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_seed_of_kills_needs_kills(tmp_path: Path) -> None:
+def test_seed_requires_kill_every(tmp_path: Path) -> None:
     refused = CliRunner().invoke(
         run, [FLOW, "--input", "-", "--output", str(tmp_path / "out"), "--seed", "3"]
     )
@@ -90,7 +90,7 @@ def test_a_seed_of_kills_needs_kills(tmp_path: Path) -> None:
         (["--seeds", "1", "--on-error", "dead-letter"], ["--on-error", "--input"]),
     ],
 )
-def test_a_simulation_refuses_what_it_would_ignore(options: list[str], named: list[str]) -> None:
+def test_simulate_rejects_options_without_effect(options: list[str], named: list[str]) -> None:
     refused = CliRunner().invoke(simulate, [FLOW, *options])
     assert refused.exit_code == 2
     for name in named:

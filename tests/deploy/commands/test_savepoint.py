@@ -58,7 +58,7 @@ def counts(place: Place) -> dict[str, int]:
     return found
 
 
-def test_a_savepoint_of_a_run_that_came_to_its_end_lacks_nothing(tmp_path: Path) -> None:
+def test_savepoint_of_a_completed_run_contains_all_records(tmp_path: Path) -> None:
     old = place_of(tmp_path / "old", range(RECORDS))
     status, said = end(old, *NEVER)
     assert status == 0, said
@@ -87,7 +87,7 @@ def has_lines(place: Place, count: int) -> bool:
 @pytest.mark.parametrize(
     ("number", "how"), [(signal.SIGTERM, "asked-to-end"), (signal.SIGKILL, "interrupted")]
 )
-def test_a_savepoint_leaves_the_words_of_a_live_run_as_they_were(
+def test_savepoint_does_not_change_the_verdict_on_a_stopped_live_run(
     tmp_path: Path, number: signal.Signals, how: str
 ) -> None:
     place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")

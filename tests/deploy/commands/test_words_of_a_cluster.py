@@ -22,7 +22,7 @@ from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.sockets.keys import add_keys, read_key
 from driftline.deploy.runtime.sockets.transport import TransportConfig
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from tests.zookeepers import show
 
 FLOW = """
@@ -51,9 +51,9 @@ def tree(
     flow.source("lines").sink("out")
     reading = Reading((str(tmp_path / "in.jsonl"),))
     order = SubmitRequest("counts", str(tmp_path / "flow.py"), reading, str(tmp_path / "out"), 1,
-                  policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
+                  get_policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     submit(tree, flow, order)
-    tree.let_go("agents/a-node")
+    tree.remove_ephemeral("agents/a-node")
     return tree
 
 
@@ -97,7 +97,7 @@ def said(
           "--name", "other"], 1, "cannot listen for producers on tcp://1: "),
     ],
 )  # fmt: skip
-def test_what_somebody_is_told(
+def test_command_reports_expected_message(
     words: list[str], status: int, told: str, tree: ZooKeeperTree, said: Said
 ) -> None:
     assert told in said(*words, status=status)
@@ -117,7 +117,7 @@ def test_what_somebody_is_told(
         (["submit", "flow.py", "--input", "in.jsonl"], 2, "Missing option '--output'"),
     ],
 )
-def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_before(
+def test_failed_command_overwrites_json_file_with_error(
     words: list[str], status: int, error: str, tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     file = tmp_path / "result.json"
@@ -126,12 +126,12 @@ def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_befor
     assert error in json.loads(file.read_text())["error"]
 
 
-def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
+def test_command_without_required_key_reports_the_missing_key(
     tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
     keyed = AgentRecord("a-node", (AgentRole.NODE,), "host", 2, public=public)
-    tree.hold("agents/a-node", keyed.encode())
+    tree.put_ephemeral("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
     status = said("status", "counts", status=0)
     assert status.startswith(f"counts: not known: {needed}\n")
@@ -145,27 +145,27 @@ def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
     assert "dropped a message" not in status
     own = read_key(tmp_path / "keys/here.key").public
     known = replace(keyed, public=own)
-    tree.hold("agents/a-node", known.encode())
+    tree.put_ephemeral("agents/a-node", known.encode())
     status = said("status", "counts", *with_keys, status=0)
     assert status.startswith("counts: starting: no master answers yet")
 
 
-def test_an_agent_says_with_whom_its_processes_cannot_speak(
+def test_agent_warns_about_agents_with_incompatible_keys(
     tree: ZooKeeperTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("one", "other"):
         add_keys(tmp_path / name, ["here"])
     for name in ("m", "a-front"):
-        tree.let_go(f"agents/{name}")
+        tree.remove_ephemeral(f"agents/{name}")
 
     def warned(keys: str, public: str) -> list[str]:
         record = AgentRecord("a-node", (AgentRole.NODE,), "host", 2, public=public)
-        tree.hold("agents/a-node", record.encode())
+        tree.put_ephemeral("agents/a-node", record.encode())
         network = TransportConfig("tcp", "127.0.0.1", "", keys) if keys else TransportConfig()
         config = AgentConfig("n", (AgentRole.NODE,), tmp_path, 4, network)
         agent = Agent(config, tree, tmp_path)
         signals = Signals()
-        signals.asked = SIGTERM
+        signals.stop_signal = SIGTERM
         caplog.clear()
         agent.run(signals)
         agent.close()
@@ -198,12 +198,12 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
 
 
 def test_a_cluster_without_agents_says_how_to_start_them(tree: ZooKeeperTree, said: Said) -> None:
-    tree.let_go("agents/m")
-    tree.let_go("agents/a-front")
+    tree.remove_ephemeral("agents/m")
+    tree.remove_ephemeral("agents/a-front")
     assert "no agents live: start `driftline" in said("status", status=0)
 
 
-def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
+def test_submit_notes_that_an_agent_of_the_flow_is_away(
     tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")

@@ -59,7 +59,7 @@ def test_the_other_policies_neither_lose_nor_repeat_with_new_code(
     assert {*run.versions()} == {"old", "newer"}
 
 
-def test_the_command_says_from_which_record_on_new_code_counts(tmp_path: Path) -> None:
+def test_run_reports_first_record_processed_by_new_code(tmp_path: Path) -> None:
     run = Edited(tmp_path, checkpoint_ms=3_600_000)
     run.interrupt("old", 300)
     run.edit("newer")
@@ -76,7 +76,7 @@ def test_the_command_says_from_which_record_on_new_code_counts(tmp_path: Path) -
     run.check()
 
 
-def test_a_run_with_another_flow_or_options_says_what_differs(tmp_path: Path) -> None:
+def test_changed_flow_or_options_are_rejected_with_the_differences(tmp_path: Path) -> None:
     run = Edited(tmp_path)
     run.interrupt("old", 50)
     run.edit("old", ', fields=("version", "key", "n")')
@@ -100,7 +100,7 @@ def test_a_run_with_another_flow_or_options_says_what_differs(tmp_path: Path) ->
         assert part in said
 
 
-def test_code_that_changes_under_a_run_ends_it(tmp_path: Path) -> None:
+def test_code_change_during_a_run_fails_it(tmp_path: Path) -> None:
     run = Edited(tmp_path)
     process = run.start("--window", "1", "--spares", "0")  # one has the old code
     try:

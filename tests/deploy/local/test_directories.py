@@ -144,28 +144,30 @@ def test_a_directory_that_does_not_fit_is_refused_or_changes_nothing(
 
 @pytest.mark.parametrize("what", OF_EPOCHS, ids=case)
 @pytest.mark.parametrize("copies", ["two-phase"], indirect=True)
-def test_so_is_one_of_two_phase(
+def test_mismatched_two_phase_directory_is_rejected_or_harmless(
     copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
 ) -> None:
     check(copies, tmp_path, *what)
 
 
 @pytest.mark.parametrize("what", LOG_CASES, ids=case)
-def test_so_is_the_log_of_an_input(
+def test_mismatched_input_log_is_rejected_or_harmless(
     logged: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
 ) -> None:
     check(logged, tmp_path, *what)
 
 
 @pytest.mark.parametrize("copies", ["exactly-once", "two-phase"], indirect=True)
-def test_without_any_deed_it_goes_on(copies: tuple[Place, Place], tmp_path: Path) -> None:
+def test_untouched_copy_of_a_file_run_resumes(copies: tuple[Place, Place], tmp_path: Path) -> None:
     place = copies[1].copy(tmp_path.name)
     status, said = end(place)
     assert status == 0, said
     assert place.problem() == ""
 
 
-def test_so_does_a_received_one(logged: tuple[Place, Place], tmp_path: Path) -> None:
+def test_untouched_copy_of_a_producer_run_resumes(
+    logged: tuple[Place, Place], tmp_path: Path
+) -> None:
     place = logged[1].copy(tmp_path.name)
     status, said = end(place)
     assert status == 0, said
@@ -198,7 +200,7 @@ def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) ->
         ),
     ],
 )
-def test_a_run_goes_on_from_a_savepoint_and_is_refused_without_its_state(
+def test_run_starts_from_savepoint_and_is_rejected_without_its_state(
     copies: tuple[Place, Place], policy: str, tmp_path: Path
 ) -> None:
     now = copies[1]

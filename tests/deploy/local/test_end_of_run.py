@@ -71,7 +71,7 @@ def left_over(where: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_master_that_is_killed_at_the_end_finishes_it(
+def test_master_killed_at_the_end_is_replaced_and_the_run_completes(
     point: str, records: Path, tmp_path: Path
 ) -> None:
     output, file, report = tmp_path / "out", tmp_path / "died", tmp_path / "report.json"
@@ -85,7 +85,7 @@ def test_a_master_that_is_killed_at_the_end_finishes_it(
     assert left_over(tmp_path) == []
 
 
-def test_an_error_is_told_by_the_next_master_too(tmp_path: Path) -> None:
+def test_next_master_reports_the_error_of_a_killed_master(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "in.txt").write_text("aa\nbbb\ncccc\n")
     given = "run", tmp_path / "failing.py", "--input", tmp_path / "in.txt"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (
     ClusterState,
@@ -44,7 +44,7 @@ def state(
         incarnation=2,
         snapshots=tuple(BY_TIME[:snapshots]),
         outcome=outcome,
-        about=about,
+        identity_details=about,
     )
 
 
@@ -56,12 +56,14 @@ def outputs(*times: int) -> list[DirectoryReport]:
     ("outcome", "how"),
     [
         (RunOutcome("r", "", ""), ExitStatus.COMPLETE),
-        (RunOutcome("r", "", IN_GOOD_ORDER), ExitStatus.ASKED),
+        (RunOutcome("r", "", ENDED_ON_REQUEST), ExitStatus.ASKED),
         (RunOutcome("r", "InputError", "line 3"), ExitStatus.FAILED),
         (None, ExitStatus.INTERRUPTED),
     ],
 )
-def test_the_outcome_is_told(outcome: RunOutcome | None, how: ExitStatus) -> None:
+def test_ending_reports_outcome_and_resume_point(
+    outcome: RunOutcome | None, how: ExitStatus
+) -> None:
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480))
     assert ending.how is how
     resumes = "resumes from snapshot 7 (the state before record 500)"
@@ -79,9 +81,9 @@ def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
     assert ending_of(begun, []).how is ExitStatus.NOT_BEGUN
 
 
-def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> None:
+def test_call_killed_before_its_first_decision_keeps_earlier_outcome() -> None:
     """Its records may be in the input log already: the outcome is that of the call before."""
-    run = replace(state(outcome=RunOutcome("r", "", IN_GOOD_ORDER)), opened=2)
+    run = replace(state(outcome=RunOutcome("r", "", ENDED_ON_REQUEST)), last_session=2)
     for session, how in ((2, ExitStatus.ASKED), (3, ExitStatus.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", mark=Mark("me", "input-0", session))
         assert ending_of(run, [log]).how is how
@@ -94,13 +96,13 @@ REFUSED = "The same command is refused until the problems above are fixed."
     "outcome",
     [
         RunOutcome("r", "", ""),
-        RunOutcome("r", "", IN_GOOD_ORDER),
+        RunOutcome("r", "", ENDED_ON_REQUEST),
         RunOutcome("r", "InputError", "line 3"),
         None,
     ],
 )
 @pytest.mark.parametrize("policy", ["exactly-once", "at-least-once", "none"])
-def test_a_run_that_is_refused_is_not_said_to_go_on(
+def test_ending_of_a_rejected_run_does_not_promise_to_resume(
     outcome: RunOutcome | None, policy: str
 ) -> None:
     found = [Problem("input-0 is an old copy"), Problem("node-0 is gone", fatal=False)]
@@ -113,7 +115,7 @@ def test_a_run_that_is_refused_is_not_said_to_go_on(
 
 
 @pytest.mark.parametrize("outcome", [RunOutcome("r", "", ""), None])
-def test_a_run_that_computes_a_state_again_does_not_go_on_from_its_snapshot(
+def test_ending_of_a_recomputing_run_names_no_snapshot(
     outcome: RunOutcome | None,
 ) -> None:
     found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
@@ -152,7 +154,7 @@ def has_lines(place: Place, count: int) -> bool:
     return len(place.lines()) >= count
 
 
-def test_a_killed_run_a_signal_and_an_end_are_told_apart(tmp_path: Path) -> None:
+def test_verify_distinguishes_killed_signalled_and_completed_runs(tmp_path: Path) -> None:
     place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
     for number, how in ((signal.SIGKILL, "interrupted"), (signal.SIGTERM, "asked-to-end")):
         before = len(place.lines())

@@ -131,7 +131,9 @@ def test_the_next_run_replays_nothing(
         *(pytest.param(name, marks=pytest.mark.soak) for name in ("two-phase", "at-least-once")),
     ],
 )
-def test_what_producers_know_to_be_stored_is_delivered(tmp_path: Path, policy: str) -> None:
+def test_acknowledged_producer_records_are_delivered_before_shutdown(
+    tmp_path: Path, policy: str
+) -> None:
     command = Command(tmp_path, "--input", "tcp://127.0.0.1:0", "--nodes", "2", "--policy", policy,
                       "--checkpoint-ms", "300")  # fmt: skip
     sent = 0
@@ -167,7 +169,7 @@ def test_what_producers_know_to_be_stored_is_delivered(tmp_path: Path, policy: s
         assert command.highest() == expected(records)
 
 
-def test_standard_input_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_standard_input_resumes_after_graceful_shutdown(tmp_path: Path) -> None:
     command = Command(tmp_path, "--input", "-.txt", "--nodes", "2")
     lines = "".join(line + "\n" for line in texts(3000)).encode()
     process = command.start(subprocess.PIPE)
@@ -185,7 +187,7 @@ def test_standard_input_goes_on_where_it_was(tmp_path: Path) -> None:
     assert command.highest() == expected(3000)
 
 
-def test_a_pipe_that_ends_with_the_signal_has_not_come_to_its_end(tmp_path: Path) -> None:
+def test_pipe_closed_by_the_signal_does_not_end_the_stream(tmp_path: Path) -> None:
     """Ctrl-C ends the program before the pipe, too: also while nodes are still starting."""
     command = Command(tmp_path, "--input", "-.txt")
     lines = "".join(line + "\n" for line in texts(400)).encode()

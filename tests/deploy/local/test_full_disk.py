@@ -68,9 +68,7 @@ def send(to: str, first: int, last: int) -> None:
         producer.flush()
 
 
-def test_state_and_input_log_on_a_full_disk_twice_also_while_the_run_is_asked_to_end(
-    tmp_path: Path, disk: SmallDisk
-) -> None:
+def test_run_survives_full_disk_twice_even_during_shutdown(tmp_path: Path, disk: SmallDisk) -> None:
     """The log file lies on the full disk, too."""
     state, log = disk.folder / "state", disk.folder / "log"
     options = *OPTIONS, "--state", str(state), "--log-file", str(log)
@@ -108,7 +106,7 @@ def test_state_and_input_log_on_a_full_disk_twice_also_while_the_run_is_asked_to
         assert as_sent(run)
 
 
-def test_how_a_run_ended_is_written_once_there_is_room(tmp_path: Path, disk: SmallDisk) -> None:
+def test_outcome_is_written_once_the_disk_has_space(tmp_path: Path, disk: SmallDisk) -> None:
     """No other master is started for that."""
     state = disk.folder / "state"
     # Without snapshots: others wait for room to write a last one, before it has ended.
@@ -129,7 +127,7 @@ def test_how_a_run_ended_is_written_once_there_is_room(tmp_path: Path, disk: Sma
         assert len(told(run)) <= STORY_LINES_MAX
 
 
-def test_a_node_that_dies_while_the_disk_is_full_comes_back_once_there_is_room(
+def test_node_killed_on_a_full_disk_restarts_once_there_is_space(
     tmp_path: Path, disk: SmallDisk
 ) -> None:
     state, output = disk.folder / "state", disk.folder / "out"

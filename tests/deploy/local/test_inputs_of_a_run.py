@@ -65,7 +65,7 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
     assert "give another --output" in refused.stderr
 
 
-def test_an_interrupted_run_goes_on_in_the_middle_of_a_later_file(tmp_path: Path) -> None:
+def test_killed_run_resumes_in_the_middle_of_a_later_file(tmp_path: Path) -> None:
     for number in range(4):
         records(tmp_path / "in" / f"{number}.jsonl", 200, number * 200)
     run = [
@@ -230,7 +230,7 @@ def driftline_fed(arguments: list[str | Path], data: bytes) -> subprocess.Comple
     )  # fmt: skip
 
 
-def test_another_stream_is_refused(fed: list[Fed], tmp_path: Path) -> None:
+def test_changed_standard_input_is_rejected(fed: list[Fed], tmp_path: Path) -> None:
     data = records(tmp_path / "in.jsonl", 50).read_bytes()
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
     fed.append(Fed(*run))
@@ -247,7 +247,7 @@ def test_another_stream_is_refused(fed: list[Fed], tmp_path: Path) -> None:
     assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, tmp_path / "in.jsonl")
 
 
-def test_a_bad_record_of_standard_input(tmp_path: Path) -> None:
+def test_bad_record_of_standard_input_fails_or_becomes_a_dead_letter(tmp_path: Path) -> None:
     data = b'{"text": "one"}\n\n{"text": \n{"text": "three"}'
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
     stopped = driftline_fed(run, data)
@@ -269,7 +269,9 @@ def test_a_bad_record_of_standard_input(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_standard_input_beside_a_file(join: Path, fed: list[Fed], tmp_path: Path) -> None:
+def test_idle_standard_input_does_not_delay_a_file(
+    join: Path, fed: list[Fed], tmp_path: Path
+) -> None:
     """The file is not kept waiting by a stream that says nothing for a while."""
     left = records(tmp_path / "l.jsonl", 50)
     run: list[str | Path] = ["run", join, "--input", f"left={left}", "--input", "right=-"]
@@ -284,7 +286,9 @@ def test_standard_input_beside_a_file(join: Path, fed: list[Fed], tmp_path: Path
 
 
 @pytest.mark.parametrize("command", [["run", "--reference"], ["spark", "run"]])
-def test_who_reads_files_only_says_so(command: list[str], tmp_path: Path) -> None:
+def test_command_that_reads_only_files_rejects_standard_input(
+    command: list[str], tmp_path: Path
+) -> None:
     more = ["--output", str(tmp_path / "out")]
     done = driftline(*command[:2], WORDCOUNT, *command[2:], "--input", "-", *more)
     assert done.returncode == 1
@@ -292,7 +296,7 @@ def test_who_reads_files_only_says_so(command: list[str], tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_a_function_that_fails_is_told_with_the_record_in_its_file(tmp_path: Path) -> None:
+def test_function_failure_names_record_and_file(tmp_path: Path) -> None:
     records(tmp_path / "in" / "1.jsonl", 5)
     records(tmp_path / "in" / "2.jsonl", 5, 5)
     (tmp_path / "picky.py").write_text(

@@ -84,7 +84,7 @@ def change(path: Path, number: int, line: str) -> None:
         pytest.param("strong-productions", "20", marks=pytest.mark.soak),
     ],
 )
-def test_a_finished_run_goes_on_with_the_records_that_were_appended(
+def test_completed_run_resumes_with_appended_records(
     policy: str, checkpoint: str, tmp_path: Path
 ) -> None:
     """With a snapshot near its end, and without one."""
@@ -106,7 +106,7 @@ def test_a_finished_run_goes_on_with_the_records_that_were_appended(
     assert driftline("verify", tmp_path / "out").returncode == 0
 
 
-def test_run_goes_on_behind_a_last_line_that_was_completed(tmp_path: Path) -> None:
+def test_run_resumes_after_its_last_line_was_completed(tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("to be\nor not to")
     run = command(tmp_path, source)
@@ -128,7 +128,7 @@ def test_run_goes_on_behind_a_last_line_that_was_completed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
-def test_input_with_a_broken_file_fails_and_goes_on_once_the_file_is_repaired(
+def test_broken_input_file_fails_the_run_until_it_is_repaired(
     on_error: str, tmp_path: Path
 ) -> None:
     for number in range(4):
@@ -160,7 +160,7 @@ def values(found: list[str]) -> Counter[str]:
     return Counter(json.dumps(json.loads(line)["value"]) for line in found)
 
 
-def test_a_killed_run_goes_on_with_a_file_that_has_grown(tmp_path: Path) -> None:
+def test_killed_run_resumes_with_a_grown_file(tmp_path: Path) -> None:
     source = records(tmp_path / "in.jsonl", 400)
     run = command(tmp_path, source)
     kill_after(run, 300, "--checkpoint-ms", "20")
@@ -225,7 +225,7 @@ def asides(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("ended", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_a_torn_last_line_that_was_set_aside_is_mended(ended: bool, tmp_path: Path) -> None:
+def test_completed_last_line_replaces_its_dead_letter(ended: bool, tmp_path: Path) -> None:
     source = records(tmp_path / "in.jsonl", 100)
     append(source, '{"text": \n' + TORN)
     run = [*command(tmp_path, source), "--on-error", "dead-letter", "--checkpoint-ms", "20"]
@@ -244,7 +244,7 @@ def test_a_torn_last_line_that_was_set_aside_is_mended(ended: bool, tmp_path: Pa
     assert values(lines(tmp_path / "out")) == values(reference(WORDCOUNT, tmp_path, whole))
 
 
-def test_a_record_that_was_set_aside_and_passed_is_used(tmp_path: Path) -> None:
+def test_dead_letter_record_counts_as_processed_and_must_not_change(tmp_path: Path) -> None:
     source = records(tmp_path / "in.jsonl", 100)
     change(source, 50, TORN)
     run = [*command(tmp_path, source), "--on-error", "dead-letter"]

@@ -144,7 +144,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield run
 
 
-def test_a_kill_is_told_in_order_in_a_few_lines(killed: Watched) -> None:
+def test_kill_is_logged_in_order_in_a_few_lines(killed: Watched) -> None:
     told = [
         line for line in killed.lines
         if line["level"] != "debug" and line["event"] not in ("progress", "print")
@@ -183,13 +183,13 @@ def test_every_line_is_an_object_with_all_fields_and_the_log_file_has_the_same(
     assert sorted(written) == sorted(killed.raw)
 
 
-def test_what_user_code_prints_is_a_line_of_its_process(killed: Watched) -> None:
+def test_stderr_of_user_code_is_logged_for_its_process(killed: Watched) -> None:
     printed = killed.events("print")
     assert {line["message"] for line in printed} == {"a word of the user"}
     assert {line["process"] for line in printed} <= {"node-0", "node-1"}
 
 
-def test_what_functions_print_to_standard_output_is_lines_of_their_node(tmp_path: Path) -> None:
+def test_stdout_of_user_functions_is_logged_for_their_node(tmp_path: Path) -> None:
     (tmp_path / "flows.py").write_text(FLOW)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {n}}}\n' for n in range(5)))
     command = ("run", f"{tmp_path / 'flows.py'}:chatty", "--input", tmp_path / "in.jsonl")
@@ -205,7 +205,7 @@ def test_what_functions_print_to_standard_output_is_lines_of_their_node(tmp_path
     assert "a program said" in messages
 
 
-def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: Watched) -> None:
+def test_final_progress_matches_report_and_reference(killed: Watched) -> None:
     figures = killed.events("progress")[-1]["fields"]
     report = json.loads((killed.output.parent / "report").read_text())
     lines = sum(len(file.read_text().splitlines()) for file in killed.output.glob("*.jsonl"))
@@ -224,7 +224,7 @@ def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: W
 RECORDS = 150
 
 
-def test_the_next_call_says_how_it_goes_on(tmp_path: Path) -> None:
+def test_next_call_logs_its_resume_point(tmp_path: Path) -> None:
     def call() -> Watched:
         return Watched(tmp_path, "flow", RECORDS, "--log-level", "debug")
 
@@ -274,7 +274,7 @@ def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> 
         assert run.end() == 0
 
 
-def test_a_record_writes_no_lines_and_steers_no_terminal(tmp_path: Path) -> None:
+def test_control_characters_of_records_are_escaped_in_the_log(tmp_path: Path) -> None:
     forged = "15:04:05.123 info    run     all is well"
     name = f"tea\n{forged}\r{forged}\x1b]0;title\x07\u2028{forged}\x9b8m"
     (tmp_path / "flows.py").write_text(FLOW)
@@ -313,7 +313,7 @@ def test_lines_of_processes_arrive_in_the_logging_of_a_caller(tmp_path: Path) ->
     assert "master|INFO|{'event': 'load', 'incarnation': 1, " in done.stderr
 
 
-def test_a_flow_that_configures_logging_silences_nobody(tmp_path: Path) -> None:
+def test_logging_configuration_of_a_flow_does_not_hide_errors(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one\n")
     (tmp_path / "loud.py").write_text(
         "import logging.config\n"

@@ -40,7 +40,7 @@ class Folder:
         return sum(len(file.read_text().splitlines()) for file in (self.path / output).glob("*.j*"))
 
 
-def test_a_state_knows_where_its_outputs_are(tmp_path: Path) -> None:
+def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.run("o").returncode == 0
     assert folder.outputs("o") == 3

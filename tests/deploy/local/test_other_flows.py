@@ -19,7 +19,7 @@ from driftline.engine.reference import _Interpreter, _Made
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import strict
 from driftline.engine.state.plain import plain_state
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import round_trip
 from tests.deploy.local.run_copies import LIMIT_S, free_port, wait_until
 from tests.deploy.local.test_run_command import ROOT, driftline, lines
 
@@ -117,7 +117,7 @@ def expected(
             made.format(item)
             for label, payload in roots
             for item in interpreter.follow(
-                flow.sources[label[1]], label, _Made(travelled(payload), "source")
+                flow.sources[label[1]], label, _Made(round_trip(payload), "source")
             )
         ]
 
@@ -127,7 +127,7 @@ def expected(
         was = vertices.get(vertex.name)
         kept = {} if was is None else {state.name: i for i, state in enumerate(was.states)}
         for number, key in list(before.states):
-            if was is not None and number == was.number and vertex.keyed:
+            if was is not None and number == was.number and vertex.is_keyed:
                 after.states[vertex.number, key] = [
                     before.states[number, key][kept[state.name]]
                     if state.name in kept and (vertex.name, state.name) not in lost
@@ -161,7 +161,7 @@ def saved(flow: Path, source: Path, folder: Path) -> Path:
     return to
 
 
-def test_operators_come_go_and_change_between_two_runs(tmp_path: Path) -> None:
+def test_operators_may_be_added_removed_and_changed_from_a_savepoint(tmp_path: Path) -> None:
     old, new = written(tmp_path / "old.py", OLD), written(tmp_path / "new.py", NEW)
     start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
     source = records(tmp_path / "in.jsonl", ALL)
@@ -229,7 +229,7 @@ words.key_by(lambda word: word).scan(count, ValueState("n"), name="count").sink(
 ONE_SOURCE = TWO_SOURCES.replace('more = flow.source("more")\n', "").replace(".union(more)", "")
 
 
-def test_a_new_source_goes_on_live_but_not_from_a_file(tmp_path: Path) -> None:
+def test_new_source_after_a_savepoint_may_be_live_but_not_a_file(tmp_path: Path) -> None:
     old, new = written(tmp_path / "old.py", ONE_SOURCE), written(tmp_path / "new.py", TWO_SOURCES)
     start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
     source = records(tmp_path / "in.jsonl", ALL)
@@ -269,7 +269,7 @@ def test_a_new_source_goes_on_live_but_not_from_a_file(tmp_path: Path) -> None:
     assert live == [["a0", words.count("a0") + 1], ["ccc1", 2]]
 
 
-def test_a_source_that_is_gone_takes_no_state_along(tmp_path: Path) -> None:
+def test_removed_source_does_not_affect_remaining_state(tmp_path: Path) -> None:
     old, new = written(tmp_path / "old.py", TWO_SOURCES), written(tmp_path / "new.py", ONE_SOURCE)
     records(tmp_path / "more.jsonl", 25)
     records(tmp_path / "in.jsonl", FIRST)

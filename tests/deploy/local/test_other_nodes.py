@@ -50,7 +50,7 @@ class Feed:
         return () if state is None else state.layout
 
 
-def test_a_run_comes_to_the_nodes_of_its_newest_call(tmp_path: Path) -> None:
+def test_run_rescales_to_the_node_count_of_its_latest_call(tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     feed.call(1, lambda: True)
     assert feed.layout() == (0,)

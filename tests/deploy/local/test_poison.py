@@ -55,7 +55,7 @@ def command(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
-def test_with_dead_letters_they_are_set_aside_in_short_as_by_the_reference(
+def test_poison_records_become_abbreviated_dead_letters_as_in_reference(
     command: Command,
 ) -> None:
     options = "--on-error", "dead-letter"
@@ -71,7 +71,7 @@ def test_with_dead_letters_they_are_set_aside_in_short_as_by_the_reference(
     assert max(map(len, aside)) < 2 * RAW_CHARS
 
 
-def test_a_run_tells_what_it_sets_aside_and_the_next_call_counts_what_is_new(
+def test_run_logs_its_dead_letters_and_next_call_counts_only_new_ones(
     command: Command,
 ) -> None:
     flow = FLOW.replace('[record["id"]]', '[6 // (record["id"] - 6)]')
@@ -113,7 +113,7 @@ def test_without_dead_letters_the_run_ends_with_the_record_and_the_reason(
     assert "a record has at most 16777216" in done.stderr
 
 
-def test_a_dead_letter_has_the_whole_record_however_large_and_is_an_input_again(
+def test_dead_letter_holds_the_full_record_and_can_be_resent(
     command: Command,
 ) -> None:
     flow = FLOW.replace('[record["id"]]', '[1 // (record["id"] - 2)]')
@@ -163,7 +163,9 @@ class Given:
 
 @pytest.mark.parametrize("kind", POISON)
 @pytest.mark.parametrize("given", [list, iter, Given])
-def test_of_python_they_are_bad_records_too(kind: str, given: Callable[..., object]) -> None:
+def test_poison_records_from_python_are_bad_records(
+    kind: str, given: Callable[..., object]
+) -> None:
     records = [{"id": 1}, POISON[kind], {"id": 3}]
     wanted = list(run_reference(ids(), [records], dead_letters=True))
     assert [item.value for item in wanted] == [1, 3]
@@ -179,7 +181,7 @@ def test_of_python_they_are_bad_records_too(kind: str, given: Callable[..., obje
 
 
 @pytest.mark.parametrize("kind", POISON)
-def test_a_test_of_a_flow_refuses_to_send_them(kind: str) -> None:
+def test_flow_test_rejects_poison_records(kind: str) -> None:
     with FlowTest(ids()) as test:
         with pytest.raises(PayloadError, match="source 'records', record 1: "):
             test.send(POISON[kind])

@@ -30,7 +30,7 @@ class Told:
 
     def tell(self, now: float) -> None:
         self.call.front.now = now
-        self.progress.tell(now, self.watch, self.view)
+        self.progress.show_if_due(now, self.watch, self.view)
 
     def answer(self, now: float, name: str, outputs: int = 0) -> None:
         self.watch.now = now
@@ -44,7 +44,7 @@ def told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Told:
     return Told(tmp_path)
 
 
-def test_outputs_are_as_new_as_the_records_beside_them(
+def test_progress_line_shows_records_and_outputs_of_one_moment(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     told.tell(0.0)
@@ -63,7 +63,7 @@ def test_outputs_are_as_new_as_the_records_beside_them(
     assert "5 under way" in line
 
 
-def test_a_node_that_does_not_answer_does_not_keep_the_figures(
+def test_unresponsive_node_does_not_suppress_the_progress_line(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     told.tell(0.0)

@@ -33,7 +33,7 @@ def flow() -> Flow:
     return names["flow"]
 
 
-def test_failed_elements_are_told_of_at_once_seldom_and_at_the_end(
+def test_dead_letters_are_logged_at_once_then_rate_limited_then_at_the_end(
     source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     output = tmp_path / "out"

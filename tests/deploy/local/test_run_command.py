@@ -87,7 +87,7 @@ def test_kill_9_changes_nothing(
 @pytest.mark.parametrize(
     "policy", ["two-phase", pytest.param("strong-productions", marks=pytest.mark.soak)]
 )
-def test_the_others_neither_lose_nor_repeat_under_kill_9(
+def test_other_policies_deliver_once_under_kill_9(
     policy: str, documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
     done = driftline(
@@ -111,7 +111,9 @@ def test_the_others_neither_lose_nor_repeat_under_kill_9(
         (["--input", "good.jsonl", "--input", "good.jsonl"], "given twice"),
     ],
 )
-def test_bad_input_is_told_in_words(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_bad_input_reports_an_error_without_traceback(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
     (tmp_path / "good.jsonl").write_text('{"text": "one"}\n')
     (tmp_path / "bad.jsonl").write_text('{"text": "one"}\n{"text": \n{"text": "three"}\n')
     named = [str(tmp_path / a) if a.endswith(".jsonl") else a for a in arguments]

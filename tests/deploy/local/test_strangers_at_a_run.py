@@ -15,7 +15,7 @@ from typing import TypedDict
 
 import pytest
 
-from driftline.deploy.local.config import check_reach
+from driftline.deploy.local.config import check_addresses
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, pack
@@ -100,7 +100,7 @@ def connect(address: str, count: int) -> None:
         peer.close()
 
 
-def test_whatever_strangers_send_a_run_goes_on(tmp_path: Path) -> None:
+def test_run_survives_malformed_traffic(tmp_path: Path) -> None:
     def trouble(address: str) -> None:
         for seed in range(3):
             attack(address, Random(seed))
@@ -203,14 +203,14 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
         ("ipc://", "it has no path"),
     ],
 )
-def test_an_address_that_is_none_is_not_said_to_be_reached(address: str, fault: str) -> None:
+def test_invalid_listen_address_is_rejected(address: str, fault: str) -> None:
     with pytest.raises(FlowError) as error:
-        check_reach([address])
+        check_addresses([address])
     assert str(error.value).startswith(f"cannot listen for producers on {address}: {fault}")
-    check_reach(["tcp://[::1]:5555", "ipc:///tmp/here"])
+    check_addresses(["tcp://[::1]:5555", "ipc:///tmp/here"])
 
 
-def test_to_listen_beyond_this_machine_has_to_be_asked_for(tmp_path: Path) -> None:
+def test_listening_on_external_address_requires_an_option(tmp_path: Path) -> None:
     address = f"tcp://*:{free_port()}"
     refused = run("run", str(FLOW), "--input", address, "--output", str(tmp_path / "out"))
     assert refused.returncode == 1

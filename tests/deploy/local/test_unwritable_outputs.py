@@ -117,7 +117,7 @@ def test_with_dead_letters_a_run_gives_the_lines_of_the_reference(command: Comma
     assert (summary.outputs, summary.dead_letters) == (2 * (RECORDS - ODD), 2 * ODD)
 
 
-def test_without_them_the_error_says_how_to_go_on_and_so_it_does(command: Command) -> None:
+def test_unwritable_output_without_dead_letters_fails_with_working_remedy(command: Command) -> None:
     done = command.run("out", "--nodes=2")
     assert done.returncode == 1
     for part in ("cannot write the output at label [", "as JSON", "--on-error dead-letter"):
@@ -128,7 +128,7 @@ def test_without_them_the_error_says_how_to_go_on_and_so_it_does(command: Comman
     assert command.lines("out") == command.wanted()
 
 
-def test_records_that_a_producer_has_handed_over_are_no_dead_end(command: Command) -> None:
+def test_producer_run_resumes_with_dead_letters_after_unwritable_output(command: Command) -> None:
     status, said = command.fed("out")
     assert status == 1, said
     assert "--on-error dead-letter" in said

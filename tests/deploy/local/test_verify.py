@@ -13,7 +13,7 @@ import pytest
 import driftline
 from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lmdb import LmdbConsumer, damage_in
-from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.runtime.claims import claim
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
@@ -33,7 +33,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None:
+def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> None:
     done = run(
         "verify", str(ended.output), "--state", str(ended.state), "--json", str(tmp_path / "v")
     )
@@ -57,7 +57,7 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
     assert "neither outputs nor the state" in nothing.stderr
 
 
-def test_a_run_that_is_going_on_is_neither_right_nor_wrong(
+def test_verify_does_not_check_an_active_run(
     ended: Place,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +97,7 @@ def test_outputs_whose_state_is_missing_are_never_to_be_removed(
     assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
 
 
-def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path: Path) -> None:
+def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     shutil.rmtree(place.state / "node-0")
     report = tmp_path / "verdict.json"
@@ -149,9 +149,9 @@ def test_dead_letters_count_once_they_are_delivered(tmp_path: Path, bundles: int
     (tmp_path / "dead-letters").mkdir(exist_ok=True)
     with (tmp_path / "dead-letters" / "0.jsonl").open("a") as file:
         file.write("{}\n{}\n")
-    (report,) = look(tmp_path / "no state", tmp_path)
+    (report,) = inspect_directories(tmp_path / "no state", tmp_path)
     assert report.failures == consumer.failures
-    assert "and 6 bytes not yet delivered" in report.holds
+    assert "and 6 bytes not yet delivered" in report.summary
     assert (consumer.failures > 0) == (bundles == 9)
 
 
@@ -167,7 +167,9 @@ def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path
     assert f"{file} is not what was delivered" in said
 
 
-def test_a_progress_that_is_anothers_or_gone_costs_no_output(ended: Place, tmp_path: Path) -> None:
+def test_foreign_or_missing_progress_file_is_detected_without_output_loss(
+    ended: Place, tmp_path: Path
+) -> None:
     """It is noticed, by `verify` and by the next run, and every line stays where it is."""
     for swap in (True, False):
         place = ended.copy(f"{tmp_path.name}-{swap}")
@@ -189,7 +191,7 @@ def test_a_progress_that_is_anothers_or_gone_costs_no_output(ended: Place, tmp_p
         assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == lines
 
 
-def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) -> None:
+def test_uncommitted_output_is_not_reported_as_damage(ended: Place, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     with (place.output / "counts-0.jsonl").open("a") as file:
         file.write('{"t": [9999')
@@ -212,7 +214,7 @@ def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:
     assert str(environment) in damage_in(environment)[0]
 
 
-def test_an_environment_that_is_damaged_is_no_reason_to_try_again(tmp_path: Path) -> None:
+def test_damaged_lmdb_environment_is_a_permanent_error(tmp_path: Path) -> None:
     consumer = LmdbConsumer(tmp_path, BARRIER, Flow("f"), "me")
     consumer.close()
     (tmp_path / "barrier-0" / "data.mdb").write_bytes(b"no database" * 1000)

@@ -22,19 +22,19 @@ from driftline.deploy.node.input_queue import ElementBatch
 from driftline.deploy.node.node import Node
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
-from driftline.engine.policy import POLICIES, policy
+from driftline.engine.policy import POLICIES, get_policy
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import MapState, ReducingState
-from driftline.engine.texts import time_in_words
+from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn
 from driftline.engine.wire.messages import AskSnapshot
 from driftline.engine.wire.role import Role
 from driftline.simulation.scenarios.flows import two_fronts
-from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.simulation import Simulation
 from tests.room import Room
 
@@ -67,21 +67,21 @@ def work(pace: TurnBudget, clock: Clock, rest: ElementBatch | None, each_s: floa
     return taken
 
 
-def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None:
+def test_batch_size_adapts_to_the_measured_cost_of_an_element() -> None:
     clock = Clock()
-    first, *others, _ = work(TurnBudget(plan(two_fronts), clock), clock, batch(1000), 0.01)
+    first, *others, _ = work(TurnBudget(make_plan(two_fronts), clock), clock, batch(1000), 0.01)
     assert first <= AT_FIRST
     assert len(others) > 50
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
 
 
-def test_an_element_that_takes_longer_than_a_turn_is_worked_off_all_the_same() -> None:
+def test_element_slower_than_a_turn_is_processed_alone() -> None:
     clock = Clock()
-    taken = work(TurnBudget(plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
+    taken = work(TurnBudget(make_plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
     assert taken[1:] == [1] * (len(taken) - 1)
 
 
-def test_what_is_cut_is_all_there_in_its_order() -> None:
+def test_cut_batch_keeps_all_elements_in_order() -> None:
     labels: list[Label] = [(1, 0), (2, 0), (3, 0)]
     whole = ElementBatch(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
     first, rest = whole.cut(2)
@@ -89,19 +89,19 @@ def test_what_is_cut_is_all_there_in_its_order() -> None:
     assert rest.elements() == (labels[2:], ["c"], [1])
 
 
-def test_after_a_death_elements_are_noted_one_by_one_until_the_run_is_past_it() -> None:
+def test_after_a_crash_suspect_elements_are_processed_one_by_one() -> None:
     clock = Clock()
     notes: list[str] = []
-    pace = TurnBudget(plan(two_fronts), clock, careful=(5, 6), note=notes.append)
+    pace = TurnBudget(make_plan(two_fronts), clock, careful=(5, 6), note=notes.append)
     assert work(pace, clock, batch(3, time=4), 0.0) == [3]
     assert work(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
     said = [note for note in notes if note]
     assert "label [5, 0, 1]" in said[2]
     assert "record 1" in said[2]
     assert notes[-1] == ""
-    pace.moved_to(6)
+    pace.note_processed(6)
     assert work(pace, clock, batch(2), 0.0) == [1, 1]
-    pace.moved_to(7)
+    pace.note_processed(7)
     assert work(pace, clock, batch(2), 0.0) == [2]
 
 
@@ -132,11 +132,9 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize(("port", "operators"), list(enumerate(OPERATORS)))
-def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_record(
-    port: int, operators: str
-) -> None:
+def test_activity_names_chained_operators_label_and_record(port: int, operators: str) -> None:
     notes: list[str] = []
-    pace = TurnBudget(plan(chained()), Clock(), careful=(5, 6), note=notes.append)
+    pace = TurnBudget(make_plan(chained()), Clock(), careful=(5, 6), note=notes.append)
     assert pace.doing() == "work outside elements"
     pace.begin_batch(port, ElementBatch([(5, 0)], pack_rows(["x" * 300]), None))
     cut = "'" + "x" * 199 + "… (302 characters)"
@@ -145,7 +143,7 @@ def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_reco
     assert notes[0].endswith(f"record {cut}")
     live: list[Label] = [(1763856304123456, 0), (1763856304123457, 0)]
     pace.begin_batch(port, ElementBatch(live, pack_rows(["a", "b"]), None))
-    taken = time_in_words(live[0][0])
+    taken = format_time(live[0][0])
     assert pace.doing() == (
         f"{operators}, one of 2 elements, the first: label {list(live[0])} ({taken}), record 'a'"
     )
@@ -167,7 +165,7 @@ class Hurried(Simulation):
             parties = make(process)
             node = parties[0]
             assert isinstance(node, Node)
-            node.pace = TurnBudget(
+            node.budget = TurnBudget(
                 self.plan, tick, careful=chance.choice((CARELESS, CARELESS, (3, 40)))
             )
             return parties
@@ -185,17 +183,17 @@ class Hurried(Simulation):
         ("at-least-once", "speculative"),
     ],
 )
-def test_wherever_turns_end_the_outcome_is_the_same(name: str, ordering: str) -> None:
+def test_outputs_do_not_depend_on_where_turns_end(name: str, ordering: str) -> None:
     for seed in range(1, 11):
-        what = replace(scenario(seed, name=name), policy=policy(name, ordering))
+        what = replace(draw_scenario(seed, name=name), policy=get_policy(name, ordering))
         assert not Hurried(what).run().problem, f"seed {seed}"
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(1, 3000, 100))
-def test_wherever_turns_end_the_outcome_is_the_same_for_many_seeds(first: int) -> None:
+def test_outputs_do_not_depend_on_where_turns_end_for_many_seeds(first: int) -> None:
     for seed in range(first, first + 100):
-        assert not Hurried(scenario(seed)).run().problem, f"seed {seed}"
+        assert not Hurried(draw_scenario(seed)).run().problem, f"seed {seed}"
 
 
 RECORDS = 250
@@ -241,7 +239,7 @@ def room_of(mode: str, made: Flow | None = None, **options: float) -> Room:
 def taken(room: Room) -> int:
     front = room.parties["front-0"]
     assert isinstance(front, Front)
-    return front.taken
+    return front.sent_records
 
 
 def nodes(room: Room) -> list[Node]:
@@ -254,7 +252,7 @@ def right(room: Room, made: Flow | None = None) -> bool:
 
 
 @pytest.mark.parametrize("mode", POLICIES)
-def test_a_consumer_that_does_not_answer_holds_the_input_back(mode: str) -> None:
+def test_hung_consumer_causes_back_pressure(mode: str) -> None:
     room = room_of(mode)
     room.run(room.has(5))
     room.silent.add("consumer")
@@ -272,21 +270,21 @@ def test_a_consumer_that_does_not_answer_holds_the_input_back(mode: str) -> None
     assert room.master.coordinator.recoveries == 0
 
 
-def test_an_epoch_that_is_open_for_long_is_ended_before_it_is_due() -> None:
+def test_long_open_epoch_triggers_an_early_snapshot() -> None:
     room = room_of("two-phase", interval=1e6)
     room.run(room.has(RECORDS // 2), 100_000)
     assert room.heard(AskSnapshot)
     assert room.master.coordinator.snapshots.committed > 1
 
 
-def test_a_disk_that_does_not_answer_holds_changes_back() -> None:
+def test_hung_disk_causes_back_pressure() -> None:
     room = room_of("exactly-once", places())
     room.run(room.has(5))
     room.held_disks.add("node-1")
     most = 0
     for _ in range(8000):
         room.step()
-        most = max(most, *(node.assembly.unsaved_bytes for node in nodes(room)))
+        most = max(most, *(node.pipeline.unsaved_bytes for node in nodes(room)))
     assert WAITING < most < 4 * WAITING
     assert taken(room) < RECORDS - 20
     room.held_disks.clear()
@@ -295,19 +293,19 @@ def test_a_disk_that_does_not_answer_holds_changes_back() -> None:
     assert room.master.coordinator.recoveries == 0
 
 
-def test_the_brake_is_told_of_but_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_back_pressure_log_is_rate_limited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "driftline")
     brake = Backpressure("node-7", waiting_bytes=1_000_000)
     now = 5.0
-    assert not brake.look(1_000_000, 0, now)
-    assert brake.look(3_000_000, 0, now)
-    assert brake.look(600_000, 0, now), "it goes on only when half of it is gone"
-    assert not brake.look(500_000, 0, now)
-    assert brake.look(3_000_000, 0, now + TELL_EVERY_S / 2)
-    assert not brake.look(0, 0, now + TELL_EVERY_S / 2)
+    assert not brake.update(1_000_000, 0, now)
+    assert brake.update(3_000_000, 0, now)
+    assert brake.update(600_000, 0, now), "it goes on only when half of it is gone"
+    assert not brake.update(500_000, 0, now)
+    assert brake.update(3_000_000, 0, now + TELL_EVERY_S / 2)
+    assert not brake.update(0, 0, now + TELL_EVERY_S / 2)
     assert caplog.messages == [
         "node-7 holds its input back: the consumer is slow, 3 MB wait for it",
         "node-7 takes input again",
     ]
-    assert brake.look(0, 9_000_000, now + TELL_EVERY_S)
+    assert brake.update(0, 9_000_000, now + TELL_EVERY_S)
     assert "snapshots are slow, 9 MB wait" in caplog.messages[-1]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from driftline.deploy.node.comparison import Alignment, Channel
 from driftline.deploy.node.policy_factory import PolicyFactory
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import Label
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.messages import (
@@ -20,17 +20,17 @@ from driftline.index.flow import inverted_index
 from driftline.simulation.world.disks import MemoryKeyValue
 
 
-def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None:
-    flow_plan = plan(inverted_index())
+def test_long_segment_merge_runs_in_steps_between_snapshot_parts() -> None:
+    flow_plan = make_plan(inverted_index())
     ids = iter(range(1, 100))
-    components = PolicyFactory(flow_plan, policy("two-phase"), 0, (0,), lambda: next(ids))
-    assembly = components.assembly()
+    components = PolicyFactory(flow_plan, get_policy("two-phase"), 0, (0,), lambda: next(ids))
+    assembly = components.make_pipeline()
     store = PartStore(MemoryKeyValue("store"), flow_plan.flow, merge_at=4, rows_at_once=1)
     for number in range(1, 9):
         assembly.mark("front-0", Marker(0, 0, number))
         for port in flow_plan.ports:
-            if port.vertex.keyed:
-                assembly.enter(port.number, [])
+            if port.vertex.is_keyed:
+                assembly.begin_blocks(port.number, [])
                 labels: list[Label] = [(number, 0, child) for child in range(20)]
                 values: list[object] = [
                     (f"w{number}-{child}", f"d{number}", (1,)) for child in range(20)
@@ -87,7 +87,7 @@ def work_off(alignment: Alignment[tuple[int, int]], arrivals: list[tuple[int, st
 
 
 @given(sent)
-def test_aligned_an_epoch_is_exactly_what_came_before_the_markers(
+def test_aligned_epoch_holds_exactly_the_frames_before_its_markers(
     arrivals: list[tuple[int, str]],
 ) -> None:
     alignment = Alignment[tuple[int, int]](set(CHANNELS), aligned=True)
@@ -102,7 +102,7 @@ def test_aligned_an_epoch_is_exactly_what_came_before_the_markers(
     assert sizes[:-1] == [wanted.get(epoch, 0) for epoch in range(min(markers))]
 
 
-def test_not_aligned_nothing_has_to_wait() -> None:
+def test_unaligned_markers_do_not_block_input() -> None:
     alignment = Alignment[str](set(CHANNELS), aligned=False)
     alignment.mark(CHANNELS[0], 1)
     assert alignment.admit(CHANNELS[0], "of the next epoch")
@@ -113,7 +113,7 @@ def test_not_aligned_nothing_has_to_wait() -> None:
     assert alignment.next_epoch() == []
 
 
-def test_what_had_to_wait_comes_in_its_order_of_arrival() -> None:
+def test_blocked_input_is_released_in_order_of_arrival() -> None:
     alignment = Alignment[str](set(CHANNELS), aligned=True)
     for channel in CHANNELS[:2]:
         alignment.mark(channel, 7)
@@ -131,7 +131,7 @@ def test_what_had_to_wait_comes_in_its_order_of_arrival() -> None:
     assert alignment.next_epoch() == []
 
 
-def test_a_marker_from_where_nothing_should_come_is_an_error() -> None:
+def test_marker_from_unknown_channel_raises() -> None:
     alignment = Alignment[str](set(CHANNELS), aligned=True)
     with pytest.raises(AssertionError, match="does not feed this port"):
         alignment.mark(("node-9", 0), 1)

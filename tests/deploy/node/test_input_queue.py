@@ -4,14 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.node.input_queue import Block, ElementBatch, bounds, in_label_order, may_go
+from driftline.deploy.node.input_queue import (
+    Block,
+    ElementBatch,
+    in_label_order,
+    min_times_from,
+    split_ready,
+)
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.operators.steps import MANY
+from driftline.engine.operators.steps import BATCH_ELEMENTS_MIN
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn, times
 
-large = st.integers(MANY, 2 * MANY).map(lambda count: [count])
+large = st.integers(BATCH_ELEMENTS_MIN, 2 * BATCH_ELEMENTS_MIN).map(lambda count: [count])
 small = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
@@ -22,7 +28,7 @@ def arrivals(draw: st.DrawFn) -> list[Block]:
     time = 0
     for sizes in draw(st.lists(st.one_of(large, small), min_size=1, max_size=8)):
         sender = senders[draw(st.integers(0, 1))]
-        if len(sizes) == 1 and sizes[0] >= MANY:
+        if len(sizes) == 1 and sizes[0] >= BATCH_ELEMENTS_MIN:
             time += 1
             payloads: list[object] = [(time, child) for child in range(sizes[0])]
             sender.append(
@@ -49,7 +55,7 @@ def elements(batches: list[ElementBatch]) -> list[tuple[Label, object]]:
 
 
 @given(arrivals())
-def test_nothing_is_lost_and_no_time_comes_after_a_later_one(blocks: list[Block]) -> None:
+def test_blocks_merge_in_time_order_without_loss(blocks: list[Block]) -> None:
     ordered = in_label_order(blocks)
     arrived = [element for block in blocks for element in elements(block.batches)]
     assert sorted(elements(ordered)) == sorted(arrived)
@@ -58,14 +64,18 @@ def test_nothing_is_lost_and_no_time_comes_after_a_later_one(blocks: list[Block]
 
 
 @given(arrivals())
-def test_no_element_comes_after_its_bound(blocks: list[Block]) -> None:
+def test_batch_bound_is_the_smallest_remaining_time(blocks: list[Block]) -> None:
     batches = in_label_order(blocks)
-    for at, bound in enumerate(bounds(batches)):
+    for at, bound in enumerate(min_times_from(batches)):
         assert bound == min(min(times(batch.labels)) for batch in batches[at:])
 
 
 def test_a_large_batch_stays_whole_though_small_ones_overlap() -> None:
-    whole = ElementBatch(LabelColumn((5, 0), range(MANY)), pack_rows(list(range(MANY))), None)
+    whole = ElementBatch(
+        LabelColumn((5, 0), range(BATCH_ELEMENTS_MIN)),
+        pack_rows(list(range(BATCH_ELEMENTS_MIN))),
+        None,
+    )
     across = ElementBatch([(4, 0), (6, 0)], pack_rows(["before", "after"]), None)
     ordered = in_label_order([Block(0, 5, 1, [whole]), Block(0, 4, 2, [across])])
     assert [batch.labels[0][0] for batch in ordered] == [4, 5, 6]
@@ -77,7 +87,7 @@ versions = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max
 
 
 @given(versions, st.data())
-def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
+def test_tombstones_keep_their_order_with_elements_of_one_label(
     made: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
     sent: list[tuple[Label, object, int]] = []
@@ -97,7 +107,7 @@ def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
             labels, values, signs = map(list, zip(*here, strict=True))
             batch = ElementBatch(labels, values, signs if -1 in signs else None)
             waiting.append(Block(0, data.draw(st.integers(0, min(times(labels)))), 1, [batch]))
-        now, later = may_go(waiting, data.draw(st.sampled_from([0, 99])), complete)
+        now, later = split_ready(waiting, data.draw(st.sampled_from([0, 99])), complete)
         taken = [batch.elements() for batch in in_label_order(now)] if now else []
         found = [
             element

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
 from driftline.engine.wire.role import Role
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
@@ -50,7 +50,7 @@ def calm(
 ) -> Scenario:
     """Two nodes and a live input, in a world in which nothing fails by chance."""
     pace = ArrivalSchedule(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
-    return Scenario(1, flow, policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
+    return Scenario(1, flow, get_policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
 
 
 def outcome(what: Scenario, tick_s: float = 0.02) -> Outcome:
@@ -64,7 +64,7 @@ def outcome(what: Scenario, tick_s: float = 0.02) -> Outcome:
 
 @pytest.mark.parametrize("mode", ["two-phase", "at-least-once"])
 @pytest.mark.parametrize("sender", ["front", "node"])
-def test_a_lost_marker_is_noticed_though_nothing_comes_after_it(mode: str, sender: str) -> None:
+def test_lost_marker_is_detected_without_later_messages(mode: str, sender: str) -> None:
     """Records come in two bursts 20 s apart: in between, a cut takes all that is sent there."""
     lost: list[float] = []
     prepared: list[float] = []
@@ -89,14 +89,14 @@ def test_a_lost_marker_is_noticed_though_nothing_comes_after_it(mode: str, sende
 @pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
 def test_slow_disks_take_snapshots_slowly_and_nothing_is_recovered_from(mode: str) -> None:
     """Disks take 35 s for a part, on average: markers or not, slow is not lost."""
-    faults = Faults(until=1000.0, delay_s=0.001, job_s=35.0)  # faults: none, but for the disks
+    faults = Faults(until_s=1000.0, delay_s=0.001, job_s=35.0)  # faults: none, but for the disks
     what = calm(mode, until_s=200.0, faults=faults, flow=FLOWS["counts"])
     found = outcome(what, tick_s=1.0)
     assert found.counted["recovery"] == found.counted["recovery from a snapshot"] == 0
     assert found.counted["committed snapshot"] >= 1
 
 
-def test_what_a_dead_consumer_had_answered_is_not_held_against_its_successor() -> None:
+def test_late_answer_of_a_crashed_consumer_is_ignored() -> None:
     """It crashes as soon as it has answered, and the answer takes 5 s; bundles are stored by then.
 
     An answer that says less than what has been stored since would stop the run.

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.jobs import Loaded
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.messages import (
@@ -44,11 +44,11 @@ class Running:
 
     def __init__(self) -> None:
         ids = count(1)
-        self.node = Node(0, 2, plan(two_fronts), policy("exactly-once"), lambda: next(ids))
+        self.node = Node(0, 2, make_plan(two_fronts), get_policy("exactly-once"), lambda: next(ids))
         self.sequences: dict[str, int] = {}
         self.tell("master", Recover(INCARNATION, 0, 0, 0, ()))
         [load] = self.node.jobs
-        self.node.done(load, Loaded(b"", []))
+        self.node.on_job_done(load, Loaded(b"", []))
         self.tell("consumer", LastBundle("barrier-0", INCARNATION, 0, (), -1, 0))
         assert self.node.running
         self.node.outbox.clear()
@@ -67,7 +67,7 @@ class Running:
         return said
 
 
-def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() -> None:
+def test_idle_front_is_asked_for_a_promise_when_it_blocks_frontiers() -> None:
     running = Running()
     running.tell("front-1", Promise(1, 0, 1, 1))
     running.tell("node-1", Acknowledge((), ((0, 0, 8),), 0))
@@ -78,7 +78,7 @@ def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() 
     assert ("front-1", AskPromise(9)) in running.said()
 
 
-def test_what_travels_in_a_frame_counts_as_if_it_came_by_itself() -> None:
+def test_acks_inside_a_frame_count_like_separate_messages() -> None:
     running = Running()
     running.tell("front-1", Promise(1, 0, 1, 1))
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
@@ -87,16 +87,16 @@ def test_what_travels_in_a_frame_counts_as_if_it_came_by_itself() -> None:
     assert ("front-1", AskPromise(8)) in running.said()
 
 
-def test_a_frame_is_taken_as_a_whole_or_not_at_all() -> None:
+def test_malformed_frame_is_rejected_as_a_whole() -> None:
     running = Running()
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
     batch = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
     running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), ((99, 1, 1),)))
     running.said()
-    assert (running.node.malformed, running.node.assembly.figures()["elements"]) == (1, 0)
+    assert (running.node.malformed, running.node.pipeline.figures()["elements"]) == (1, 0)
 
 
-def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
+def test_undecodable_payload_fails_the_run() -> None:
     running = Running()
     batch = (1, -1, [(5, 0)]), b"\xc1", ()
     running.tell("front-0", Frame(0, 0, 5, 0, (batch,), (0, 6)))
@@ -104,14 +104,14 @@ def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
     assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
 
 
-def test_what_comes_while_outputs_leave_is_worked_off_without_waiting_for_more() -> None:
+def test_input_received_during_output_is_processed_without_new_messages() -> None:
     running = Running()
     owners = Owners(2, two_fronts.groups)
-    ours = next(key for key in "abcdefgh" if owners.of([key]) == [0])
+    ours = next(key for key in "abcdefgh" if owners.owners_of([key]) == [0])
     record = {"id": 1, "key": ours, "text": "x" * 9}
 
     def elements() -> int:
-        return running.node.assembly.figures()["elements"]
+        return running.node.pipeline.figures()["elements"]
 
     def frame(time: int) -> Frame:
         batch = (1, -1, [(time, 0)]), pack_rows([record]), ()
@@ -170,7 +170,7 @@ class Delivering(Running):
         self.tell("consumer", BundleStored("barrier-0", INCARNATION, bundle.t_last))
 
 
-OURS = next(key for key in "abcdefgh" if Owners(2, two_fronts.groups).of([key]) == [0])
+OURS = next(key for key in "abcdefgh" if Owners(2, two_fronts.groups).owners_of([key]) == [0])
 
 
 def the(kind: type[M], said: list[tuple[str, Message]]) -> M:
@@ -215,7 +215,7 @@ def test_a_consumer_that_has_lost_outputs_is_refused() -> None:
 # The end --------------------------------------------------------------------------------------
 
 
-def test_it_says_goodbye_in_place_of_hello_as_long_as_it_lives_and_does_nothing_else() -> None:
+def test_stopped_node_sends_only_goodbye() -> None:
     running = Running()
     running.tell("master", Stop("", "", ""))
     assert running.node.ended

@@ -9,15 +9,15 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.barrier.barrier import NOTHING
+from driftline.barrier.barrier import NO_BUNDLE
 from driftline.deploy.node.backpressure import TurnBudget
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
 from driftline.engine.errors import SnapshotDamaged
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import POLICIES, policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import POLICIES, get_policy
 from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot, StoreSnapshot
-from driftline.engine.state.changelog import encoded
+from driftline.engine.state.changelog import encode_chunk
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     Failed,
@@ -45,8 +45,8 @@ class Beginning:
 
     def __init__(self, name: str = "exactly-once", pace: TurnBudget | None = None) -> None:
         ids = count(1)
-        flow_plan = plan(two_fronts)
-        self.node = Node(0, 2, flow_plan, policy(name), lambda: next(ids), pace=pace)
+        flow_plan = make_plan(two_fronts)
+        self.node = Node(0, 2, flow_plan, get_policy(name), lambda: next(ids), pace=pace)
         self.now = 0.0
 
     def recover(self, incarnation: int, number: int = 0, start: int = 0) -> LoadSnapshot:
@@ -66,7 +66,7 @@ class Beginning:
         [question] = self.said(FetchLast)
         return question
 
-    def answer(self, question: FetchLast, t_last: int = NOTHING) -> None:
+    def answer(self, question: FetchLast, t_last: int = NO_BUNDLE) -> None:
         last = LastBundle("barrier-0", question.incarnation, question.number, (), t_last, 0)
         self.tell("consumer", question.incarnation, last)
 
@@ -91,7 +91,7 @@ def test_it_is_ready_once_its_consumer_has_answered(name: str) -> None:
     job = beginning.recover(1)
     beginning.later(2 * ASK_EVERY_S)
     assert not beginning.said(FetchLast), "nothing is known yet that it could be asked about"
-    beginning.node.done(job, EMPTY)
+    beginning.node.on_job_done(job, EMPTY)
     question = beginning.question()
     assert question.incarnation == 1
     assert not beginning.ready()
@@ -104,7 +104,7 @@ def test_it_is_ready_once_its_consumer_has_answered(name: str) -> None:
     assert not beginning.said(FetchLast), "it owes no answer"
 
 
-def test_what_a_consumer_says_before_it_was_asked_counts_for_nothing() -> None:
+def test_unsolicited_consumer_answer_is_ignored() -> None:
     beginning = Beginning()
     beginning.recover(1)
     beginning.answer(FetchLast("barrier-0", 1, (0, 63), "", 0))
@@ -121,40 +121,40 @@ def test_what_a_consumer_says_before_it_was_asked_counts_for_nothing() -> None:
     ],
     ids=["told by the store", "found in a chain", "of another policy"],
 )
-def test_the_master_hears_of_a_snapshot_that_cannot_be_loaded_until_there_is_another(
+def test_node_reports_unloadable_snapshot_until_another_is_assigned(
     result: object,
 ) -> None:
     beginning = Beginning()
-    beginning.node.done(beginning.recover(1, number=4), result)
+    beginning.node.on_job_done(beginning.recover(1, number=4), result)
     assert [(m.incarnation, m.number) for m in beginning.said(Unloadable)] == [(1, 4)]
     beginning.later(1.0)
     assert len(beginning.said(Unloadable)) == 1, "it may have been lost"
     job = beginning.recover(2, number=3)
     beginning.later(1.0)
     assert not beginning.said(Unloadable)
-    beginning.node.done(job, EMPTY)
+    beginning.node.on_job_done(job, EMPTY)
     assert len(beginning.said(FetchLast)) == 1
 
 
 def test_a_consumer_that_lacks_outputs_stops_the_run() -> None:
     beginning = Beginning("two-phase")
-    beginning.node.done(beginning.recover(1, number=4), Loaded(pack((3, ())), [], 4))
+    beginning.node.on_job_done(beginning.recover(1, number=4), Loaded(pack((3, ())), [], 4))
     beginning.answer(beginning.question(), t_last=2)
     [failed] = beginning.said(Failed)
     assert failed.error == "StateMismatch"
     assert not beginning.ready()
 
 
-def test_restoring_goes_on_from_turn_to_turn_and_gives_way_to_a_newer_incarnation() -> None:
+def test_restore_spans_turns_and_is_cancelled_by_a_newer_incarnation() -> None:
     """Every look at the clock finds that the turn is over."""
     times = count()
-    beginning = Beginning(pace=TurnBudget(plan(two_fronts), lambda: float(next(times))))
-    [operator] = beginning.node.assembly.tables
-    chains = [encoded(operator, "ids", [(key, None, key)]) for key in "abc"]
+    beginning = Beginning(pace=TurnBudget(make_plan(two_fronts), lambda: float(next(times))))
+    [operator] = beginning.node.pipeline.tables
+    chains = [encode_chunk(operator, "ids", [(key, None, key)]) for key in "abc"]
     stored = Loaded(b"", chains)
 
     def loaded() -> dict[object, object]:
-        table = beginning.node.assembly.tables[operator]
+        table = beginning.node.pipeline.tables[operator]
         return {key: list(table.states(key)[0].slots()) for key in table}
 
     def asked() -> list[int]:
@@ -168,13 +168,13 @@ def test_restoring_goes_on_from_turn_to_turn_and_gives_way_to_a_newer_incarnatio
         assert loaded() == {key: [(None, key)] for key in "abc"}
         return [question.incarnation for question in questions]
 
-    beginning.node.done(beginning.recover(1), stored)
+    beginning.node.on_job_done(beginning.recover(1), stored)
     assert asked() == [1]
-    beginning.node.done(beginning.recover(2), stored)
+    beginning.node.on_job_done(beginning.recover(2), stored)
     assert beginning.node.turn()
     job = beginning.recover(3)
     assert not beginning.node.turn(), "nothing is left of what was being restored"
-    beginning.node.done(job, stored)
+    beginning.node.on_job_done(job, stored)
     assert asked() == [3]
 
 

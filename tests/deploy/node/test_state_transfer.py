@@ -10,12 +10,12 @@ from driftline import Flow, ValueState
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.state_transfer import ASK_AGAIN_S
 from driftline.engine.errors import DriftlineError
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.jobs import MIXED, CommitSnapshot, LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
-from driftline.engine.state.changelog import encoded
+from driftline.engine.state.changelog import encode_chunk
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskParts,
@@ -36,13 +36,22 @@ kept: ValueState[object] = ValueState("kept")
 flow.source("in").key_by("key").scan(lambda record, kept: record, kept, name="keep").sink("out")
 
 KEYS = [f"key {n}" for n in range(40)]
-MINE = {key for key, place in zip(KEYS, Owners(2, flow.groups).of(KEYS), strict=True) if place == 1}
+MINE = {
+    key
+    for key, place in zip(KEYS, Owners(2, flow.groups).owners_of(KEYS), strict=True)
+    if place == 1
+}
 LAYOUT = 1, 2
 
 
 def node(index: int) -> Node:
     return Node(
-        index, 1, plan(flow), policy("exactly-once"), count(1).__next__, process=f"node-{index}#1"
+        index,
+        1,
+        make_plan(flow),
+        get_policy("exactly-once"),
+        count(1).__next__,
+        process=f"node-{index}#1",
     )
 
 
@@ -61,7 +70,7 @@ class Pair:
     def snapshot(self, number: int, changes: dict[str, object]) -> None:
         self._state |= changes
         rows: list[tuple[object, ...]] = [(key, "", value) for key, value in changes.items()]
-        segments = {MIXED: encoded("keep", "kept", rows)}
+        segments = {MIXED: encode_chunk("keep", "kept", rows)}
         self.stores["node-0"].carry_out(StoreSnapshot(number, segments, pack(0), 1))
 
     def join(self, number: int, epoch: int = 1) -> None:
@@ -80,7 +89,7 @@ class Pair:
                 jobs, each.jobs = each.jobs, []
                 for job in jobs:
                     busy = True
-                    each.done(job, self.carry_out(name, job))
+                    each.on_job_done(job, self.carry_out(name, job))
                 out, each.outbox = each.outbox, []
                 for to, data in out:
                     busy |= self.deliver(to, data)
@@ -120,7 +129,7 @@ class Pair:
 
     def check(self) -> None:
         """The node has the state of its keys, in the assembly that it is going to run."""
-        table = self.nodes["node-2"].assembly.tables["keep"]
+        table = self.nodes["node-2"].pipeline.tables["keep"]
         found = {str(key): dict(table.states(key)[0].slots()) for key in table}
         assert {key: value for key, [value] in ((k, v.values()) for k, v in found.items())} == {
             key: value for key, value in self._state.items() if key in MINE
@@ -135,7 +144,7 @@ def pair() -> Pair:
     return made
 
 
-def test_it_follows_the_snapshots_and_runs_with_the_last_one(pair: Pair) -> None:
+def test_joining_node_follows_snapshots_and_starts_from_the_last(pair: Pair) -> None:
     pair.join(2)
     pair.snapshot(3, {KEYS[0]: "third", KEYS[1]: "third"})
     pair.join(3)
@@ -144,11 +153,11 @@ def test_it_follows_the_snapshots_and_runs_with_the_last_one(pair: Pair) -> None
     assert not any(isinstance(job, LoadSnapshot) for job in pair.nodes["node-2"].jobs)
     pair.check()
     barrier = pair.nodes["node-2"].barrier
-    barrier.last(-1, 0, ())
+    barrier.handle_last_bundle(-1, 0, ())
     assert (barrier.name, barrier.delivered) == ("barrier-2", 100)
 
 
-def test_its_own_disk_has_the_same(pair: Pair) -> None:
+def test_restarted_joining_node_loads_transferred_state_from_disk(pair: Pair) -> None:
     pair.join(2)
     pair.snapshot(3, dict.fromkeys(KEYS[::7], "third"))
     pair.join(3)
@@ -159,7 +168,7 @@ def test_its_own_disk_has_the_same(pair: Pair) -> None:
     pair.check()
 
 
-def test_what_is_damaged_on_its_way_is_read_again(pair: Pair) -> None:
+def test_damaged_transfer_is_fetched_again(pair: Pair) -> None:
     pair.damage = b"?"
     pair.join(2)
     assert pair.has == []
@@ -170,7 +179,7 @@ def test_what_is_damaged_on_its_way_is_read_again(pair: Pair) -> None:
     pair.check()
 
 
-def test_a_snapshot_that_was_joined_with_later_ones_makes_it_begin_anew(pair: Pair) -> None:
+def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
     pair.join(2)
     for number in range(3, 40):
         pair.snapshot(number, {KEYS[number]: number})
@@ -200,11 +209,11 @@ def test_questions_without_an_answer_are_asked_again(pair: Pair) -> None:
     assert (len(lost), pair.has) == (2, [2])
 
 
-def test_an_earlier_master_empties_no_store(pair: Pair) -> None:
+def test_join_from_an_older_master_does_not_clear_the_store(pair: Pair) -> None:
     pair.join(2, epoch=5)
     pair.nodes["node-2"] = node(2)  # another process, which knows of no master
     pair.told.clear()
     pair.join(2, epoch=4)
     pair.wait(ASK_AGAIN_S)
     assert pair.has == []
-    assert pair.stores["node-2"].look(2).segments, "it may be that of the run by now"
+    assert pair.stores["node-2"].read_snapshot(2).segments, "it may be that of the run by now"

@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from driftline.acker.tracker import Tracker
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Acknowledge, Reached
 from driftline.index.flow import inverted_index
 
-PLAN = plan(inverted_index())
+PLAN = make_plan(inverted_index())
 
 
 def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
-    return PolicyFactory(PLAN, policy(name, ordering), 0, (0, 1), int).tracking(0)
+    return PolicyFactory(PLAN, get_policy(name, ordering), 0, (0, 1), int).make_tracking(0)
 
 
 @given(st.integers(0, 2**32))
-def test_joined_batches_say_the_same_as_the_batches(seed: int) -> None:
+def test_merged_ack_batches_equal_separate_batches(seed: int) -> None:
     chance = Random(seed)
     one_by_one, joined = Tracker(2, 1, 1), Tracker(2, 1, 1)
     acks = Acks()
@@ -44,17 +44,17 @@ def test_joined_batches_say_the_same_as_the_batches(seed: int) -> None:
             assert joined.frontiers() == one_by_one.frontiers()
 
 
-def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
+def test_report_to_master_is_delayed_but_immediate_under_load() -> None:
     mine = tracking()
-    assert mine.tell_by == float("inf")
+    assert mine.send_by == float("inf")
     mine.acks.cover(0, (0, 1), 1)
     mine.end_turn(now=5.0)
-    assert mine.tell_by == 5.0 + TELL_WITHIN_S
+    assert mine.send_by == 5.0 + TELL_WITHIN_S
     mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
-    assert mine.tell_by == 5.001
+    assert mine.send_by == 5.001
     assert mine.for_master() == Reached(0, 0, 9, (), 1), "no input is durable"
-    assert mine.tell_by == float("inf")
+    assert mine.send_by == float("inf")
 
 
 def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
@@ -66,23 +66,23 @@ def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
     assert mine.for_master().delivered == INFINITY
 
 
-def test_without_an_order_nothing_is_tracked_here() -> None:
+def test_node_does_not_track_frontiers_without_ordering() -> None:
     """Other nodes do not acknowledge work to such a node: its cells would never become zero."""
     mine = tracking("none")
     mine.acks.add(1, 4, 99)
     mine.end_turn(now=0.0)
     assert mine.tracker.oldest() is None
-    assert not mine.moved(0.0)
+    assert not mine.update_frontiers(0.0)
     assert mine.for_master() == Acknowledge(((1, 4, 99),), (), 0)
 
 
-def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
+def test_acks_that_block_no_output_reach_peers_with_a_delay() -> None:
     mine, buffered = tracking(), tracking(ordering="buffered")
     for node in (mine, buffered):
         node.acks.add(1, 4, 99)
     assert mine.end_turn(now=0.0) == ((), ())
     assert buffered.end_turn(now=0.0) == (((1, 4, 99),), ())
-    assert mine.tell_by == TELL_WITHIN_S
+    assert mine.send_by == TELL_WITHIN_S
     assert mine.for_peers() == (((1, 4, 99),), ())
     mine.acks.add(1, 4, 77)
     assert mine.end_turn(now=0.0) == ((), ())
@@ -98,7 +98,7 @@ def test_outputs_are_final_without_the_last_stage_of_others() -> None:
     for node in (mine, buffered):
         node.tracker.promise(0, 0, 0, INFINITY)
         node.tracker.acknowledge(((1, 2, 77),), sent)
-        assert node.moved(0.0)
+        assert node.update_frontiers(0.0)
     assert mine.final_outputs(INFINITY) == 4
     assert mine.final_outputs(3) == 3, "something of time 3 waits here"
     assert buffered.final_outputs(INFINITY) == 2

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from driftline.coordinator.leadership import (
+    LEADER_TIMEOUT_MIN_S,
     LOOK_EVERY_S,
-    PATIENCE_S,
     Enlist,
-    LookAtQueue,
-    LookBehind,
+    FindPredecessor,
+    FindSuccessor,
 )
 from driftline.coordinator.registry import AGAIN_S, ClusterState, WriteState, check_identity
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Hello, encode
 from driftline.engine.wire.role import DurableJob
 from driftline.simulation.scenarios.flows import two_fronts
@@ -34,7 +34,7 @@ class Bench:
 
     def _make(self, found: ClusterState | None) -> Master:
         state = check_identity(found, "me", "the registry")
-        about = 1, plan(two_fronts), policy("exactly-once"), state, 1.0, "run"
+        about = 1, make_plan(two_fronts), get_policy("exactly-once"), state, 1.0, "run"
         return Master(*about, session=1, process="me#1")
 
     def pass_time(self, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Bench:
     def does(self, kind: type[DurableJob], result: object = None) -> None:
         job = self.asked()
         assert type(job) is kind
-        self.candidate.done(job, result)
+        self.candidate.on_job_done(job, result)
         self.pass_time(0.0)
 
     def hello(self) -> None:
@@ -59,20 +59,20 @@ class Bench:
 
     def first(self) -> Bench:
         self.does(Enlist)
-        self.does(LookAtQueue, "")
+        self.does(FindPredecessor, "")
         return self
 
 
-def test_it_decides_nothing_until_it_is_the_first() -> None:
+def test_candidate_makes_no_decision_before_it_leads() -> None:
     bench = Bench()
     bench.does(Enlist)
-    bench.does(LookAtQueue, "another#1")
+    bench.does(FindPredecessor, "another#1")
     bench.hello()
     bench.pass_time(100.0)
     assert (bench.candidate.jobs, bench.candidate.outbox) == ([], [])
-    bench.candidate.noticed()
+    bench.candidate.on_queue_changed()
     bench.pass_time(0.0)
-    bench.does(LookAtQueue, "")
+    bench.does(FindPredecessor, "")
     bench.does(ReadState, ClusterState("me", 4, 2, epoch=6))
     bench.hello()
     write = bench.asked()
@@ -81,16 +81,16 @@ def test_it_decides_nothing_until_it_is_the_first() -> None:
     assert write.state.leader == "me#1"
 
 
-def test_a_registry_that_cannot_be_reached_is_asked_again() -> None:
+def test_unreachable_registry_is_retried() -> None:
     bench = Bench()
     bench.does(Enlist, Unavailable("no server"))
     assert bench.candidate.jobs == []
     assert "no server" in bench.candidate.obstacle
     bench.pass_time(AGAIN_S)
     bench.does(Enlist)
-    bench.does(LookAtQueue, Unavailable("no server"))
+    bench.does(FindPredecessor, Unavailable("no server"))
     bench.pass_time(AGAIN_S)
-    bench.does(LookAtQueue, "")
+    bench.does(FindPredecessor, "")
     bench.does(ReadState, Unavailable("no server"))
     bench.pass_time(AGAIN_S)
     bench.does(ReadState)
@@ -99,19 +99,19 @@ def test_a_registry_that_cannot_be_reached_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_without_a_session_its_process_ends_and_another_one_queues_up(leads: bool) -> None:
+def test_session_expiry_ends_the_candidate(leads: bool) -> None:
     bench = Bench().first()
     if leads:
         bench.does(ReadState)
     assert not bench.candidate.broken
-    bench.candidate.expired()
+    bench.candidate.on_session_expired()
     assert bench.candidate.broken
 
 
-def test_who_has_lost_its_place_does_not_lead() -> None:
+def test_candidate_missing_from_the_queue_does_not_lead() -> None:
     bench = Bench()
     bench.does(Enlist)
-    bench.does(LookAtQueue, StateMismatch("not among the masters any more"))
+    bench.does(FindPredecessor, StateMismatch("not among the masters any more"))
     assert bench.candidate.broken
     assert bench.candidate.jobs == []
 
@@ -120,7 +120,7 @@ def test_the_state_of_another_run_is_refused() -> None:
     bench = Bench().first()
     job = bench.asked()
     with pytest.raises(StateMismatch):
-        bench.candidate.done(job, ClusterState("another flow", 4, 2))
+        bench.candidate.on_job_done(job, ClusterState("another flow", 4, 2))
 
 
 class Leader(Bench):
@@ -139,14 +139,14 @@ class Leader(Bench):
             self.pass_time(0.5)
 
 
-def test_a_leader_that_misses_a_member_for_long_makes_way_for_who_stands_by(
+def test_leader_that_misses_a_member_steps_down_for_a_standby(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Leader()
-    bench.waits(PATIENCE_S)
+    bench.waits(LEADER_TIMEOUT_MIN_S)
     assert bench.candidate.jobs == []
     bench.waits(1.0)
-    bench.does(LookBehind, "next#1")
+    bench.does(FindSuccessor, "next#1")
     assert bench.candidate.broken
     assert bench.candidate.stepped_down
     assert "this master hears nothing of node-0. It steps down for the next one" in caplog.text
@@ -156,12 +156,12 @@ def test_a_leader_that_misses_a_member_for_long_makes_way_for_who_stands_by(
 
 
 @pytest.mark.parametrize("answer", ["", Unavailable("no server")], ids=["nobody", "unknown"])
-def test_a_leader_with_nobody_behind_it_goes_on_waiting(answer: object) -> None:
+def test_leader_without_a_standby_does_not_step_down(answer: object) -> None:
     bench = Leader()
-    bench.waits(PATIENCE_S + 1.0)
-    bench.does(LookBehind, answer)
+    bench.waits(LEADER_TIMEOUT_MIN_S + 1.0)
+    bench.does(FindSuccessor, answer)
     assert not bench.candidate.broken
     bench.waits(LOOK_EVERY_S)
-    bench.does(LookBehind, answer)
+    bench.does(FindSuccessor, answer)
     bench.hello()
     assert isinstance(bench.asked(), WriteState)

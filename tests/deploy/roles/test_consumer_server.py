@@ -93,13 +93,13 @@ def stored(bundle: Bundle) -> list[tuple[str, Message]]:
     return [("node-0", BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))]
 
 
-def test_a_new_barrier_learns_that_there_is_nothing(dialogue: Dialogue) -> None:
+def test_new_barrier_gets_an_empty_last_bundle(dialogue: Dialogue) -> None:
     answer = LastBundle(BARRIER, 3, NUMBER, (), -1, 0)
     assert dialogue.say(ask(3), "node-5") == [("node-5", answer)]
     assert dialogue.server.addresses == {"node-5": "ipc://a"}
 
 
-def test_bundles_are_stored_confirmed_and_told(dialogue: Dialogue) -> None:
+def test_stored_bundles_are_confirmed_and_reported_as_last(dialogue: Dialogue) -> None:
     bundles = stream(5)
     dialogue.say(ask(1))
     for bundle in bundles:
@@ -128,7 +128,7 @@ def test_a_bundle_of_an_earlier_incarnation_is_ignored(dialogue: Dialogue) -> No
     assert dialogue.consumer.items == items([first, second])
 
 
-def test_a_server_that_has_restarted_wants_to_be_asked_first(dialogue: Dialogue) -> None:
+def test_restarted_server_ignores_bundles_before_a_fetch_request(dialogue: Dialogue) -> None:
     bundle = stream(2)[1]
     assert dialogue.say(bundle) == []
     assert dialogue.consumer.items == []
@@ -159,9 +159,7 @@ def test_an_unavailable_consumer_is_logged_once_and_asked_again(
 
 
 @pytest.mark.parametrize("error", [PayloadError("sink 'x' cannot"), StateMismatch("another flow")])
-def test_what_a_repetition_would_not_help_fails_the_run(
-    dialogue: Dialogue, error: DriftlineError
-) -> None:
+def test_permanent_consumer_error_fails_the_run(dialogue: Dialogue, error: DriftlineError) -> None:
     dialogue.say(ask(1))
     dialogue.consumer.error = error
     failed = Failed(1, type(error).__name__, str(error))
@@ -191,13 +189,13 @@ def test_other_messages_are_malformed(dialogue: Dialogue, message: Message) -> N
     assert dialogue.consumer.items == []
 
 
-def test_dead_letters_are_told_though_no_more_bundles_come(
+def test_dead_letters_are_logged_without_further_bundles(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     letters = DeadLetters("out/dead-letters")
     server = ConsumerServer(lambda barrier: Failing(), letters)
     for now in (1.0, 1.1, 1.2):
-        letters.unreadable(now, [BadRecord(7, "in.jsonl", "no JSON", "x")])
+        letters.add_bad_records(now, [BadRecord(7, "in.jsonl", "no JSON", "x")])
     now = 1.2
     while now < 50:
         now = server.tick(now)

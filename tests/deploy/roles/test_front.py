@@ -10,8 +10,8 @@ import pytest
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.front import BATCH_BYTES, TRIM_EVERY_S, Front
 from driftline.deploy.roles.intake import (
+    ACK_REPEAT_S,
     MAGIC,
-    SIGN_S,
     Intake,
     IntakeKind,
     IntakeReply,
@@ -20,9 +20,9 @@ from driftline.deploy.roles.intake import (
 from driftline.deploy.roles.window import WINDOW_BYTES
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import KEPT_BYTES
 from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
@@ -53,7 +53,7 @@ class Talk:
     def __init__(self, records: list[object], mode: str, *, keeps_bad: bool) -> None:
         self.aside: list[BadRecord] = []
         self.front = Front(
-            0, 1, plan(FLOW), policy(mode), VerifiedSource(ListSource(records)), lambda: 1,
+            0, 1, make_plan(FLOW), get_policy(mode), VerifiedSource(ListSource(records)), lambda: 1,
             on_bad=self.set_aside if keeps_bad else None,
         )  # fmt: skip
         self.number = 0
@@ -74,7 +74,7 @@ class Talk:
 
 
 def bad(time: int, *, ends: bool = False) -> BadRecord:
-    return BadRecord(time, "a file", "torn", "{", ends=ends)
+    return BadRecord(time, "a file", "torn", "{", ends_input=ends)
 
 
 def passed(said: list[Message]) -> list[int]:
@@ -111,14 +111,14 @@ def test_a_bad_record_is_passed_with_the_next_good_one(last: str) -> None:
     assert ends[-1].until == INFINITY
 
 
-def test_what_a_snapshot_is_made_of_is_noted() -> None:
+def test_committed_snapshot_stores_the_input_fingerprint() -> None:
     talk = Talk(["a", "b", "c"], "exactly-once", keeps_bad=False)
     talk.said()
     talk.tell(Committed(1, 0, 0, 3))
     (job,) = talk.front.jobs
     assert isinstance(job, StoreUsed)
-    VerifiedSource(ListSource(["a", "b", "x", "y"]), job.used).check()
-    assert (job.used.until, job.used.last) == (3, 2)
+    VerifiedSource(ListSource(["a", "b", "x", "y"]), job.fingerprint).check()
+    assert (job.fingerprint.until, job.fingerprint.last) == (3, 2)
     again = Talk(["a"], "none", keeps_bad=False)
     again.said()
     again.tell(Committed(1, 0, 0, 2))
@@ -140,7 +140,7 @@ class Sending:
             for payload in payloads:
                 source.put(payload)
         ids = count(1)
-        self.front = Front(0, 2, plan(flow), policy(name), source, lambda: next(ids))
+        self.front = Front(0, 2, make_plan(flow), get_policy(name), source, lambda: next(ids))
         self.front.receive(encode(MessageHeader("master", 0, 0), Start(1, 0, ())))
         self.sent: list[int] = []
         self.told = 0
@@ -161,7 +161,7 @@ class Sending:
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("name", ["exactly-once", "two-phase", "none"])
-def test_large_records_are_under_way_up_to_a_number_of_bytes(live: bool, name: str) -> None:
+def test_window_limits_large_records_by_bytes(live: bool, name: str) -> None:
     sending = Sending(80, live, name)
     sending.go()
     assert WINDOW_BYTES <= sum(sending.sent) < WINDOW_BYTES + 2 * SIZE
@@ -190,7 +190,7 @@ def deliver(sending: Sending, until: int) -> int:
     return most
 
 
-def test_a_front_that_keeps_many_records_asks_for_a_snapshot_before_it_is_due() -> None:
+def test_front_with_many_kept_records_requests_an_early_snapshot() -> None:
     sending = Sending(120, False, "exactly-once")
     sending.go()
     assert not asks(sending.front), "fewer are under way"
@@ -213,7 +213,9 @@ class Feeding:
                 self.source.put(number)
         flow = Flow("live")
         flow.source("in").sink()
-        self.front = Front(0, 1, plan(flow), policy(mode), self.source, lambda: 1, run="now")
+        self.front = Front(
+            0, 1, make_plan(flow), get_policy(mode), self.source, lambda: 1, run="now"
+        )
         self._told = 0
 
     def tell(self, message: Message, *, at: float = 0.0) -> list[Message]:
@@ -231,7 +233,7 @@ class Feeding:
         return self.tell(Start(1, -1 if self.front.policy.name == "none" else 1, ()))
 
 
-def test_what_is_delivered_is_given_up_as_time_passes() -> None:
+def test_delivered_records_are_trimmed_periodically() -> None:
     feeding = Feeding("none")
     feeding.start()
     feeding.tell(Progress(9, 3), at=10.0)
@@ -243,7 +245,7 @@ def test_what_is_delivered_is_given_up_as_time_passes() -> None:
 
 
 @pytest.mark.parametrize("mode", ["at-least-once", "exactly-once", "two-phase"])
-def test_with_replays_snapshots_say_what_is_given_up(mode: str) -> None:
+def test_replaying_policy_does_not_trim_on_delivery(mode: str) -> None:
     feeding = Feeding(mode)
     feeding.start()
     feeding.tell(Progress(9, 9), at=10.0)
@@ -253,9 +255,7 @@ def test_with_replays_snapshots_say_what_is_given_up(mode: str) -> None:
 
 @pytest.mark.parametrize(("error", "trimmed"), [("", RECORDS + 1), ("FunctionFailed", 0)])
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_run_that_ends_well_has_delivered_all_that_was_sent(
-    error: str, trimmed: int, ended: bool
-) -> None:
+def test_successful_end_trims_all_sent_records(error: str, trimmed: int, ended: bool) -> None:
     feeding = Feeding("none")
     if ended:
         feeding.source.close()
@@ -266,7 +266,7 @@ def test_a_run_that_ends_well_has_delivered_all_that_was_sent(
     assert feeding.source.trimmed == trimmed
 
 
-def test_a_front_in_a_new_process_goes_on_behind_what_was_given_up() -> None:
+def test_restarted_front_resumes_after_trimmed_records() -> None:
     feeding = Feeding("none")
     feeding.start()
     feeding.tell(Progress(9, 7), at=10.0)
@@ -275,7 +275,7 @@ def test_a_front_in_a_new_process_goes_on_behind_what_was_given_up() -> None:
     assert not [message for message in said if isinstance(message, Failed)]
     (frame,) = [message for message in said if isinstance(message, Frame)]
     assert frame.time == 7
-    assert again.front.taken == RECORDS - 6
+    assert again.front.sent_records == RECORDS - 6
 
 
 WINDOW = 2
@@ -299,11 +299,11 @@ class Bench:
     def store(self) -> None:
         while self.intake.jobs:
             job = self.intake.jobs.pop(0)
-            self.intake.done(job, self.log.carry_out(job))
+            self.intake.on_job_done(job, self.log.carry_out(job))
             self.intake.turn()
 
     def fail_to_store(self) -> None:
-        self.intake.done(self.intake.jobs.pop(0), Unavailable("log: the disk is full"))
+        self.intake.on_job_done(self.intake.jobs.pop(0), Unavailable("log: the disk is full"))
 
     def pass_time(self, seconds: float) -> None:
         self.intake.now += seconds
@@ -315,38 +315,38 @@ class Bench:
         return found
 
 
-def test_while_there_is_no_room_every_producer_hears_that_the_front_lives() -> None:
+def test_full_window_sends_keep_alives_to_all_producers() -> None:
     bench = Bench()
     bench.say(IntakeKind.HELLO, "q")
     for number in range(1, WINDOW + 1):
         bench.say(IntakeKind.RECORD, "p", number, number)
         bench.store()
     bench.answers()
-    assert not bench.intake.room()
+    assert not bench.intake.has_room()
     for _ in range(3):
-        bench.pass_time(SIGN_S)
+        bench.pass_time(ACK_REPEAT_S)
         assert bench.answers() == [
             (b"p", IntakeReply(IntakeKind.ACK, 7, WINDOW)),
             (b"q", IntakeReply(IntakeKind.ACK, 7, 0)),
         ]
-        bench.pass_time(SIGN_S / 2)
+        bench.pass_time(ACK_REPEAT_S / 2)
         assert not bench.answers(), "as often as is needed"
     while next(bench.reader) is not None:
         pass
-    bench.pass_time(SIGN_S)
+    bench.pass_time(ACK_REPEAT_S)
     assert not bench.answers(), "nobody waits any more"
 
 
-def test_while_the_disk_is_full_those_hear_it_whose_records_wait_for_it() -> None:
+def test_full_disk_sends_keep_alives_to_producers_with_pending_records() -> None:
     bench = Bench()
     bench.say(IntakeKind.HELLO, "q")
     bench.store()
     bench.say(IntakeKind.RECORD, "p", 1, "a")
     bench.answers()
     bench.fail_to_store()
-    bench.pass_time(SIGN_S)
+    bench.pass_time(ACK_REPEAT_S)
     assert bench.answers() == [(b"p", IntakeReply(IntakeKind.ACK, 7, 0))]
     bench.store()
     assert bench.answers() == [(b"p", IntakeReply(IntakeKind.ACK, 7, 1))]
-    bench.pass_time(SIGN_S)
+    bench.pass_time(ACK_REPEAT_S)
     assert not bench.answers()

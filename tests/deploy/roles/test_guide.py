@@ -22,7 +22,7 @@ class Bench:
         [job] = self.guide.jobs
         assert isinstance(job, FindLeader)
         self.guide.jobs.clear()
-        self.guide.done(job, result)
+        self.guide.on_job_done(job, result)
 
     def hello(self, name: str) -> None:
         self.guide.receive(encode((name, 0, 0), Hello(f"at {name}", f"{name}#1", 0, 0)))
@@ -38,7 +38,7 @@ class Bench:
         return found
 
 
-def test_who_says_hello_is_told_as_soon_as_the_master_is_known() -> None:
+def test_member_learns_master_address_once_it_is_known() -> None:
     bench = Bench()
     bench.hello("node-0")
     assert bench.told() == {}
@@ -49,25 +49,25 @@ def test_who_says_hello_is_told_as_soon_as_the_master_is_known() -> None:
     assert bench.guide.addresses["front-0"] == "at front-0"
 
 
-def test_all_are_told_again_each_second_and_at_once_when_it_moves() -> None:
+def test_master_address_is_resent_every_second_and_on_change() -> None:
     bench = Bench()
     bench.finds(("m#1", "at m#1"))
     bench.hello("node-0")
     bench.told()
     bench.pass_time(TELL_EVERY_S)
     assert bench.told() == {"node-0": "at m#1"}
-    bench.guide.noticed()
+    bench.guide.on_queue_changed()
     bench.pass_time(0.0)
     bench.finds(("m#2", "at m#2"))
     assert bench.told() == {"node-0": "at m#2"}
 
 
-def test_without_a_master_or_a_registry_nobody_is_sent_elsewhere() -> None:
+def test_guide_sends_last_address_without_registry_and_none_without_master() -> None:
     bench = Bench()
     bench.finds(("m#1", "at m#1"))
     bench.hello("node-0")
     bench.told()
-    bench.guide.noticed()
+    bench.guide.on_queue_changed()
     bench.pass_time(0.0)
     bench.finds(Unavailable("no server"))
     assert bench.told() == {}
@@ -79,15 +79,15 @@ def test_without_a_master_or_a_registry_nobody_is_sent_elsewhere() -> None:
     assert bench.told() == {}
 
 
-def test_what_is_for_the_master_is_ignored() -> None:
+def test_guide_ignores_messages_for_the_master() -> None:
     bench = Bench()
     bench.finds(("m#1", "at m#1"))
     bench.guide.receive(encode(("node-0", 0, 0), MessageLost(1, "a frame")))
     assert (bench.told(), bench.guide.malformed) == ({}, 0)
 
 
-def test_members_that_are_over_are_told_nothing_more() -> None:
+def test_guide_forgets_members_that_ended() -> None:
     guide = Guide()
     guide.addresses.update({"node-0": "there", "node-1": "gone", "watch": "here"})
-    guide.keep(["node-0", "watch", "node-2"])
+    guide.retain_members(["node-0", "watch", "node-2"])
     assert guide.addresses == {"node-0": "there", "watch": "here"}

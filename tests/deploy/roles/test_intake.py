@@ -30,7 +30,7 @@ def host(directory: Path) -> Iterator[Host]:
     host.close()
 
 
-def test_an_address_in_use_is_told_of(host: Host, directory: Path) -> None:
+def test_address_in_use_raises(host: Host, directory: Path) -> None:
     with pytest.raises(Unavailable, match="in use by another run"):
         IntakeSocket(host.source, host.intake.address, name="ipc")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -49,9 +49,7 @@ def test_an_address_in_use_is_told_of(host: Host, directory: Path) -> None:
         ("udp://127.0.0.1:1", "has to begin with tcp:// or ipc://"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_told_of(
-    host: Host, directory: Path, address: str, reason: str
-) -> None:
+def test_unusable_address_raises(host: Host, directory: Path, address: str, reason: str) -> None:
     with pytest.raises(Unavailable, match=reason):
         IntakeSocket(host.source, address, name="other")
 
@@ -61,7 +59,7 @@ def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> 
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         assert wire.hear()[2] in (0, 1)
-        wire.until(lambda: host.source.acknowledged("p") == 1)
+        wire.until(lambda: host.source.last_acknowledged("p") == 1)
         while wire.socket.poll(20):
             wire.socket.recv()
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
@@ -69,7 +67,7 @@ def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> 
     assert stored(host.log) == [("p", 1, "a")]
 
 
-def test_a_gap_is_told_of_once_and_nothing_after_it_is_taken(host: Host) -> None:
+def test_sequence_gap_is_reported_once_and_later_records_are_dropped(host: Host) -> None:
     with Wire(host) as wire:
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         assert wire.hear() == (IntakeKind.ACK, 1, 1)
@@ -83,7 +81,7 @@ def test_a_gap_is_told_of_once_and_nothing_after_it_is_taken(host: Host) -> None
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
-def test_who_asks_for_times_is_told_of_them_before_each_answer(host: Host) -> None:
+def test_client_that_requests_times_gets_one_before_each_answer(host: Host) -> None:
     with Wire(host) as wire, Wire(host) as other:
         wire.say(IntakeKind.HELLO_TIMES, "p", 1)
         other.say(IntakeKind.HELLO, "q", 1)
@@ -185,7 +183,7 @@ def sleeps(host: Host) -> bool:
     return monotonic() - began > 0.04
 
 
-def test_while_the_front_does_not_read_nothing_more_is_taken(directory: Path) -> None:
+def test_intake_stops_at_the_window_while_the_front_does_not_read(directory: Path) -> None:
     """And the loop sleeps, although there is something on the socket."""
     window = 20
     host = Host(directory / "log", f"ipc://{directory}/intake", window=window)
@@ -194,19 +192,17 @@ def test_while_the_front_does_not_read_nothing_more_is_taken(directory: Path) ->
         count = window + 3 * DRAIN
         for number in range(1, count + 1):
             wire.say(IntakeKind.RECORD, "p", 1, number, number)
-        wire.until(lambda: host.source.acknowledged("p") == window)
+        wire.until(lambda: host.source.last_acknowledged("p") == window)
         wire.until(lambda: sleeps(host))
-        assert host.source.waiting == window
+        assert host.source.waiting_records == window
         host.reader.reading = True
-        wire.until(lambda: host.source.acknowledged("p") == count)
+        wire.until(lambda: host.source.last_acknowledged("p") == count)
     assert [payload for _, payload in host.reader.found] == list(range(1, count + 1))
     host.close()
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
-    host: Host, done: bool
-) -> None:
+def test_failed_group_write_is_retried_once_there_is_space(host: Host, done: bool) -> None:
     tries: list[DurableJob] = []
 
     def carry_out(job: DurableJob) -> object:
@@ -222,7 +218,7 @@ def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         wire.until(lambda: bool(host.source.obstacle))
         assert host.source.obstacle.endswith("its input log: input log: the disk is full")
-        assert host.source.acknowledged("p") == 0
+        assert host.source.last_acknowledged("p") == 0
         while (answer := wire.hear()) == (IntakeKind.ACK, 1, 0):
             pass  # the front lives
         assert answer == (IntakeKind.ACK, 1, 1)

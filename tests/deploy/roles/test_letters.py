@@ -16,17 +16,17 @@ def failure(time: int) -> Item:
     return Item((time, 1), FAILURES, payload)
 
 
-def test_the_first_failure_is_told_at_once_the_others_as_a_number_with_the_last_one(
+def test_first_dead_letter_is_logged_at_once_and_later_ones_as_a_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     letters = DeadLetters("out/dead-letters")
-    letters.failed(5.0, [])
+    letters.add_failures(5.0, [])
     assert not caplog.messages
-    letters.failed(5.0, [failure(3)])
+    letters.add_failures(5.0, [failure(3)])
     for now in range(6, 35):
-        letters.failed(float(now), [failure(now), failure(now + 1)])
-    letters.tell(35.0)  # no more failures, but it is time
-    letters.tell(99.0)
+        letters.add_failures(float(now), [failure(now), failure(now + 1)])
+    letters.log_if_due(35.0)  # no more failures, but it is time
+    letters.log_if_due(99.0)
     last = "operator 'divide' failed at record {} of input 1: ZeroDivisionError: by zero; at: {}"
     line = "f.py:3: 12 / n"
     assert caplog.messages == [
@@ -44,13 +44,13 @@ def test_the_first_failure_is_told_at_once_the_others_as_a_number_with_the_last_
     }
 
 
-def test_bad_records_are_told_with_their_file_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_records_are_logged_with_file_and_reason(caplog: pytest.LogCaptureFixture) -> None:
     letters = DeadLetters("out/dead-letters/input-0.jsonl")
-    letters.unreadable(5.0, [BadRecord(n, "in.jsonl", "no JSON", "x") for n in (4, 7)])
-    letters.unreadable(6.0, [BadRecord(9, "in.jsonl", "no text", "y")])
-    letters.tell(34.0)
-    letters.tell(35.0)
-    letters.tell(99.0)
+    letters.add_bad_records(5.0, [BadRecord(n, "in.jsonl", "no JSON", "x") for n in (4, 7)])
+    letters.add_bad_records(6.0, [BadRecord(9, "in.jsonl", "no text", "y")])
+    letters.log_if_due(34.0)
+    letters.log_if_due(35.0)
+    letters.log_if_due(99.0)
     where = "in out/dead-letters/input-0.jsonl"
     assert caplog.messages == [
         f"2 dead letters {where}: the last one: in.jsonl, record 7: no JSON",
@@ -58,10 +58,10 @@ def test_bad_records_are_told_with_their_file_and_reason(caplog: pytest.LogCaptu
     ]
 
 
-def test_what_comes_before_the_end_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_pending_dead_letters_are_logged_on_close(caplog: pytest.LogCaptureFixture) -> None:
     letters = DeadLetters("out/dead-letters")
     for number in range(20):
-        letters.failed(5.0 + 0.06 * number, [failure(number)])
+        letters.add_failures(5.0 + 0.06 * number, [failure(number)])
     letters.close()
     letters.close()
     assert [getattr(record, FIELDS)["count"] for record in caplog.records] == [1, 19]
@@ -74,6 +74,6 @@ def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(
     letters = DeadLetters("out/dead-letters")
     error = "ValueError: unknown tea\n12:00:00.000 info    run     \x1b[8m"
     payload = ("divide", "None", 0, error, "f.py:3: 12 / n", "")
-    letters.failed(1.0, [Item((3, 1), FAILURES, payload)])
+    letters.add_failures(1.0, [Item((3, 1), FAILURES, payload)])
     assert r"unknown tea\n12:00:00.000 info    run     \x1b[8m; at: f.py:3" in caplog.messages[0]
     assert getattr(caplog.records[0], FIELDS)["error"] == error

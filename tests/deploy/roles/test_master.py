@@ -8,9 +8,9 @@ from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.roles.master import END_S, ENDING_EVERY_S, STALLED_AFTER_S, Master
 from driftline.engine.errors import Unavailable
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import policy
+from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import (
     Alive,
     Drained,
@@ -29,14 +29,16 @@ class Running:
     """A master that runs, whose node has sent something that was never worked off; `idle`: not."""
 
     def __init__(self, *, idle: bool = False) -> None:
-        self.master = Master(1, plan(two_fronts), policy("exactly-once"), ClusterState("me"), 60.0)
+        self.master = Master(
+            1, make_plan(two_fronts), get_policy("exactly-once"), ClusterState("me"), 60.0
+        )
         self.now = 1.0
         self.obstacle: dict[str, str] = {}
         """Member -> what it waits for outside the run."""
         self.say(Hello, incarnation=0)
         [job] = self.master.jobs
         self.master.jobs.clear()
-        self.master.done(job, None)
+        self.master.on_job_done(job, None)
         self.say(Hello, incarnation=1)
         assert self.master.coordinator.phase is Phase.RUNNING
         if idle:
@@ -68,22 +70,22 @@ class Running:
         return self.master.coordinator.recoveries
 
 
-def test_work_that_nobody_does_is_lost() -> None:
+def test_stalled_work_without_an_active_node_triggers_recovery() -> None:
     assert Running().recoveries_after(STALLED_AFTER_S + 1) == 1
 
 
-def test_work_is_not_lost_while_a_node_is_in_the_middle_of_it() -> None:
+def test_work_in_a_busy_node_triggers_no_recovery() -> None:
     assert Running().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 1)) == 0
 
 
-def test_work_is_not_lost_while_a_node_goes_on_with_it() -> None:
+def test_work_in_a_progressing_node_triggers_no_recovery() -> None:
     assert Running().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 0)) == 0
 
 
-def test_what_a_silent_node_does_is_not_known() -> None:
+def test_stalled_work_with_a_silent_node_triggers_no_recovery() -> None:
     running = Running()
     assert running.recoveries_after(1.0) == 0
-    running.master.coordinator.members._leases["node-0"].allowed_s = 60.0
+    running.master.coordinator.members._leases["node-0"].timeout_s = 60.0
     assert running.recoveries_after(2 * STALLED_AFTER_S, silent=("node-0",)) == 0
 
 
@@ -91,7 +93,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in caplog.messages if text.startswith("no progress")]
 
 
-def test_a_standstill_names_the_disk_and_not_who_waits_for_it(
+def test_stall_message_names_the_full_disk(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nodes are done with everything; only the input log is not."""
@@ -107,7 +109,7 @@ def test_a_standstill_names_the_disk_and_not_who_waits_for_it(
     assert not running.master._all_obstacles
 
 
-def test_an_idle_run_does_not_stand_still_whatever_its_disks_do(
+def test_idle_run_is_not_reported_as_stalled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     running = Running(idle=True)
@@ -116,7 +118,7 @@ def test_an_idle_run_does_not_stand_still_whatever_its_disks_do(
     assert said(caplog) == []
 
 
-def test_who_is_asked_to_end_says_what_the_end_waits_for(
+def test_stopping_run_logs_what_the_shutdown_waits_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     running = Running(idle=True)
@@ -134,13 +136,13 @@ def test_who_is_asked_to_end_says_what_the_end_waits_for(
     assert len(said(caplog)) >= 10, "the longer it stands, the rarer it says so"
 
 
-def test_an_end_that_cannot_be_written_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritable_outcome_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     running = Running(idle=True)
     running.master.coordinator.stop()
     running.master.tick(running.now)
     [job] = running.master.jobs
     running.master.jobs.clear()
-    running.master.done(job, Unavailable("registry in directory /disk: full"))
+    running.master.on_job_done(job, Unavailable("registry in directory /disk: full"))
     running.recoveries_after(15.0)
     full = "master cannot write the registry: registry in directory /disk: full"
     assert said(caplog) == [f"no progress for 10 s: {full}; writing how the run ended"]

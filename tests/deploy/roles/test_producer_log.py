@@ -35,13 +35,13 @@ def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
     producers = ProducerLog(source)
     for producer in "ab":
         source.receive(producer, 1, producer)
-    source.end_of("a")
+    source.end_producer("a")
     for now in range(20):
-        producers.look(float(now), max(0, 2 - now // 5))
-    producers.look(22.0, 1)
-    source.end_of("b")
-    producers.look(23.0, 0)
-    producers.look(24.0, 0)
+        producers.update(float(now), max(0, 2 - now // 5))
+    producers.update(22.0, 1)
+    source.end_producer("b")
+    producers.update(23.0, 0)
+    producers.update(24.0, 0)
     assert events(caplog) == ["no-producers", "stream-over"]
     assert caplog.messages[0].startswith(
         "orders: no producer is connected, and the run waits for one. 1 of 2 producers that have "
@@ -53,18 +53,18 @@ def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
     )
 
 
-def test_a_run_that_is_to_end_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_run_does_not_log_missing_producers(caplog: pytest.LogCaptureFixture) -> None:
     source = made()
     producers = ProducerLog(source)
-    producers.look(0.0, 1)
+    producers.update(0.0, 1)
     source.stop()
-    producers.look(1.0, 0)
-    producers.look(9.0, 0)
+    producers.update(1.0, 0)
+    producers.update(9.0, 0)
     assert not caplog.messages
 
 
 def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     producers = ProducerLog(made())
     for step in range(60 * 4):
-        producers.look(step * 0.25, int(step % 8 == 0))
+        producers.update(step * 0.25, int(step % 8 == 0))
     assert 1 <= len(caplog.messages) <= 6

@@ -48,7 +48,7 @@ class Bench:
             if not self.intake.jobs:
                 break
             job = self.intake.jobs.pop(0)
-            self.intake.done(job, self.log.carry_out(job))
+            self.intake.on_job_done(job, self.log.carry_out(job))
         answers = [decode_answer(answer) for _, answer in self.intake.answers]
         self.intake.answers.clear()
         return answers
@@ -118,7 +118,7 @@ def test_of_malformed_messages_the_first_is_logged_and_then_a_count(
     assert "1000 times" in then
 
 
-def test_what_is_remembered_of_strangers_is_bounded() -> None:
+def test_memory_for_unknown_clients_is_bounded() -> None:
     bench = Bench()
     names = count()
 
@@ -147,10 +147,10 @@ def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_number
         bench.say(IntakeKind.HELLO, name, 2)
     assert len(bench.intake._clients) == CLIENTS_MAX
     assert bench.say(IntakeKind.RECORD, names[0], 2, 1, "a") == [IntakeReply(IntakeKind.ACK, 2, 1)]
-    assert len(bench.log.ever) == len(names)
+    assert len(bench.log.all_written) == len(names)
 
 
-def test_producers_beyond_the_bound_are_refused_and_told_why(
+def test_producers_beyond_the_limit_are_rejected_with_a_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(producers_max=3)
@@ -174,7 +174,7 @@ def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:
         assert (kind, acknowledged, number) == (IntakeKind.REFUSED, 1, 2)
         assert "more than 100 deep" in reason
     assert bench.say(IntakeKind.RECORD, "p", 1, 3, "c")[0].kind is IntakeKind.SYNC
-    assert [entry.sequence for entry in bench.log.ever] == [1]
+    assert [entry.sequence for entry in bench.log.all_written] == [1]
 
 
 def test_sequences_as_keys_are_refused_before_there_is_a_dict() -> None:

@@ -18,8 +18,8 @@ from driftline.engine.wire.messages import AskReport, StatusReport, decode, enco
 def test_a_latency_ends_with_the_delivery() -> None:
     meter = LatencyMeter()
     for time in (1, 2, 3):
-        meter.hand(time, now=time * 10.0)
-    meter.look(now=31.0, delivered=3)
+        meter.record_sent(time, now=time * 10.0)
+    meter.update(now=31.0, delivered=3)
     assert sorted(meter.recent(32.0)) == [11.0, 21.0]
     assert (meter.under_way, meter.oldest_s(32.0)) == (1, 2.0)
     assert percentile(meter.recent(32.0), 50) == 11.0
@@ -38,15 +38,15 @@ def hear(watch: StatusPoller, now: float, **reports: StatusReport) -> None:
         watch.receive(encode((name.replace("_", "-"), 0, 0), message))
 
 
-def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
+def test_stalled_run_logs_its_stall_soon_after_a_stop_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     standstill = RunStallDetector()
     for now in range(60):
-        standstill.look(float(now), 7, True, "a disk")
+        standstill.update(float(now), 7, True, "a disk")
         if now == 50:
-            standstill.asked_to_end(50.0)
-    standstill.look(60.0, 8, True, "a disk")
+            standstill.on_end_requested(50.0)
+    standstill.update(60.0, 8, True, "a disk")
     assert caplog.messages == [
         "no progress for 10 s: a disk",
         "no progress for 20 s: a disk",
@@ -56,7 +56,7 @@ def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
     ]
 
 
-def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
+def test_status_poller_combines_reports_of_master_and_nodes() -> None:
     watch = StatusPoller()
     watch.address, watch.addresses["master"] = "ipc://watch", "ipc://master"
     assert watch.state(0.0) == "starting"
@@ -77,14 +77,14 @@ def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
     assert watch.state(9.0) == "waiting for the master"
 
 
-def test_trouble_is_told_at_once_every_half_minute_and_at_its_end(
+def test_failure_is_logged_at_once_every_half_minute_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     trouble = Trouble("full")
     for now in range(70):
-        trouble.failed(float(now), "/disk: no space", path="/disk")
-    trouble.over(70.0, "/disk has space")
-    trouble.over(71.0, "/disk has space")
+        trouble.record_failure(float(now), "/disk: no space", path="/disk")
+    trouble.record_success(70.0, "/disk has space")
+    trouble.record_success(71.0, "/disk has space")
     assert caplog.messages == [
         "/disk: no space",
         "/disk: no space (for 30 s now, 31 times)",
@@ -97,28 +97,28 @@ def test_a_replay_says_when_it_begins_and_when_it_ends(caplog: pytest.LogCapture
     replay = ReplayLog("front-0", "in.jsonl")
     with caplog.at_level(logging.INFO):
         replay.begin(0.0, since=1, furthest=0)
-        replay.look(9.0, settled=1)
+        replay.update(9.0, settled=1)
         assert not caplog.messages, "there is nothing to read again"
         replay.begin(10.0, since=101, furthest=200)
         for now, settled in ((14.0, 120), (16.0, 151), (17.0, 160), (18.0, 201), (30.0, 300)):
-            replay.look(now, settled)
+            replay.update(now, settled)
     assert caplog.messages == [
         "front-0 reads in.jsonl again from record 101 to record 200",
         "front-0 has caught up after 8.0 s, at record 200",
     ]
 
 
-def test_a_run_with_work_and_without_progress_says_what_it_waits_for(
+def test_stalled_run_logs_the_obstacle_with_backoff(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     standstill = RunStallDetector()
     with caplog.at_level(logging.WARNING):
         for now in range(100):
-            standstill.look(float(now), 0, False, "nothing")
+            standstill.update(float(now), 0, False, "nothing")
         for now in range(100, 150):
-            standstill.look(float(now), 7, True, "node-1")
-        standstill.look(150.0, 8, True, "node-1")
-        standstill.look(151.0, 8, False, "nothing")
+            standstill.update(float(now), 7, True, "node-1")
+        standstill.update(150.0, 8, True, "node-1")
+        standstill.update(151.0, 8, False, "nothing")
     assert caplog.messages == [
         "no progress for 10 s: node-1",
         "no progress for 20 s: node-1",

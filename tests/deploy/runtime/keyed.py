@@ -78,7 +78,7 @@ class Hosts:
             if key is not None:
                 own = read_key(self.keys / f"{key}.key")
                 pair = {"public": own.public, "secret": own.secret}
-            socket.setsockopt_string(zmq.CURVE_SERVERKEY, where.public)
+            socket.setsockopt_string(zmq.CURVE_SERVERKEY, where.public_key)
             socket.setsockopt_string(zmq.CURVE_PUBLICKEY, pair["public"])
             socket.setsockopt_string(zmq.CURVE_SECRETKEY, pair["secret"])
         socket.connect(where.endpoint)

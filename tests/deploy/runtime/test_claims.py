@@ -11,7 +11,7 @@ from driftline.engine.durable import Lock
 from driftline.engine.errors import InUse
 
 
-def test_who_waits_for_another_one_is_told_so(
+def test_waiting_for_a_claimed_directory_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "run.lock"
@@ -24,9 +24,7 @@ def test_who_waits_for_another_one_is_told_so(
     assert line.startswith(f"{tmp_path} is in use: waiting for up to 10 s")
 
 
-def test_who_need_not_wait_is_told_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_immediate_claim_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "run.lock"
     with patch.object(claims, "CLAIM_S", 0.0):
         held = claims.claim(path)

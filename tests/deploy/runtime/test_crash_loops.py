@@ -83,14 +83,14 @@ def test_a_record_that_kills_its_process_is_named(text: str, how: str, tmp_path:
         assert re.search(r"Its files are in .*/node-\d", done.stderr)  # one of them may be damaged
 
 
-def test_also_without_label_order(tmp_path: Path) -> None:
+def test_crash_loop_is_reported_without_label_order(tmp_path: Path) -> None:
     done = run(tmp_path, ["fine"] * 40 + ["exit"], "--policy", "two-phase", "--deaths", "3")
     assert done.returncode == 1
     assert "has died 3 times" in done.stderr
     assert "'text': 'exit'" in done.stderr
 
 
-def test_who_dies_once_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_process_that_crashes_once_is_restarted(tmp_path: Path) -> None:
     done = run(tmp_path, ["fine"] * 40 + ["once"] + ["fine"] * 40)
     assert done.returncode == 0, done.stderr
     assert "status 0 (something in it called exit); it is started again" in done.stderr

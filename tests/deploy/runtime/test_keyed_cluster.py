@@ -22,8 +22,8 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Bundle
@@ -99,10 +99,10 @@ def stranger(address: str) -> None:
         assert peer.is_closed()
 
 
-def test_a_cluster_with_keys_delivers_once_whatever_dies_and_whoever_calls(tmp_path: Path) -> None:
+def test_cluster_with_keys_delivers_once_despite_kills_and_strangers(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     flow = load_flow(str(tmp_path / "flow.py"))
-    flow_plan, chosen, kept = plan(flow), policy("exactly-once"), Kept()
+    flow_plan, chosen, kept = make_plan(flow), get_policy("exactly-once"), Kept()
     with ExitStack() as stack:
         sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
         of_nodes, of_ends = networks(tmp_path)

@@ -120,7 +120,7 @@ def test_a_signal_that_asks_it_to_end_ends_it_in_order(runs: Runs) -> None:
     assert not folder.exists()
 
 
-def test_a_function_that_keeps_the_interpreter_does_not_keep_its_process(tmp_path: Path) -> None:
+def test_process_in_a_function_that_holds_the_gil_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "busy.py").write_text(BUSY)
     (tmp_path / "in.txt").write_text("one\ntwo\n")
     runs = Runs(tmp_path, str(tmp_path / "busy.py"), "--input", str(tmp_path / "in.txt"))

@@ -20,8 +20,8 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord
 from tests.deploy.runtime.test_keyed_cluster import FLOW, Kept
 
@@ -61,7 +61,7 @@ class Run:
     def __init__(self, folder: Path, stack: ExitStack, limits: Limits = LIMITS) -> None:
         (folder / "flow.py").write_text(FLOW)
         self.flow = load_flow(str(folder / "flow.py"))
-        flow_plan, chosen = plan(self.flow), policy("exactly-once")
+        flow_plan, chosen = make_plan(self.flow), get_policy("exactly-once")
         self.kept, self.source = Kept(), Endless()
         sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
         config = ProcessConfig(
@@ -111,9 +111,7 @@ class Run:
         assert self.kept.values == expected
 
 
-def test_a_cluster_comes_to_other_numbers_of_nodes_whatever_dies(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cluster_rescales_despite_kills(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with ExitStack() as stack:
         run = Run(tmp_path, stack)
         cluster, go, nodes = run.cluster, run.go, run.nodes
@@ -145,7 +143,7 @@ def test_a_cluster_comes_to_other_numbers_of_nodes_whatever_dies(
 
 
 @pytest.mark.soak
-def test_a_node_that_hangs_on_its_way_is_replaced_and_the_run_goes_on_meanwhile(
+def test_joining_node_that_hangs_is_replaced_without_recovery(
     tmp_path: Path,
 ) -> None:
     """The simulation has the same case in seconds."""
@@ -161,5 +159,5 @@ def test_a_node_that_hangs_on_its_way_is_replaced_and_the_run_goes_on_meanwhile(
         run.go(lambda: run.nodes() == (1, 2, 3))
         run.outputs(500)
         assert run.cluster.restarts_of[name] == 1
-        assert run.watch.figure("recoveries") == 0
+        assert run.watch.master_figure("recoveries") == 0
         run.ends()

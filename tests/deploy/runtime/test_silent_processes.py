@@ -158,7 +158,7 @@ def test_processes_that_hang_are_replaced_also_while_the_run_is_asked_to_end(
         assert len(served.told("process-silent", name=name, pid=pid)) == 1
 
 
-def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recovery(
+def test_outputs_continue_without_a_master_and_failover_needs_no_recovery(
     served: Served,
 ) -> None:
     served.stop("master")

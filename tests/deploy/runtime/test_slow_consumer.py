@@ -23,8 +23,8 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.messages import Bundle
 
@@ -97,7 +97,7 @@ class Run:
         (directory / "flow.py").write_text(FLOW)
         spec = str(directory / "flow.py")
         sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
-        flow_plan = plan(load_flow(spec))
+        flow_plan = make_plan(load_flow(spec))
         self.config = ProcessConfig(
             flow=spec, nodes=2, policy=name, ordering="speculative", checkpoint_s=0.2,
             state=str(directory / "state"), sockets=sockets, identity=flow_plan.identity(),
@@ -107,7 +107,7 @@ class Run:
         for runtime in (self.runtime, self.consuming):
             stack.callback(runtime.close, linger_ms=0)
         self.front = Front(
-            0, 2, flow_plan, policy(name), Large(), new_id, process="front", run="test"
+            0, 2, flow_plan, get_policy(name), Large(), new_id, process="front", run="test"
         )
         self.front.address = self.runtime.add(self.front, self.config.address("front-0"))
         self.front.addresses["master"] = self.config.address("master")
@@ -154,7 +154,7 @@ def test_a_consumer_that_stands_still_holds_the_input(tmp_path: Path, name: str)
         run.go(lambda: run.front.window.full and (by_window or run.held_back), consume=False)
         until = monotonic() + 3 * STALLED_S
         run.go(lambda: monotonic() > until, consume=False)
-        assert run.front.taken < RECORDS - 20
+        assert run.front.sent_records < RECORDS - 20
         assert len(run.node_megabytes()) == 2
         assert max(run.node_megabytes()) < 700
         run.go(lambda: run.front.stopped)

@@ -97,7 +97,7 @@ def counts(records: int) -> list[object]:
 SHORT = ("--missing-after", "1", "--stalled-after", "1")
 
 
-def test_one_record_that_takes_far_longer_than_all_limits_is_told_and_ends(tmp_path: Path) -> None:
+def test_slow_record_is_logged_and_completes_without_recovery(tmp_path: Path) -> None:
     run = Run(tmp_path, [0, 0, 4.5, 0, 0], *SHORT, "--nodes", "2", "--slow-after", "1")
     assert not run.recoveries
     assert run.values == counts(5)
@@ -122,7 +122,7 @@ def test_a_slow_keyed_operator_on_three_nodes_ends(
     assert sorted(map(str, run.values)) == sorted(str(i // 7 + 1) for i in range(60))
 
 
-def test_a_function_that_keeps_the_interpreter_is_given_more_time(tmp_path: Path) -> None:
+def test_function_that_holds_the_gil_is_given_more_time(tmp_path: Path) -> None:
     """Nothing in the process can speak meanwhile: it is missed, but not for ever."""
     run = Run(tmp_path, [0, 3.5, 0], *SHORT, name="lock.py")
     assert run.values == [0, 1, 2]
@@ -131,7 +131,7 @@ def test_a_function_that_keeps_the_interpreter_is_given_more_time(tmp_path: Path
 
 
 @pytest.mark.soak
-def test_one_that_keeps_it_for_so_long_that_it_is_killed_is_given_more_time_then(
+def test_function_killed_for_holding_the_gil_gets_more_time_on_restart(
     tmp_path: Path,
 ) -> None:
     """11 s until the first kill, 21 s until the second one."""
@@ -150,7 +150,7 @@ def test_one_that_keeps_it_for_so_long_that_it_is_killed_is_given_more_time_then
         ([0.1] * 600, ("--nodes", "3", "--policy", "strong-productions"), "slow.py:late"),
     ],
 )
-def test_at_full_length(
+def test_slow_functions_complete_with_default_limits(
     tmp_path: Path, seconds: list[float], options: tuple[str, ...], name: str
 ) -> None:
     run = Run(tmp_path, seconds, *options, name=name)

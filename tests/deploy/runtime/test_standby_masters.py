@@ -23,13 +23,13 @@ from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.master_process import MASTERS
-from driftline.deploy.runtime.metrics.endpoint import noted_port, port_note
+from driftline.deploy.runtime.metrics.endpoint import port_file_path, read_port_file
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord
 from tests.deploy.runtime.metrics.scraping import ask, samples
 from tests.deploy.runtime.test_keyed_cluster import FLOW, RECORDS, Given, Kept
@@ -70,7 +70,7 @@ class Run:
     ) -> None:
         (directory / "flow.py").write_text(FLOW)
         self.flow = load_flow(str(directory / "flow.py"))
-        flow_plan, chosen, self.kept = plan(self.flow), policy("exactly-once"), Kept()
+        flow_plan, chosen, self.kept = make_plan(self.flow), get_policy("exactly-once"), Kept()
         sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
         where = f"{zookeeper.addresses}/{name}"
         config = ProcessConfig(
@@ -86,7 +86,9 @@ class Run:
         guide = Guide()
         client = connect(where, SESSION_S)
         stack.callback(client.stop)
-        succession = LeaderQueue(client, MASTERS, changed=lambda: runtime.soon(guide.noticed))
+        succession = LeaderQueue(
+            client, MASTERS, changed=lambda: runtime.call_soon_threadsafe(guide.on_queue_changed)
+        )
         runtime.add(guide, config.guide, lambda job: succession.leader())
         self.source = Paced()
         self.front = Front(
@@ -125,7 +127,7 @@ class Run:
 
     def scraped(self, number: int) -> dict[tuple[str, ...], float]:
         """What a master serves; nothing while it does not."""
-        port = noted_port(port_note(self.sockets, "master", number))
+        port = read_port_file(port_file_path(self.sockets, "master", number))
         answer = ask(f"http://127.0.0.1:{port}/metrics")
         return samples(answer.text) if answer.status == 200 else {}
 

@@ -87,7 +87,7 @@ WITHOUT_RIGHT: dict[str, tuple[Connect, str]] = {
 
 
 @pytest.mark.parametrize("kind", WITHOUT_RIGHT)
-def test_who_has_no_right_is_not_heard(
+def test_peer_without_rights_is_rejected(
     member: Member, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     connect, why = WITHOUT_RIGHT[kind]
@@ -120,7 +120,7 @@ BEFORE_ITS_KEY = {
 }
 
 
-def test_who_does_not_shake_hands_as_a_member_is_shut_out(member: Member) -> None:
+def test_invalid_member_handshake_closes_the_connection(member: Member) -> None:
     assert member.hears_its_friend()
     before = resident()
     for kind, data in BEFORE_ITS_KEY.items():
@@ -131,7 +131,7 @@ def test_who_does_not_shake_hands_as_a_member_is_shut_out(member: Member) -> Non
     assert resident() - before < GROWTH_MAX
 
 
-def test_a_handshake_that_stays_away_is_closed(
+def test_connection_without_handshake_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "HANDSHAKE_MS", 300)
@@ -184,7 +184,7 @@ def test_a_gigabyte_of_a_member_ends_its_connection_before_it_is_allocated(membe
     assert member.hears_its_friend()
     before = resident()
     own = read_key(member.hosts.keys / "two.key")
-    where = (member.endpoint, parse(member.address).public, own.public, own.secret)
+    where = (member.endpoint, parse(member.address).public_key, own.public, own.secret)
     with subprocess.Popen([sys.executable, "-c", SAYS_A_GIGABYTE, *where]) as other, killed(other):
         member.hosts.until(lambda: other.poll() is not None, within_s=60.0)
     assert other.returncode == 0

@@ -203,7 +203,7 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("old", "new", "operator"), CHANGED, ids=[case[1] for case in CHANGED])
-def test_a_change_of_what_an_operator_does_changes_its_digest_and_no_other(
+def test_code_change_of_an_operator_changes_only_its_digest(
     old: str, new: str, operator: str, tmp_path: Path
 ) -> None:
     assert FLOW.count(old) == 1
@@ -214,7 +214,7 @@ def test_a_change_of_what_an_operator_does_changes_its_digest_and_no_other(
     assert after.text != before.text
 
 
-def test_so_does_a_change_in_another_module_of_the_user(tmp_path: Path) -> None:
+def test_code_change_in_an_imported_user_module_changes_the_digest(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
     for old, new in (("text.strip()", "text.lstrip()"), ("LIMIT = 3", "LIMIT = 4")):
         after = digests(tmp_path / new, helpers=HELPERS.replace(old, new))
@@ -224,7 +224,7 @@ def test_so_does_a_change_in_another_module_of_the_user(tmp_path: Path) -> None:
     assert after.changed(before) == ["variables"], "by an import in the function"
 
 
-def test_what_changes_nothing_changes_no_digest(tmp_path: Path) -> None:
+def test_irrelevant_code_changes_keep_every_digest(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
     other = FLOW.replace('    """Words of a text."""\n    # of which there are many\n', "")
     other = "# a comment\n\n" + other
@@ -238,7 +238,7 @@ def test_what_changes_nothing_changes_no_digest(tmp_path: Path) -> None:
     assert after.text == before.text
 
 
-def test_variables_count_as_they_are_when_the_flow_is_loaded(tmp_path: Path) -> None:
+def test_digest_uses_the_values_of_variables_at_load_time(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
     flow = load_flow(str(tmp_path / "a" / "flow.py"))
     function = flow.vertices[7].function
@@ -266,7 +266,7 @@ class Endless:
         raise ValueError("no look")
 
 
-def test_values_without_end_or_look_count_as_far_as_they_can() -> None:
+def test_endless_and_deeply_nested_values_have_a_stable_digest() -> None:
     deep: list[object] = []
     for _ in range(5000):
         deep = [deep]

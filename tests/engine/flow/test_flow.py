@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.flow.flow import IN_A_ROW, Flow
+from driftline.engine.flow.flow import PATH_LENGTH_MAX, Flow
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, ValueState
 
@@ -50,7 +50,7 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.source("in").map(waiting, name="n"), "map 'n': its function is async"),
     (lambda flow: flow.source("in").key_by(waiting).distinct(), "its key function is async"),
     (
-        lambda flow: in_a_row(flow, IN_A_ROW + 1).validate(),
+        lambda flow: in_a_row(flow, PATH_LENGTH_MAX + 1).validate(),
         r"sink 'output' .* operator 101 in a row",
     ),
 ]
@@ -85,13 +85,13 @@ def test_a_key_is_a_function_a_field_or_a_position() -> None:
         assert values(flow, rows) == [1, 1, 2]
 
 
-def test_a_name_is_a_key_of_a_dict_where_there_are_no_fields() -> None:
+def test_key_by_name_reads_a_dict_key_if_no_fields_are_declared() -> None:
     flow = Flow("keys")
     flow.source("in").key_by("user").process(lambda context, _: [context.key]).sink()
     assert values(flow, [{"user": "a"}, {"user": 7}]) == ["a", 7]
 
 
-def test_fields_stay_with_the_payload_and_go_where_it_changes() -> None:
+def test_fields_are_kept_only_by_operators_that_keep_the_payload() -> None:
     flow = Flow("fields")
     pairs = flow.source("in", fields=["word", "n"])
     assert pairs.vertex.fields == ("word", "n")

@@ -43,7 +43,7 @@ def test_each_call_makes_a_flow_of_its_own(tmp_path: Path) -> None:
     assert one.vertices is not other.vertices
 
 
-def test_the_only_function_that_says_it_returns_a_flow_needs_no_name(tmp_path: Path) -> None:
+def test_load_flow_finds_the_only_function_annotated_to_return_a_flow(tmp_path: Path) -> None:
     more = """
 def helper(flow: Flow) -> Flow:  # makes none by itself
     return flow
@@ -58,7 +58,7 @@ class Class:
     assert load_flow(flow_file(tmp_path, more)).name == "made"
 
 
-def test_a_flow_goes_before_functions(tmp_path: Path) -> None:
+def test_flow_object_takes_precedence_over_functions(tmp_path: Path) -> None:
     where = flow_file(tmp_path, "\nready = made('ready')\n")
     assert load_flow(where).name == "ready"
     where = flow_file(tmp_path, "\nready = made('ready')\nflow = made('the one')\n")
@@ -80,7 +80,9 @@ def test_a_flow_goes_before_functions(tmp_path: Path) -> None:
         ("def empty(): return Flow('e')", "empty", "flow 'e' is empty"),
     ],
 )
-def test_what_is_no_flow_is_told_in_words(more: str, name: str, said: str, tmp_path: Path) -> None:
+def test_load_flow_explains_why_a_target_is_not_a_flow(
+    more: str, name: str, said: str, tmp_path: Path
+) -> None:
     where = flow_file(tmp_path, f"\n{more}\n")
     with pytest.raises(FlowError, match=said):
         load_flow(f"{where}:{name}" if name else where)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from driftline import Flow, ListState, MapState, ReducingState, ValueState
-from driftline.engine.flow.outline import Outline, outline
+from driftline.engine.flow.outline import Outline, make_outline
 
 
 def made(build: Callable[[Flow], None], name: str = "flow", groups: int = 128) -> Outline:
     flow = Flow(name, groups)
     build(flow)
-    return outline(flow)
+    return make_outline(flow)
 
 
 def first(x: object) -> object:
@@ -92,13 +92,13 @@ CASES = [
 @pytest.mark.parametrize(
     ("one", "other", "said"), CASES, ids=[f"{a.__name__} {b.__name__}" for a, b, _ in CASES]
 )
-def test_each_difference_is_told(
+def test_differences_lists_each_change_of_a_flow(
     one: Callable[[Flow], None], other: Callable[[Flow], None], said: list[str]
 ) -> None:
     assert sorted(made(other).differences(made(one))) == sorted(said)
 
 
-def test_so_are_the_name_and_the_key_groups() -> None:
+def test_differences_lists_the_name_and_the_key_groups() -> None:
     assert made(plain, "b", 64).differences(made(plain, "a")) == [
         "the flow is named 'b' instead of 'a'",
         "the flow has 64 key groups instead of 128",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from driftline.engine.flow.flow import Flow, Stream
-from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.flow.plan import Plan, make_plan
 from driftline.engine.state.managed import ListState, ValueState
 
 
@@ -20,14 +20,14 @@ def ports(made: Plan) -> dict[str, tuple[int, set[str], int | None]]:
     }
 
 
-def test_frames_are_made_only_in_earlier_stages() -> None:
+def test_ports_receive_frames_only_from_earlier_stages() -> None:
     flow = Flow("diamond")
     source = flow.source("in")
     one, two = keyed(source, "one"), keyed(source.map(str), "two")
     joined = one.union(two)
     keyed(joined, "three").sink("a")
     keyed(keyed(joined, "four"), "five").union(one.map(str)).sink("b")
-    made = plan(flow)
+    made = make_plan(flow)
     for port in made.ports:
         assert all(made.ports[feeder].stage < port.stage for feeder in port.feeders)
         assert len(set(port.feeders)) == len(port.feeders)
@@ -53,7 +53,7 @@ def flow_with(
     return made
 
 
-def test_flows_whose_state_does_not_fit_each_other_are_told_apart() -> None:
+def test_flows_with_incompatible_state_have_different_identities() -> None:
     flows = [
         flow_with(),
         flow_with(flow="other"),
@@ -63,6 +63,6 @@ def test_flows_whose_state_does_not_fit_each_other_are_told_apart() -> None:
         flow_with(state=ListState("s")),
         flow_with(more=True),
     ]
-    identities = [plan(flow).identity() for flow in flows]
+    identities = [make_plan(flow).identity() for flow in flows]
     assert len(set(identities)) == len(flows)
-    assert plan(flow_with()).identity() == identities[0]
+    assert make_plan(flow_with()).identity() == identities[0]

@@ -133,9 +133,9 @@ class Collected:
         """(label, sink, payload, sign)."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        self.hold(0, labels, values, signs)
+        self.add_outputs(0, labels, values, signs)
 
-    def hold(
+    def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         signs = [1] * len(labels) if signs is None else signs
@@ -294,7 +294,7 @@ def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object
     outputs: list[object] = []
     for label, value in elements:
         try:
-            if not vertex.operator.many:
+            if not vertex.operator.emits_many:
                 result = vertex.function(value, *table.states(value[0]))
                 outputs.append((label, 0, result))
             else:

@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from driftline.engine.operators.context import RECORD_SHOWN, Failure, describe, shown
+from driftline.engine.operators.context import RECORD_SHOWN, Failure, describe_failure, format_short
 from driftline.engine.texts import ERROR_SHOWN
-from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows, travelled, why_refused
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows, round_trip, why_invalid_record
 
 
 def failure(record: object, key: object = None, error: Exception | None = None) -> Failure:
-    return Failure.of("op", key, record, error or ValueError("bad"))
+    return Failure.from_exception("op", key, record, error or ValueError("bad"))
 
 
-def test_a_failure_keeps_the_whole_record_as_it_was_when_the_function_failed() -> None:
+def test_failure_keeps_a_copy_of_the_whole_record() -> None:
     record = {"id": 7, "text": "x" * 100_000, "tags": ["a", ("b", 1.0, True, None)]}
     found = failure(record)
     record["tags"] = "changed later"
     wanted = {"id": 7, "text": "x" * 100_000, "tags": ("a", ("b", 1.0, True, None))}
     assert found.record == wanted
     assert found.text == ""
-    assert Failure.of_payload(found.payload()) == found
+    assert Failure.from_payload(found.payload()) == found
 
 
 @pytest.mark.parametrize("other", [1.0, True])
@@ -33,11 +33,11 @@ def test_failures_with_records_that_differ_in_type_only_differ(other: object) ->
     assert failure({"n": 1}) != failure({"n": other})
 
 
-def test_whatever_is_a_record_is_kept_and_larger_elements_are_told_with_their_size() -> None:
+def test_failure_keeps_valid_records_and_shortens_larger_elements() -> None:
     size = RECORD_BYTES_MAX - len(pack_rows([{"text": "x" * 70_000}])) + 70_000
     for more in (0, 1):
         record = {"text": "x" * (size + more)}
-        refused = why_refused(record, len(pack_rows([record])))
+        refused = why_invalid_record(record, len(pack_rows([record])))
         assert bool(refused) == bool(more)
         if not refused:
             assert failure(record).record == record
@@ -46,16 +46,16 @@ def test_whatever_is_a_record_is_kept_and_larger_elements_are_told_with_their_si
     assert found.text == "'" + "x" * (RECORD_SHOWN - 1) + "… (16,777,318 characters)"
 
 
-def test_what_cannot_travel_is_kept_as_text() -> None:
+def test_failure_keeps_an_unencodable_value_as_text() -> None:
     found = failure({2, 1})
     assert (found.record, found.text) == (None, "{1, 2}")
 
 
-def test_texts_for_people_are_short_and_say_that_they_are_cut() -> None:
-    assert shown("x" * 198) == repr("x" * 198)
-    assert shown("x" * 5998) == "'" + "x" * 199 + "… (6,000 characters)"
+def test_long_texts_are_truncated_and_marked_with_their_length() -> None:
+    assert format_short("x" * 198) == repr("x" * 198)
+    assert format_short("x" * 5998) == "'" + "x" * 199 + "… (6,000 characters)"
     found = failure("r" * 5998, "k" * 998, ValueError("e" * 2988))
-    text = describe((50, 0), found.payload())
+    text = describe_failure((50, 0), found.payload())
     assert f"key '{'k' * 199}… (1,000 characters): " in text
     assert f"record: '{'r' * 199}… (6,000 characters)" in text
     assert found.error == f"ValueError: {'e' * ERROR_SHOWN}… (2,988 characters)"
@@ -69,7 +69,7 @@ class Payment(NamedTuple):
 def raised(function: Callable[[Any], object], value: object) -> str:
     """Return the error of a function applied to a value as it arrives over the wire."""
     try:
-        function(travelled(value))
+        function(round_trip(value))
     except Exception as error:
         return failure(value, error=error).error
     raise AssertionError("it raises")
@@ -85,7 +85,7 @@ def raised(function: Callable[[Any], object], value: object) -> str:
         (lambda p: p.most_common(), Counter("a"), "a subclass of dict arrives as a plain dict"),
     ],
 )
-def test_a_value_that_has_lost_its_class_on_the_way_is_said_to_have(
+def test_error_hints_that_encoding_has_removed_the_class_of_a_value(
     function: Callable[[Any], object], value: object, hint: str
 ) -> None:
     told = raised(function, value)

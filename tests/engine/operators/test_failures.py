@@ -21,7 +21,7 @@ def operator() -> Speculative:
     return Speculative(flow.vertices[1], collected, collected.failures)
 
 
-def test_a_tombstone_takes_back_the_element_of_its_label_and_no_other() -> None:
+def test_tombstone_retracts_only_the_element_with_its_label() -> None:
     """Another element with the same payload is not retracted."""
     step = operator()
     step.push([(1, 0), (2, 0), (3, 0)], ["other", "same", "same"], None)
@@ -33,7 +33,7 @@ def test_a_tombstone_takes_back_the_element_of_its_label_and_no_other() -> None:
         step.push([(1, 0)], ["same"], [-1])
 
 
-def test_nothing_comes_to_an_operator_below_what_was_closed() -> None:
+def test_operator_rejects_elements_below_the_closed_time() -> None:
     step = operator()
     step.push([(5, 0)], ["a"], None)
     step.close(5)
@@ -42,15 +42,15 @@ def test_nothing_comes_to_an_operator_below_what_was_closed() -> None:
         step.push([(4, 0)], ["c"], None)
 
 
-def test_nothing_comes_to_a_barrier_below_what_was_released() -> None:
+def test_barrier_rejects_outputs_below_the_released_time() -> None:
     barrier = OrderedBarrier("barrier-0", (0, 127))
-    barrier.hold(0, [(5, 0)], ["a"], None)
+    barrier.add_outputs(0, [(5, 0)], ["a"], None)
     barrier.advance(6)
     with pytest.raises(AssertionError, match="time 5; outputs up to 5 have left"):
-        barrier.hold(0, [(6, 0), (5, 1)], ["b", "c"], None)
+        barrier.add_outputs(0, [(6, 0), (5, 1)], ["b", "c"], None)
 
 
-def test_nothing_comes_to_a_gate_below_what_was_released() -> None:
+def test_gate_rejects_elements_below_the_released_time() -> None:
     gate = BufferingGate(1, lambda: 1)
     assert not gate.due(5)
     gate.push([(5, 0)], ["a"], None)

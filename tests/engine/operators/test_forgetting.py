@@ -53,7 +53,7 @@ def flow_with(function: Callable[..., object]) -> Flow:
 
 @pytest.mark.parametrize("order", [Speculative, Arrival])
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_keys_that_never_have_anything_in_their_states_are_forgotten(
+def test_keys_with_empty_states_are_removed(
     order: type[Keyed], function: Callable[..., object]
 ) -> None:
     step, _ = make(order, flow_with(function))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow, KeyedStream, Stream
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.registry import OPERATORS
@@ -25,7 +25,7 @@ REFERENCE = Path(__file__).parents[3] / "docs/reference/flow.md"
 def test_operator_has_a_method_of_its_kind_and_a_line_in_the_reference(
     operator: type[Operator],
 ) -> None:
-    face = KeyedStream if operator.keyed else Flow if operator.is_source else Stream
+    face = KeyedStream if operator.is_keyed else Flow if operator.is_source else Stream
     assert callable(vars(face)[operator.kind])
     assert f"`{operator.kind}`" in REFERENCE.read_text() or operator.is_source
 
@@ -33,7 +33,7 @@ def test_operator_has_a_method_of_its_kind_and_a_line_in_the_reference(
 def test_stream_refuses_methods_that_belong_behind_a_key() -> None:
     stream = Flow("streams").source("in")
     for operator in OPERATORS:
-        if operator.keyed:
+        if operator.is_keyed:
             with pytest.raises(FlowError, match=f"{operator.kind} after 'in' needs a key"):
                 getattr(stream, operator.kind)
     for each in (stream, stream.key_by(0)):
@@ -56,10 +56,10 @@ def test_distinct_passes_the_first_element_of_each_key_in_label_order(
     assert [item.value for item in found] == list(wanted.values())
     barrier = Collected()
     chains = Chains(
-        plan(flow),
+        make_plan(flow),
         Owners(1),
         barrier,
-        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, maker=maker),
+        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, encoder=maker),
     )
     order = [*enumerate(records, 1)]
     Random(seed).shuffle(order)

@@ -55,7 +55,7 @@ def test_the_net_output_is_that_of_the_surviving_elements_in_label_order(
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(story=stories())
-def test_input_in_order_is_never_taken_back(kind: str, story: Story) -> None:
+def test_ordered_input_causes_no_tombstones(kind: str, story: Story) -> None:
     flow = flow_of(kind)
     step, collected = make(Speculative, flow)
     assert isinstance(step, Speculative)
@@ -78,7 +78,7 @@ def test_an_output_that_stays_the_same_after_a_replay_is_not_sent_again(story: S
 
 
 @given(stories())
-def test_no_output_is_sent_twice_without_being_taken_back_in_between(story: Story) -> None:
+def test_output_is_retracted_before_it_is_sent_again(story: Story) -> None:
     step, collected = make(Speculative, flow_of("join"))
     for batch in story.batches:
         push(step, batch)
@@ -93,7 +93,7 @@ def test_no_output_is_sent_twice_without_being_taken_back_in_between(story: Stor
     assert many == []
 
 
-def test_equal_is_not_the_same_when_outputs_are_compared() -> None:
+def test_equal_outputs_of_different_types_are_distinguished() -> None:
     flow = Flow("types")
 
     def first_decides(element: tuple[str, int], one: ValueState[object]) -> object:
@@ -109,7 +109,7 @@ def test_equal_is_not_the_same_when_outputs_are_compared() -> None:
     assert [repr(value) for _, _, value in collected.net()] == ["1", "True"]
 
 
-def test_a_result_that_a_later_map_turns_into_something_that_travels_may_come_late() -> None:
+def test_late_element_may_change_a_result_that_cannot_be_encoded() -> None:
     flow = Flow("sets")
 
     def growing(element: tuple[str, str], texts: ValueState[str]) -> set[str]:
@@ -126,7 +126,7 @@ def test_a_result_that_a_later_map_turns_into_something_that_travels_may_come_la
     assert there in ([{"x"}, {"x", "y"}], [{"x", "y"}, {"x"}])
 
 
-def test_stories_are_not_dull() -> None:
+def test_most_generated_stories_contain_late_elements() -> None:
     """Most stories that the strategy draws have late elements, which the tests above need."""
     late = []
 

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 import driftline.engine.state.changelog
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
-from driftline.engine.state.changelog import MANY
+from driftline.engine.state.changelog import CHUNK_CHANGES_MIN
 from tests.engine.operators.operators import (
     KINDS,
     Story,
@@ -27,9 +27,7 @@ from tests.engine.operators.operators import (
 @pytest.mark.parametrize("kind", KINDS)
 @given(story=stories())
 @settings(max_examples=150)
-def test_settling_changes_no_outputs_and_snapshots_hold_the_state_as_of_their_frontier(
-    kind: str, story: Story
-) -> None:
+def test_settling_keeps_outputs_and_snapshots_match_their_frontier(kind: str, story: Story) -> None:
     flow = flow_of(kind)
     vertex = flow.vertices[1]
     step, collected = make(Speculative, flow)
@@ -59,16 +57,14 @@ def test_settling_changes_no_outputs_and_snapshots_hold_the_state_as_of_their_fr
 @pytest.mark.parametrize("kind", KINDS)
 @given(story=stories())
 @settings(max_examples=150)
-def test_closing_what_nothing_can_come_before_changes_neither_outputs_nor_snapshots(
-    kind: str, story: Story
-) -> None:
+def test_closing_a_complete_time_keeps_outputs_and_snapshots(kind: str, story: Story) -> None:
     flow = flow_of(kind)
     vertex = flow.vertices[1]
     step, collected = make(Speculative, flow)
     assert isinstance(step, Speculative)
     chains: list[bytes] = []
     complete = delivered = closed = 0
-    with patch.object(driftline.engine.state.changelog, "MANY", 1):
+    with patch.object(driftline.engine.state.changelog, "CHUNK_CHANGES_MIN", 1):
         for batch, to, exactly, wanted in zip(
             story.batches, story.frontiers, story.exactly, story.snapshots, strict=True
         ):
@@ -89,20 +85,20 @@ def test_closing_what_nothing_can_come_before_changes_neither_outputs_nor_snapsh
     assert held(step.table) == restored(flow, chains) == states
 
 
-def test_what_is_closed_is_kept_as_bytes_only() -> None:
+def test_closed_changes_are_kept_only_as_bytes() -> None:
     step, _ = make(Speculative, flow_of("collect"))
     assert isinstance(step, Speculative)
-    elements = [((7, 0, number), (f"key {number}", "x"), 1) for number in range(MANY)]
+    elements = [((7, 0, number), (f"key {number}", "x"), 1) for number in range(CHUNK_CHANGES_MIN)]
     push(step, elements)
     [batch] = step.batches
     step.close(7)
-    assert (len(batch.chunk), len(batch.undo_log)) == (0, MANY)
+    assert (len(batch.chunk), len(batch.undo_log)) == (0, CHUNK_CHANGES_MIN)
     step.close(8)
-    assert len(batch.chunk) > MANY
+    assert len(batch.chunk) > CHUNK_CHANGES_MIN
     assert batch.undo_log == batch.values == batch.results == []
 
 
-def test_memory_of_settled_elements_is_given_back() -> None:
+def test_settled_elements_release_their_memory() -> None:
     step, _ = make(Speculative, flow_of("join"))
     assert isinstance(step, Speculative)
     for time in range(1, 200):

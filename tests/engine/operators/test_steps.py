@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners, group_of, owner
 from driftline.engine.labels import Label
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Stateless, StatelessStep
-from driftline.engine.operators.steps import FAILURES, Failures, FanOut, Step, iterable
+from driftline.engine.operators.steps import FAILURES, Failures, FanOut, Step, collect_outputs
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.label_columns import Labels
@@ -90,7 +90,7 @@ def wanted(
             return [(label, 0, made, sign)]
         if kind is Filter:
             return [(label, 0, value, sign)] if made else []
-        numbered = enumerate(iterable(made))
+        numbered = enumerate(collect_outputs(made))
         return [((*label, number), 0, output, sign) for number, output in numbered]
     except (ValueError, TypeError) as error:
         return [(label, FAILURES, f"{type(error).__name__}: {error}", sign)]
@@ -109,7 +109,7 @@ def shown(collected: Collected) -> list[object]:
 
 @pytest.mark.parametrize(("kind", "function"), STEPS)
 @given(batch=elements)
-def test_a_batch_becomes_what_its_elements_become_one_by_one(
+def test_batch_gives_the_same_outputs_as_single_elements(
     kind: type[Stateless], function: Callable[..., object], batch: list[Element]
 ) -> None:
     """A raising function does not affect other elements; a tombstone retracts its failure."""
@@ -120,13 +120,13 @@ def test_a_batch_becomes_what_its_elements_become_one_by_one(
 
 
 @pytest.mark.parametrize("value", ["text", b"bytes", None, 7, {"one": "output"}])
-def test_what_is_no_iterable_of_outputs_is_refused(value: object) -> None:
+def test_non_iterable_result_is_rejected(value: object) -> None:
     with pytest.raises(TypeError, match="must return an iterable of outputs"):
-        iterable(value)
-    assert iterable(number for number in (1, 2)) == [1, 2]
+        collect_outputs(value)
+    assert collect_outputs(number for number in (1, 2)) == [1, 2]
 
 
-def test_what_a_generator_yields_is_not_what_it_makes_of_it_later() -> None:
+def test_yielded_output_is_copied_before_the_generator_changes_it() -> None:
     def growing() -> Iterator[dict[str, int]]:
         found: dict[str, int] = {}
         for word in "ab":
@@ -134,11 +134,11 @@ def test_what_a_generator_yields_is_not_what_it_makes_of_it_later() -> None:
             yield found
         found.clear()
 
-    assert iterable(growing()) == [{"a": 0}, {"a": 0, "b": 1}]
+    assert collect_outputs(growing()) == [{"a": 0}, {"a": 0, "b": 1}]
 
 
 @given(elements)
-def test_a_fan_out_gives_every_edge_everything_under_its_own_number(batch: list[Element]) -> None:
+def test_fan_out_sends_every_element_to_each_edge_with_its_number(batch: list[Element]) -> None:
     edges = [Collected(), Collected(), Collected()]
     push(FanOut(list(edges)), batch)
     for number, edge in enumerate(edges):
@@ -177,7 +177,7 @@ def taken(outbound: Outbound) -> list[Element]:
 
 @given(batches=st.lists(elements, max_size=4), nodes=st.integers(1, 4))
 @settings(max_examples=100)
-def test_each_element_goes_once_and_unchanged_to_the_owner_of_its_key_in_order(
+def test_shuffle_sends_each_element_once_in_order_to_its_key_owner(
     batches: list[list[Element]], nodes: int
 ) -> None:
     step, outbounds, barrier = shuffle(lambda value: value, nodes)
@@ -215,7 +215,7 @@ def test_a_key_function_that_raises_fails_its_element_and_no_other(
 
 
 @pytest.mark.parametrize("key", [{"a": 1}, object(), [1], {1}, 2**70])
-def test_a_key_that_cannot_be_one_fails_its_element(key: object) -> None:
+def test_invalid_key_fails_only_its_element(key: object) -> None:
     step, outbounds, barrier = shuffle(lambda value: key if value == 1 else value, 2)
     step.push([(1, 0), (2, 0)], [1, 2], None)
     assert [label for label, _ in barrier.failed()] == [(1, 0)]
@@ -253,18 +253,18 @@ def diamond() -> Flow:
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=100)
-def test_chains_joined_by_hand_give_what_the_reference_gives(
+def test_connected_chains_match_the_reference(
     left: list[tuple[int, object]], right: list[tuple[int, object]], chance: object
 ) -> None:
     """Roots arrive in any order, sources interleaved; the net output is that of the label order."""
     flow = diamond()
     barrier = Collected()
-    made = plan(flow)
+    made = make_plan(flow)
     chains = Chains(
         made,
         Owners(1),
         barrier,
-        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, maker=maker),
+        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, encoder=maker),
     )
     roots = [(0, (time, 0), value) for time, value in left]
     roots += [(1, (time, 1), value) for time, value in right]
@@ -288,7 +288,7 @@ def test_chains_joined_by_hand_give_what_the_reference_gives(
 
 
 @pytest.mark.parametrize("texts", [["a", "a"], ["x", "X", "x"], ["x", "y", "x"]])
-def test_texts_with_an_equality_of_their_own_travel_as_what_they_are(texts: list[str]) -> None:
+def test_str_subclass_with_custom_equality_is_encoded_by_its_content(texts: list[str]) -> None:
     maker = OutputEncoder("words", None)
     for found in ([AnyCase(text) for text in texts], [texts[0], *map(AnyCase, texts[1:])]):
         assert maker.pack(list(found)) == maker.pack(list(texts))

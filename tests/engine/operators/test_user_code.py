@@ -15,7 +15,7 @@ from driftline import FlowTest, run_reference
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.operators.context import Failure
-from driftline.engine.operators.user_code import is_users
+from driftline.engine.operators.user_code import is_user_file
 
 HELPER = """
 import json
@@ -56,11 +56,11 @@ def failure_of(folder: Path, call: str) -> Failure:
         "flow.source('in').map(fail).sink()\n"
     )
     [item] = run_reference(load_flow(str(folder / "failing.py")), [[1]], dead_letters=True)
-    return Failure.of_payload(item.value)
+    return Failure.from_payload(item.value)
 
 
 @pytest.mark.parametrize(("call", "line"), FAILING)
-def test_the_line_is_the_innermost_one_that_the_user_has_written(
+def test_failure_names_the_innermost_line_of_user_code(
     call: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -113,12 +113,12 @@ def test_an_error_in_a_function_that_makes_a_flow_names_its_line(tmp_path: Path)
     assert f"\n  at: {path}:3, in make" in str(error.value)
 
 
-def test_python_libraries_and_driftline_are_not_the_users() -> None:
+def test_library_and_driftline_files_are_not_user_code() -> None:
     for module in (json.decoder, msgpack, driftline.engine.reference):
-        assert not is_users(str(module.__file__))
-    assert not is_users("<frozen importlib._bootstrap>")
-    assert is_users(__file__)
-    assert is_users("<stdin>")
+        assert not is_user_file(str(module.__file__))
+    assert not is_user_file("<frozen importlib._bootstrap>")
+    assert is_user_file(__file__)
+    assert is_user_file("<stdin>")
 
 
 NO_LINE_OF_A_FUNCTION = [
@@ -139,7 +139,7 @@ def test_without_a_line_of_a_function_the_line_of_the_operator_is_named(
     )
     flow = load_flow(str(path))
     [item] = run_reference(flow, [[{"a": 1}]], dead_letters=True)
-    failure = Failure.of_payload(item.value)
+    failure = Failure.from_payload(item.value)
     assert failure.error.startswith(error)
     assert failure.line == f"{path}:5, in <module>: {text}.sink()"
     with FlowTest(flow, dead_letters=True) as test:

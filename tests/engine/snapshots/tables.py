@@ -38,7 +38,7 @@ FLOW = Flow("snapshots", groups=4)
     .scan(lambda *_: None, ValueState[object]("value"), name="second")
     .sink()
 )
-OPERATORS = [vertex for vertex in FLOW.vertices if vertex.keyed]
+OPERATORS = [vertex for vertex in FLOW.vertices if vertex.is_keyed]
 
 
 class Table(StateTable):
@@ -50,7 +50,7 @@ class Table(StateTable):
 
     def keep(self) -> None:
         """Make all changes final."""
-        self.changelog.keep(self.undo_log)
+        self.changelog.add_changes(self.undo_log)
         self.undo_log.clear()
 
 

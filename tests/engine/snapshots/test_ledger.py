@@ -47,52 +47,52 @@ def written(ledger: Ledger) -> bytes:
 def read_back(*segments: bytes) -> Ledger:
     ledger = Ledger()
     restore({LEDGER: ledger.table}, segments)
-    ledger.loaded()
+    ledger.rebuild_times()
     return ledger
 
 
-def test_what_is_processed_everywhere_is_known_by_its_time_alone() -> None:
+def test_forgotten_frames_count_as_processed_by_their_time() -> None:
     ledger = Ledger()
-    ledger.take_frame(5, 77)
-    ledger.take_frame(8, 78)
+    ledger.mark_frame_processed(5, 77)
+    ledger.mark_frame_processed(8, 78)
     ledger.forget(8)
-    assert ledger.has_had(5, 77)
-    assert ledger.has_had(7, 99)
-    assert ledger.has_had(8, 78)
-    assert not ledger.has_had(8, 99)
+    assert ledger.was_processed(5, 77)
+    assert ledger.was_processed(7, 99)
+    assert ledger.was_processed(8, 78)
+    assert not ledger.was_processed(8, 99)
     assert ledger.next_of(1) == 8
     ledger.forget(3)  # a new incarnation starts with an older time
-    assert ledger.has_had(7, 99)
+    assert ledger.was_processed(7, 99)
 
 
 def test_a_frame_comes_back_from_the_disk_as_it_was() -> None:
     ledger = Ledger()
     ledger.keep_frame("node-1", frame(1, 4, ("a", (1, 2.5))))
     ledger.keep_outputs(3, (4, (b"blob",)))
-    ledger.take_frame(4, 77)
+    ledger.mark_frame_processed(4, 77)
     again = read_back(written(ledger))
     assert kept(again) == kept(ledger) == [("node-1", encode(NOBODY, frame(1, 4, ("a", (1, 2.5)))))]
     assert again.outputs == {3: (4, (b"blob",))}
-    assert again.has_had(4, 77)
+    assert again.was_processed(4, 77)
     again.forget(5)
     assert again.frames == []
 
 
-def test_the_store_does_not_grow_with_what_is_forgotten() -> None:
+def test_forgotten_entries_do_not_grow_the_store() -> None:
     kv = MemoryKeyValue("disk")
     store = PartStore(kv, FLOW, merge_at=4, rows_at_once=10)
     ledger = Ledger()
     sizes = []
     for number in range(1, 401):
-        ledger.take_record(0, number)
-        ledger.take_frame(number, 10_000 + number)
+        ledger.mark_record_processed(0, number)
+        ledger.mark_frame_processed(number, 10_000 + number)
         ledger.keep_frame("node-1", frame(number, number))
         ledger.keep_outputs(number, (number, (b"output",)))
         if number > 5:
             ledger.forget_outputs([number - 5])
             ledger.forget(number - 5)
         store.carry_out(StoreSnapshot(number, {0: written(ledger)}, b""))
-        while store.carry_out(CommitSnapshot(number, number - 1, whole=False)):
+        while store.carry_out(CommitSnapshot(number, number - 1, merge_all=False)):
             pass
         sizes.append(sum(map(len, kv.data.values())))
     assert max(sizes[50:]) < 2 * max(sizes[:50])
@@ -102,21 +102,21 @@ def test_the_store_does_not_grow_with_what_is_forgotten() -> None:
     again = read_back(*loaded.segments)
     assert kept(again) == kept(ledger)
     assert again.outputs == ledger.outputs
-    assert again.has_had(395, 10_395)
-    assert not again.has_had(395, 1)
+    assert again.was_processed(395, 10_395)
+    assert not again.was_processed(395, 1)
 
 
-def test_at_the_end_of_a_run_later_frames_and_records_are_not_taken_for_old_ones() -> None:
+def test_later_frames_and_records_are_new_after_the_end_of_a_run() -> None:
     ledger = Ledger()
-    ledger.take_record(0, 6)
-    ledger.take_frame(5, 77)
+    ledger.mark_record_processed(0, 6)
+    ledger.mark_frame_processed(5, 77)
     ledger.keep_frame("node-1", frame(78, 6))
     ledger.forget(INFINITY)
     assert ledger.frames == []
-    assert ledger.has_had(5, 77)
+    assert ledger.was_processed(5, 77)
     assert ledger.next_of(0) == 7
-    assert not ledger.has_had(7, 79)
-    ledger.take_frame(9, 80)
+    assert not ledger.was_processed(7, 79)
+    ledger.mark_frame_processed(9, 80)
     ledger.forget(INFINITY)
-    assert ledger.has_had(9, 80)
-    assert not ledger.has_had(10, 81)
+    assert ledger.was_processed(9, 80)
+    assert not ledger.was_processed(10, 81)

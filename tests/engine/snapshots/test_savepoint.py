@@ -9,15 +9,15 @@ import pytest
 
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Flow
-from driftline.engine.snapshots.savepoint import complete, open_savepoint
+from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
 from driftline.engine.state.managed import ValueState
 
 FLOW = Flow("saved")
 FLOW.source("in").key_by(0).scan(lambda *_: None, ValueState[object]("value")).sink()
 
 
-def test_a_changed_bit_in_a_manifest_is_damage(tmp_path: Path) -> None:
-    complete(tmp_path, FLOW, 7)
+def test_flipped_bit_in_a_manifest_is_reported_as_damage(tmp_path: Path) -> None:
+    write_manifest(tmp_path, FLOW, 7)
     manifest = tmp_path / "manifest.json"
     data = manifest.read_bytes()
     chance = Random(1)
@@ -30,7 +30,7 @@ def test_a_changed_bit_in_a_manifest_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"3", b"{}", b"\xff\xfe", b"[" * 100_000])
-def test_something_else_in_its_place_is_damage(data: bytes, tmp_path: Path) -> None:
+def test_invalid_manifest_content_is_reported_as_damage(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(data)
     with pytest.raises(SnapshotDamaged, match=r"manifest\.json is damaged"):
         open_savepoint(tmp_path)

@@ -12,8 +12,8 @@ from driftline.engine.keygroups import GroupCache
 from driftline.engine.snapshots.merging import read_segment
 from driftline.engine.snapshots.savepoint import (
     Savepoint,
-    complete,
     open_savepoint,
+    write_manifest,
     write_table,
 )
 from driftline.engine.snapshots.savepoint_mapping import Choice, fit
@@ -39,11 +39,11 @@ def savepoint(tmp_path: Path) -> Savepoint:
     """Return a savepoint: key 7's value is its operator's name; operator `empty` has no state."""
     for vertex in OLD.vertices:
         table = StateTable(vertex.states, [])
-        if vertex.keyed and vertex.name != "empty":
+        if vertex.is_keyed and vertex.name != "empty":
             for state in table.states(7):
                 state.assign(0 if state.name == "l" else None, f"{vertex.name} {state.name}")
         write_table(tmp_path, vertex, table, GroupCache(4))
-    complete(tmp_path, OLD, 5)
+    write_manifest(tmp_path, OLD, 5)
     return open_savepoint(tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_states_swap_their_operators(savepoint: Savepoint) -> None:
     }
 
 
-def test_all_problems_are_told_at_once(savepoint: Savepoint) -> None:
+def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
     flow = flow_of(("A/b", (MapState[object, object]("v"),)))
     said = refusal(savepoint, flow, Choice(drop=("nothing",)))
     assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in said
@@ -93,13 +93,13 @@ def test_all_problems_are_told_at_once(savepoint: Savepoint) -> None:
         ((("A/b", "A/b"), ("A/b", "a/b")), "names an operator twice"),
     ],
 )
-def test_a_renaming_has_two_ends(
+def test_invalid_renaming_is_rejected_with_a_reason(
     rename: tuple[tuple[str, str], ...], said: str, savepoint: Savepoint
 ) -> None:
     assert said in refusal(savepoint, OLD, Choice(rename=rename))
 
 
-def test_what_begins_empty_is_told(savepoint: Savepoint) -> None:
+def test_notes_list_states_that_start_empty_and_removed_sources(savepoint: Savepoint) -> None:
     flow = flow_of(
         ("A/b", (VALUE, LIST, MapState[object, object]("m"))),
         ("a/b", (VALUE,)),
@@ -122,7 +122,7 @@ def test_other_key_groups_are_refused(savepoint: Savepoint) -> None:
     assert "Flow('g', groups=4)" in said
 
 
-def test_an_operator_without_a_name_of_its_own_is_not_mistaken(tmp_path: Path) -> None:
+def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path) -> None:
     def behind(name: str) -> Flow:
         flow = Flow("f", groups=4)
         stream = flow.source("in").map(str, name=name)
@@ -132,12 +132,12 @@ def test_an_operator_without_a_name_of_its_own_is_not_mistaken(tmp_path: Path) -
     old = behind("this")
     for vertex in old.vertices:
         table = StateTable(vertex.states, [])
-        if vertex.keyed:
+        if vertex.is_keyed:
             table.states(7)[0].assign(None, "kept")
         write_table(tmp_path, vertex, table, GroupCache(4))
-    complete(tmp_path, old, 5)
+    write_manifest(tmp_path, old, 5)
     start = open_savepoint(tmp_path)
-    [name] = [vertex.name for vertex in old.vertices if vertex.keyed]
+    [name] = [vertex.name for vertex in old.vertices if vertex.is_keyed]
     said = refusal(start, behind("another"))
     assert f"'{name}' has no name of its own" in said
     assert f"--rename-state {name}={name}" in said

@@ -10,7 +10,7 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import group_of
 from driftline.engine.snapshots.merging import by_group, merge, read_segment, restore
-from driftline.engine.state.changelog import EARLY_FROM, MANY
+from driftline.engine.state.changelog import CHUNK_CHANGES_MIN, EARLY_FROM
 from driftline.engine.state.managed import MapState, ValueState
 from driftline.engine.wire.codec import encode_rows, pack
 from tests.engine.snapshots.tables import (
@@ -30,7 +30,7 @@ _MAP_ONLY = Flow("map only")
 _MAP_ONLY.source("in").key_by(0).scan(
     lambda *_: None, MapState[object, object]("map"), name="third"
 ).sink()
-MAPPED = next(vertex for vertex in _MAP_ONLY.vertices if vertex.keyed)
+MAPPED = next(vertex for vertex in _MAP_ONLY.vertices if vertex.is_keyed)
 
 
 def merged_into(segments: Iterable[bytes]) -> bytes:
@@ -39,7 +39,7 @@ def merged_into(segments: Iterable[bytes]) -> bytes:
 
 @given(st.lists(steps, max_size=5))
 @settings(max_examples=150)
-def test_the_segments_of_all_snapshots_give_the_state_and_so_does_what_they_are_merged_into(
+def test_original_and_merged_segments_restore_the_same_state(
     intervals: list[list[Step]],
 ) -> None:
     found = tables()
@@ -60,7 +60,7 @@ def test_the_segments_of_all_snapshots_give_the_state_and_so_does_what_they_are_
 
 
 @given(st.lists(steps, max_size=3), st.integers(1, 20))
-def test_a_mixed_segment_is_parted_by_key_group_and_nothing_is_lost(
+def test_mixed_segment_is_split_by_key_group_without_loss(
     intervals: list[list[Step]], rows_at_once: int
 ) -> None:
     found = tables()
@@ -76,12 +76,12 @@ def test_a_mixed_segment_is_parted_by_key_group_and_nothing_is_lost(
     assert loaded(map(b"".join, parts.values())) == held(found)
 
 
-def test_the_changes_of_a_large_block_are_kept_as_bytes_behind_what_came_before() -> None:
+def test_changes_of_a_large_block_are_encoded_after_earlier_changes() -> None:
     found = {"second": Table(OPERATORS[1]), "third": Table(MAPPED)}
     small, large = found["second"], found["third"]
     for number in range(3):
         for table in (small, large):
-            for key in range(MANY if number == 1 else 2):
+            for key in range(CHUNK_CHANGES_MIN if number == 1 else 2):
                 [state] = table.states(key)
                 if isinstance(state, MapState):
                     state["slot"] = (number, key)
@@ -118,7 +118,7 @@ def test_a_snapshot_holds_only_what_has_changed_since_the_one_before() -> None:
     assert capture(found) == {}
 
 
-def test_state_that_the_flow_does_not_have_is_damage_and_not_dropped() -> None:
+def test_unknown_state_in_a_segment_is_reported_as_damage() -> None:
     segment = pack(("first", "unknown", encode_rows([("a", None, 1)])))
     with pytest.raises(SnapshotDamaged, match="'unknown' of operator 'first'"):
         loaded([segment])

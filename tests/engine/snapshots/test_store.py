@@ -20,7 +20,7 @@ from driftline.engine.snapshots.jobs import (
     StoreSnapshot,
     Vacate,
 )
-from driftline.engine.snapshots.merging import restore, restoring_some
+from driftline.engine.snapshots.merging import restore, restore_owned_rows
 from driftline.engine.snapshots.store import NEWEST, LmdbStore, PartStore
 from driftline.engine.state.managed import MapState
 from driftline.simulation.world.disks import MemoryKeyValue
@@ -41,7 +41,7 @@ from tests.engine.snapshots.tables import (
 )
 
 
-def test_what_was_stored_is_there_after_the_directory_was_closed(tmp_path: Path) -> None:
+def test_stored_snapshots_survive_closing_and_reopening(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "state", "me")
     shown = fill(part_store(store), range(1, 8))
     store.close()
@@ -62,13 +62,13 @@ def test_the_directory_of_another_flow_is_refused_and_not_touched(tmp_path: Path
     store.close()
 
 
-def test_a_directory_that_cannot_be_opened_is_told_as_such(tmp_path: Path) -> None:
+def test_unopenable_directory_raises_unavailable(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     with pytest.raises(Unavailable, match="state directory"):
         LmdbStore(tmp_path / "state", "me")
 
 
-def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
+def test_missing_snapshot_is_not_replaced_by_an_older_one() -> None:
     kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 5 is missing"):
@@ -76,7 +76,7 @@ def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
 
 
 @pytest.mark.parametrize("number", [LATEST, 3])
-def test_what_cannot_be_read_at_the_moment_is_neither_damaged_nor_lost(number: int) -> None:
+def test_temporary_read_failure_does_not_damage_the_store(number: int) -> None:
     kv = Unsteady("memory")
     store = part_store(kv, 2)
     shown = fill(store, range(1, 4), commit=False)
@@ -91,21 +91,21 @@ def test_what_cannot_be_read_at_the_moment_is_neither_damaged_nor_lost(number: i
     assert load(store, number) == (b"meta 3", shown[3])
 
 
-def test_an_old_copy_is_not_taken_for_what_has_been_stored_since() -> None:
+def test_abandoned_snapshot_is_not_loaded_for_a_reused_number() -> None:
     """The numbers of abandoned snapshots are reused."""
     kv = MemoryKeyValue("memory")
     store = part_store(kv)
-    store.carry_out(StoreSnapshot(1, {}, b"", taken=1))
-    store.carry_out(StoreSnapshot(2, {}, b"given up", taken=1))
+    store.carry_out(StoreSnapshot(1, {}, b"", snapshot_incarnation=1))
+    store.carry_out(StoreSnapshot(2, {}, b"given up", snapshot_incarnation=1))
     copy = dict(kv.data)
-    store.carry_out(LoadSnapshot(1, taken=1))
-    store.carry_out(StoreSnapshot(2, {}, b"committed", taken=2))
-    loaded = store.carry_out(LoadSnapshot(2, taken=2))
+    store.carry_out(LoadSnapshot(1, snapshot_incarnation=1))
+    store.carry_out(StoreSnapshot(2, {}, b"committed", snapshot_incarnation=2))
+    loaded = store.carry_out(LoadSnapshot(2, snapshot_incarnation=2))
     assert isinstance(loaded, Loaded)
     assert loaded.meta == b"committed"
     kv.data = copy
     with pytest.raises(SnapshotDamaged, match="memory is an old copy"):
-        part_store(kv).carry_out(LoadSnapshot(2, taken=2))
+        part_store(kv).carry_out(LoadSnapshot(2, snapshot_incarnation=2))
     with pytest.raises(SnapshotDamaged, match="memory is an old copy: its newest part is 2"):
         part_store(kv).carry_out(LoadSnapshot(3, or_later=True))
 
@@ -142,7 +142,7 @@ def test_a_missing_segment_is_detected() -> None:
         kv.data[key] = value
 
 
-def test_damage_does_not_reach_the_snapshot_before() -> None:
+def test_damaged_snapshot_leaves_the_previous_one_loadable() -> None:
     kv = MemoryKeyValue("memory")
     shown = fill(part_store(kv, 99), range(1, 4))
     for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]:
@@ -173,7 +173,7 @@ def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
     assert kv.data == before
 
 
-def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
+def test_merging_does_not_hide_damage() -> None:
     kv = MemoryKeyValue("memory")
     store = part_store(kv, merge_at=2)
     fill(store, range(1, 3))
@@ -208,7 +208,7 @@ def handed_over(store: PartStore, number: int, after: int, size: int = 7) -> lis
 
 
 @pytest.mark.parametrize("lmdb", [False, True])
-def test_what_a_later_snapshot_adds_makes_it_of_the_earlier_one(lmdb: bool, tmp_path: Path) -> None:
+def test_increment_turns_an_earlier_snapshot_into_the_later_one(lmdb: bool, tmp_path: Path) -> None:
     store = part_store(LmdbStore(tmp_path, "me") if lmdb else MemoryKeyValue("store"), 100)
     shown = fill(store, (1, 2, 3, 4, 5))
     found = tables()
@@ -218,7 +218,7 @@ def test_what_a_later_snapshot_adds_makes_it_of_the_earlier_one(lmdb: bool, tmp_
     assert held(found) == shown[5]
 
 
-def test_a_snapshot_that_was_joined_is_no_beginning_for_what_a_later_one_adds() -> None:
+def test_merged_snapshot_cannot_be_the_base_of_an_increment() -> None:
     store = part_store(MemoryKeyValue("store"), 100)
     fill(store, (1, 2, 3, 4))
     store._merge_at = 2
@@ -228,9 +228,9 @@ def test_a_snapshot_that_was_joined_is_no_beginning_for_what_a_later_one_adds() 
     handed_over(store, 4, 3)
 
 
-def test_a_snapshot_of_another_incarnation_is_not_given() -> None:
+def test_snapshot_of_another_incarnation_is_not_transferred() -> None:
     store = part_store(MemoryKeyValue("store"))
-    store.carry_out(StoreSnapshot(1, {}, b"", taken=3))
+    store.carry_out(StoreSnapshot(1, {}, b"", snapshot_incarnation=3))
     with pytest.raises(SnapshotDamaged):
         store.carry_out(ListParts("node-9", 1, 2, 0, 0, ALL))
 
@@ -244,15 +244,15 @@ def test_nodes_share_the_rows_of_a_segment() -> None:
         chunks = [
             chunk
             for segment in handed_over(store, 3, 0)
-            for chunk in restoring_some(mine, segment, owners, place)
+            for chunk in restore_owned_rows(mine, segment, owners, place)
         ]
         keys = [key for table in mine.values() for key in table]
-        assert owners.of(keys) == [place] * len(keys)
+        assert owners.owners_of(keys) == [place] * len(keys)
         restore(whole, [b"".join(chunks)])
     assert sorted(held(whole)) == sorted(shown[3])
 
 
-def test_a_store_is_emptied_for_no_earlier_master() -> None:
+def test_store_ignores_vacate_requests_of_an_earlier_master() -> None:
     kv = MemoryKeyValue("store")
     store = part_store(kv)
     fill(store, (1, 2))
@@ -283,7 +283,7 @@ def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_
 
 
 @given(st.lists(steps, min_size=1, max_size=12), st.integers(1, 4))
-def test_whatever_was_changed_or_removed_is_so_after_parts_were_joined(
+def test_changes_and_removals_survive_the_merging_of_parts(
     intervals: list[list[Step]], merge_at: int
 ) -> None:
     store = part_store(MemoryKeyValue("memory"), merge_at)
@@ -325,7 +325,7 @@ def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> Non
     assert written < 20 * stored
 
 
-def test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it() -> None:
+def test_fallback_snapshot_is_kept_while_later_ones_are_abandoned() -> None:
     store = part_store(MemoryKeyValue("memory"), 2)
     shown = fill(store, range(1, 4), commit=False)
     for number in range(4, 9):  # 4 to 7 are prepared here, but abandoned by the master
@@ -343,20 +343,20 @@ def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
     for number in range(1, 60):
         change(found, [("put", "abcdef"[number % 6], number % 4), ("set", "a", number)])
         store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
-        steps_taken += bool(store.carry_out(CommitSnapshot(number, number - 1, whole=False)))
+        steps_taken += bool(store.carry_out(CommitSnapshot(number, number - 1, merge_all=False)))
     assert steps_taken > 10
     parts = {int.from_bytes(key[:8], "big") for key in kv.data if key != NEWEST}
     assert min(parts) > 1, "nothing was joined"
     assert load(store, LATEST) == (b"meta 59", held(found))
 
 
-def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
+def test_loading_a_snapshot_cancels_an_unfinished_merge() -> None:
     kv = MemoryKeyValue("memory")
     store = PartStore(kv, FLOW, 4, 2)
     shown = fill(store, range(1, 10), commit=False)
-    assert store.carry_out(CommitSnapshot(9, 8, whole=False))
+    assert store.carry_out(CommitSnapshot(9, 8, merge_all=False))
     assert load(store, 6) == (b"meta 6", shown[6])
-    while store.carry_out(CommitSnapshot(6, 5, whole=False)):
+    while store.carry_out(CommitSnapshot(6, 5, merge_all=False)):
         pass
     assert load(store, 6) == (b"meta 6", shown[6])
 
@@ -364,7 +364,7 @@ def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
 # A store grows its address space when it is full
 
 
-def test_a_full_map_grows_and_what_is_written_is_all_there(tmp_path: Path) -> None:
+def test_full_lmdb_map_grows_without_losing_writes(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, "me", map_size=1 << 17)
     values = {bytes([number]): bytes([number]) * 100_000 for number in range(20)}
     for key, value in values.items():

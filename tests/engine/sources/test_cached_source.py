@@ -20,7 +20,7 @@ def records(cached: CachedSource, start: int) -> list[tuple[int, object]]:
     return list(zip([time for time, _ in read], values, strict=True))
 
 
-def test_a_replay_gives_the_same_records_whether_they_fit_or_not() -> None:
+def test_replay_gives_the_same_records_with_and_without_cache_hits() -> None:
     cached = CachedSource(ListSource(LARGE), kept_bytes=60_000)
     expected = list(enumerate(LARGE, 1))
     for start in (1, 2, 30, 47, 50, 51):
@@ -30,7 +30,7 @@ def test_a_replay_gives_the_same_records_whether_they_fit_or_not() -> None:
     assert records(cached, 49) == expected[48:]
 
 
-def test_a_record_that_cannot_travel_is_named() -> None:
+def test_unencodable_record_is_named() -> None:
     with pytest.raises(PayloadError, match=r"at \['a'\] is of type object"):
         list(CachedSource(ListSource([{"a": object()}])).read(1))
 
@@ -58,7 +58,7 @@ class Numbers:
 
 
 @pytest.mark.parametrize("size", [0, 30, 300])
-def test_kept_records_take_the_memory_that_is_counted(size: int) -> None:
+def test_cached_records_use_no_more_memory_than_counted(size: int) -> None:
     cached = CachedSource(Numbers(20_000, size))
     tracemalloc.start()
     try:
@@ -70,7 +70,7 @@ def test_kept_records_take_the_memory_that_is_counted(size: int) -> None:
     assert taken < 1.1 * cached.bytes
 
 
-def test_what_does_not_fit_is_read_again_and_the_latest_records_are_not() -> None:
+def test_cache_keeps_the_latest_records_and_rereads_evicted_ones() -> None:
     source = Numbers(100, 50)
     cached = CachedSource(source, kept_bytes=5000)
     wanted = [(time, pack(str(time).rjust(50))) for time in range(1, 101)]

@@ -30,7 +30,7 @@ def after(records: Sequence[object], until: int, start: int = 1) -> InputFingerp
     assert [time for time, *_ in map(as_tuple, source.read(start))] == list(
         range(start, len(records) + 1)
     )
-    return source.used(until)
+    return source.fingerprint_until(until)
 
 
 def as_tuple(record: tuple[int, object] | BadRecord) -> tuple[int, object]:
@@ -43,7 +43,7 @@ def as_tuple(record: tuple[int, object] | BadRecord) -> tuple[int, object]:
     until=st.integers(1, 12),
     start=st.integers(1, 9),
 )
-def test_exactly_what_was_used_must_be_the_same(
+def test_only_changes_of_used_records_are_rejected(
     before: list[int], now: list[int], until: int, start: int
 ) -> None:
     noted = after(before, until)
@@ -57,7 +57,7 @@ def test_exactly_what_was_used_must_be_the_same(
         list(VerifiedSource(ListSource(now), noted).read(start))
 
 
-def test_a_record_is_marked_by_few_bytes_while_there_is_no_snapshot() -> None:
+def test_fingerprint_needs_few_bytes_a_record_before_the_first_snapshot() -> None:
     source = VerifiedSource(ListSource(range(50_000)))
     tracemalloc.start()
     try:
@@ -87,12 +87,12 @@ class Changing:
         return self.name
 
 
-def test_a_file_that_changes_while_the_run_reads_it_is_told_of() -> None:
+def test_file_changed_during_the_run_is_reported() -> None:
     source = Changing(list("abcdef"))
     checked = VerifiedSource(source)
     cached = CachedSource(checked)
     assert len(list(cached.read(1))) == 6
-    checked.note(checked.used(4))
+    checked.extend_expected(checked.fingerprint_until(4))
     source.records[4] = "x"
     cached.trim(6)
     now = [(4, pack("d")), (5, pack("x")), (6, pack("f"))]
@@ -103,12 +103,12 @@ def test_a_file_that_changes_while_the_run_reads_it_is_told_of() -> None:
         list(cached.read(4))
 
 
-def test_lines_may_be_written_and_compressed_in_another_way(tmp_path: Path) -> None:
+def test_reformatted_and_compressed_lines_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"text": "a", "n": 1}\n{"text": \n{"text": "b"}\n')
     source = VerifiedSource(open_source(path))
     list(source.read(1))
-    noted = source.used(4)
+    noted = source.fingerprint_until(4)
     again = tmp_path / "in.jsonl.gz"
     again.write_bytes(
         gzip.compress(b'{ "text":"a",  "n":1 }\r\n\r\n{"text": \n{"text": "b"}\n{"text": "c"}\n')
@@ -120,7 +120,7 @@ def test_lines_may_be_written_and_compressed_in_another_way(tmp_path: Path) -> N
     assert open_source(again).identity() == open_source(path).identity()
 
 
-def test_where_a_file_breaks_off_nothing_was_used(tmp_path: Path) -> None:
+def test_record_at_a_truncation_does_not_count_as_used(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl.gz"
     lines = "".join(json.dumps({"text": f"{n}"}) + "\n" for n in range(3000))
     whole = gzip.compress(lines.encode())
@@ -128,8 +128,8 @@ def test_where_a_file_breaks_off_nothing_was_used(tmp_path: Path) -> None:
     source = VerifiedSource(open_source(path))
     *_, last = source.read(1)
     assert isinstance(last, BadRecord)
-    noted = source.used(last.time)
-    assert source.used(last.time + 1).last == noted.last == last.time - 1
+    noted = source.fingerprint_until(last.time)
+    assert source.fingerprint_until(last.time + 1).last == noted.last == last.time - 1
     path.write_bytes(whole)
     checked = VerifiedSource(open_source(path), noted)
     checked.check()
@@ -151,7 +151,7 @@ def used_of(source: Source) -> InputFingerprint:
     """Return the fingerprint of a run that has read a whole source."""
     checked = VerifiedSource(source)
     last = max(map(time_of, checked.read(1)))
-    return checked.used(last + 1)
+    return checked.fingerprint_until(last + 1)
 
 
 @pytest.mark.parametrize(

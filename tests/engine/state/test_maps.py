@@ -24,9 +24,7 @@ from tests.engine.state.states import DECLARED, exact, fresh
 
 
 @given(st.permutations(["b", "a", 1, 2, (1,), None, -1, "aa"]), st.integers(0, 2**32))
-def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
-    keys: list[object], seed: int
-) -> None:
+def test_map_order_does_not_depend_on_its_history(keys: list[object], seed: int) -> None:
     state, undo_log = fresh(MapState[object, object]("map"))
     chance = Random(seed)
     for key in keys:
@@ -163,7 +161,7 @@ def test_only_a_key_with_nothing_in_its_states_is_reclaimed() -> None:
 @pytest.mark.parametrize("kind", ["node", "reference"])
 def test_a_map_with_equal_keys_of_different_types_can_be_an_output(kind: str) -> None:
     declared = MapState[object, int]("m")
-    found = declared.fresh("key", []) if kind == "node" else plain_state(declared, [])
+    found = declared.for_key("key", []) if kind == "node" else plain_state(declared, [])
     assert isinstance(found, dict)
     found[5], found[5.0], found[True] = 1, 2, 3
     assert pack(found) == b"\x83" + pack(5) + pack(1) + pack(True) + pack(3) + pack(5.0) + pack(2)

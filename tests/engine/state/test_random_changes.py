@@ -192,7 +192,7 @@ class StateMachine(RuleBasedStateMachine):
     def settle_oldest(self, count: int) -> None:
         """Make the changes of the oldest elements final."""
         for _, changes in self.elements[:count]:
-            self.changelog.keep(changes)
+            self.changelog.add_changes(changes)
         del self.elements[:count]
         self.final = deepcopy(self.elements[0][0] if self.elements else self.before)
 

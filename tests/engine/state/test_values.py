@@ -23,19 +23,19 @@ from driftline.engine.state.managed import (
 from driftline.engine.state.plain import Undo, plain_state
 from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import (
-    copies,
-    fresh,
-    frozen,
+    can_stay_unfrozen,
+    copy_outputs,
+    freeze,
+    freeze_arguments,
+    freeze_outputs,
     holds,
     is_plain,
-    kept_outputs,
-    may_be_kept,
-    output,
     slot_of,
-    stored,
-    thawed,
+    thaw,
+    thaw_argument,
+    thaw_output,
 )
-from driftline.engine.wire.codec import pack_rows, travelled, unpack_rows, why_not
+from driftline.engine.wire.codec import pack_rows, round_trip, unpack_rows, why_unencodable
 
 
 class Number(IntEnum):
@@ -81,31 +81,31 @@ def spoil(value: object) -> None:
 
 
 @given(values)
-def test_a_state_value_comes_back_as_it_was_whatever_is_done_to_it(value: object) -> None:
+def test_frozen_value_is_not_affected_by_later_mutations(value: object) -> None:
     before = repr(value)
-    kept = frozen(value)
+    kept = freeze(value)
     spoil(value)
-    assert repr(thawed(kept)) == before
-    spoil(thawed(kept))
-    assert repr(thawed(kept)) == before
+    assert repr(thaw(kept)) == before
+    spoil(thaw(kept))
+    assert repr(thaw(kept)) == before
 
 
 @given(plain)
-def test_what_is_immutable_is_kept_as_it_is(value: object) -> None:
-    assert frozen(value) is value
+def test_immutable_value_is_stored_without_a_copy(value: object) -> None:
+    assert freeze(value) is value
     assert is_plain(value)
 
 
 @given(st.lists(values, max_size=5))
-def test_arguments_and_outputs_that_are_kept_are_not_spoilt(found: list[object]) -> None:
-    arrived = [travelled(value) for value in found]
+def test_kept_arguments_and_outputs_are_isolated_from_mutations(found: list[object]) -> None:
+    arrived = [round_trip(value) for value in found]
     before, made = repr(arrived), repr(found)
-    kept, outputs = stored(arrived), kept_outputs(found, also_objects=True)
-    branch = copies(found)
+    kept, outputs = freeze_arguments(arrived), freeze_outputs(found, also_objects=True)
+    branch = copy_outputs(found)
     for value in (*arrived, *found):
         spoil(value)
-    assert repr([fresh(value) for value in kept]) == before
-    assert repr(list(map(output, outputs))) == made
+    assert repr([thaw_argument(value) for value in kept]) == before
+    assert repr(list(map(thaw_output, outputs))) == made
     assert repr(branch) == made
 
 
@@ -120,9 +120,9 @@ def test_arguments_and_outputs_that_are_kept_are_not_spoilt(found: list[object])
         ({Name.A: bytearray(b"x")}, "{'a': b'x'}"),
     ],
 )
-def test_subclasses_are_kept_as_what_they_derive_from(value: object, kept: str) -> None:
+def test_subclass_values_are_stored_as_their_base_type(value: object, kept: str) -> None:
     """The types are those after a recovery, even without one."""
-    assert repr(thawed(frozen(value))) == kept
+    assert repr(thaw(freeze(value))) == kept
 
 
 def deep(levels: int) -> object:
@@ -144,18 +144,18 @@ def deep(levels: int) -> object:
         ([deep(150)], ""),
     ],
 )
-def test_what_cannot_travel_is_told_with_its_place_and_type(value: object, reason: str) -> None:
+def test_error_names_path_and_type_of_an_unencodable_value(value: object, reason: str) -> None:
     """The error is the same for states and for outputs."""
     with pytest.raises(PayloadError) as kept:
-        frozen(value)
+        freeze(value)
     if reason:
         assert reason in str(kept.value)
         with pytest.raises(PayloadError) as sent:
-            travelled(value)
-        assert str(sent.value) == str(kept.value) == why_not(value)
+            round_trip(value)
+        assert str(sent.value) == str(kept.value) == why_unencodable(value)
 
 
-def test_a_value_that_may_travel_may_also_be_stored_and_the_other_way_round() -> None:
+def test_encoding_and_storing_have_the_same_depth_limit() -> None:
     def works(function: Callable[[object], object], levels: int) -> bool:
         try:
             function(deep(levels))
@@ -164,7 +164,7 @@ def test_a_value_that_may_travel_may_also_be_stored_and_the_other_way_round() ->
         return True
 
     for levels in range(1010, 1030):
-        assert works(travelled, levels) == works(frozen, levels)
+        assert works(round_trip, levels) == works(freeze, levels)
 
 
 # States ---------------------------------------------------------------------------------------
@@ -259,32 +259,32 @@ perhaps = st.recursive(
 
 def may_be_stored(value: object) -> bool:
     try:
-        return frozen(value) is value
+        return freeze(value) is value
     except PayloadError:
         return False
 
 
 @given(st.lists(perhaps, max_size=4))
-def test_exactly_what_is_immutable_and_can_be_stored_is_kept_as_it_is(found: list[object]) -> None:
+def test_only_storable_immutable_values_stay_unfrozen(found: list[object]) -> None:
     slots = range(len(found))
-    assert may_be_kept(slots, found) == all(map(may_be_stored, found))
+    assert can_stay_unfrozen(slots, found) == all(map(may_be_stored, found))
 
 
 @given(st.lists(atoms | huge | plain, min_size=1, max_size=4))
-def test_slots_are_kept_if_they_can_be_stored(slots: list[object]) -> None:
-    assert may_be_kept(slots, [None] * len(slots)) == all(map(may_be_stored, slots))
+def test_storable_slots_stay_unfrozen(slots: list[object]) -> None:
+    assert can_stay_unfrozen(slots, [None] * len(slots)) == all(map(may_be_stored, slots))
 
 
-def test_a_value_that_holds_itself_is_no_endless_work() -> None:
+def test_cyclic_value_raises_payload_error() -> None:
     """For example, children that refer to their parent: encoding the cycle raises PayloadError."""
     twice: list[object] = []
     twice += [twice, (twice, 1)]
     parent: dict[str, object] = {"children": []}
     parent["children"] = [{"parent": parent}]
     for value in (twice, parent):
-        assert len(kept_outputs([value], also_objects=True)) == 1
+        assert len(freeze_outputs([value], also_objects=True)) == 1
         assert not holds(MapState, [value])
-        for put in (travelled, frozen):
+        for put in (round_trip, freeze):
             with pytest.raises(PayloadError, match="nested more than 1000 deep"):
                 put(value)
 
@@ -311,7 +311,7 @@ rows = st.one_of(
 
 
 @given(st.lists(rows, max_size=6) | st.lists(st.builds(Pair, odd, odd) | st.tuples(odd, odd)))
-def test_nobody_can_tell_from_the_bytes_of_rows_whether_they_have_travelled_before(
+def test_reencoded_rows_have_the_same_bytes(
     found: list[object],
 ) -> None:
     """Checksums depend on this, since late outputs are encoded from decoded ones."""

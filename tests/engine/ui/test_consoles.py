@@ -6,13 +6,15 @@ from rich.console import Console
 
 from driftline.engine.ui.consoles import (
     ProgressView,
-    tell,
+    print_report,
 )
 
 
 def test_a_report_is_one_line_however_narrow_the_console() -> None:
     out = StringIO()
-    tell(Console(file=out, width=10), {"records": 12, "bad_records": 0, "records_per_s": 1.5})
+    print_report(
+        Console(file=out, width=10), {"records": 12, "bad_records": 0, "records_per_s": 1.5}
+    )
     assert out.getvalue() == "12 records, 0 bad records, 1.5 records per s\n"
 
 

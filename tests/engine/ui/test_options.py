@@ -45,7 +45,7 @@ def told(command: click.Command, *arguments: str) -> str:
     return done.output.strip()
 
 
-def test_a_command_gets_how_files_are_read_as_one_value() -> None:
+def test_file_format_options_are_passed_as_one_shape() -> None:
     assert told(whole) == f"False {Shape()}"
     options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
     options += ["--encoding=Latin1", r"--delimiter=\t"]
@@ -92,7 +92,7 @@ def test_a_result_is_one_line_and_its_folder_is_made(tmp_path: Path) -> None:
         ("--on-error=perhaps", "'perhaps' is not one of"),
     ],
 )
-def test_what_cannot_be_written_is_a_usage_error(option: str, said: str) -> None:
+def test_unwritable_result_file_is_a_usage_error(option: str, said: str) -> None:
     done = CliRunner().invoke(whole, [option])
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
@@ -136,7 +136,7 @@ def test_a_command_that_fails_leaves_no_result_of_an_earlier_one(
     assert link.is_symlink()
 
 
-def test_what_is_no_file_is_not_removed(tmp_path: Path) -> None:
+def test_failed_command_does_not_remove_a_named_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     CliRunner().invoke(job, [f"--json={pipe}", "--how=usage"])

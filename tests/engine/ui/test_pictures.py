@@ -14,7 +14,7 @@ def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.Monke
         pictures.check_matplotlib()
 
 
-def test_a_name_has_one_colour_and_colours_come_again_when_there_are_no_more() -> None:
+def test_colours_are_unique_per_name_and_repeat_when_exhausted() -> None:
     assert colours_of(["b", "a", "b"]) == {"b": COLOURS[0], "a": COLOURS[1]}
     many = [str(number) for number in range(len(COLOURS) + 1)]
     assert list(colours_of(many).values()) == [*COLOURS, COLOURS[0]]

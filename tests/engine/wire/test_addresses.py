@@ -25,7 +25,7 @@ PUBLIC = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
         Address("inproc://inbox"),
     ],
 )
-def test_an_address_is_one_text(address: Address) -> None:
+def test_address_round_trips_through_its_text(address: Address) -> None:
     assert parse(str(address)) == address
 
 
@@ -45,7 +45,7 @@ def test_an_address_is_one_text(address: Address) -> None:
         "tcp://" + "h" * 400 + ":1",
     ],
 )
-def test_what_is_no_address_is_malformed(text: str) -> None:
+def test_invalid_address_is_malformed(text: str) -> None:
     with pytest.raises(MalformedMessage):
         parse(text)
 

@@ -18,7 +18,7 @@ outputs = st.lists(
 
 
 @given(outputs)
-def test_outputs_come_back_in_their_order(found: list[tuple[Label, int, object]]) -> None:
+def test_outputs_round_trip_in_order(found: list[tuple[Label, int, object]]) -> None:
     blob = to_blob(
         [label for label, _, _ in found],
         [sink for _, sink, _ in found],
@@ -28,7 +28,7 @@ def test_outputs_come_back_in_their_order(found: list[tuple[Label, int, object]]
     assert exact(items) == exact([(label, sink, as_tuples(value)) for label, sink, value in found])
 
 
-def test_the_same_outputs_are_the_same_bytes() -> None:
+def test_equal_outputs_are_encoded_to_equal_bytes() -> None:
     """The determinism check compares bytes, so lists and tuples must be encoded alike."""
     one = to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", [2])])
     assert one == to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", (2,))])
@@ -37,7 +37,7 @@ def test_the_same_outputs_are_the_same_bytes() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6), st.integers(0, 6))
-def test_a_checksum_goes_on_where_it_stood(blobs: list[bytes], cut: int) -> None:
+def test_running_checksum_can_be_continued(blobs: list[bytes], cut: int) -> None:
     whole = half = 0
     for blob in blobs:
         whole = running_checksum(whole, blob)
@@ -61,14 +61,14 @@ def test_payloads_of_one_width_can_be_read_as_columns(rows: list[tuple[object, .
 
 
 @pytest.mark.parametrize("rows", [[(1, 2), (3,)], [1], ["ab"], [(1, 2), "ab"]], ids=range(4))
-def test_payloads_that_are_not_tuples_of_one_width_are_told(rows: list[object]) -> None:
+def test_payloads_of_mixed_width_are_malformed(rows: list[object]) -> None:
     blob = to_blob([(1, i) for i in range(len(rows))], [0] * len(rows), rows)
     with pytest.raises(MalformedMessage):
         payload_columns(blob, 2)
 
 
 @given(st.binary(max_size=60))
-def test_arbitrary_bytes_are_no_blob(data: bytes) -> None:
+def test_arbitrary_bytes_are_rejected_as_a_blob(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         from_blob(data)
 
@@ -89,6 +89,6 @@ label_columns = (1, -1, ((1, 0),))
     ],
     ids=range(7),
 )
-def test_blobs_whose_parts_do_not_fit_are_malformed(parts: object) -> None:
+def test_blob_with_inconsistent_parts_is_malformed(parts: object) -> None:
     with pytest.raises(MalformedMessage):
         from_blob(pack(parts))

@@ -34,8 +34,8 @@ class Listener(Role):
 
 def pair() -> tuple[Role, Listener]:
     sender, listener = Listener("sender"), Listener("me")
-    sender.enter(1)
-    listener.enter(1)
+    sender.enter_incarnation(1)
+    listener.enter_incarnation(1)
     return sender, listener
 
 
@@ -53,7 +53,7 @@ def heard(party: Listener) -> list[int]:
 
 @given(st.lists(st.integers(0, 9), max_size=40))
 @settings(max_examples=200)
-def test_whatever_arrives_what_is_handled_is_a_beginning_of_what_was_sent(
+def test_receiver_handles_a_prefix_of_the_sent_messages(
     arrivals: list[int],
 ) -> None:
     """With repeats and losses, messages are handled in order, once, up to the first lost one."""
@@ -69,7 +69,7 @@ def test_whatever_arrives_what_is_handled_is_a_beginning_of_what_was_sent(
         assert listener.lost == ["sender"] * lost
 
 
-def test_a_gap_is_told_once_and_nothing_more_is_handled_until_the_next_incarnation() -> None:
+def test_gap_is_reported_once_and_stops_handling_until_next_incarnation() -> None:
     sender, listener = pair()
     data = sent(sender, 1, 2, 3, 4)
     for number in (0, 2, 3, 1):
@@ -77,7 +77,7 @@ def test_a_gap_is_told_once_and_nothing_more_is_handled_until_the_next_incarnati
     assert heard(listener) == [1]
     assert listener.lost == ["sender"]
     for party in (sender, listener):
-        party.enter(2)
+        party.enter_incarnation(2)
     for message in sent(sender, 5, 6):
         listener.receive(message)
     assert heard(listener) == [1, 5, 6]
@@ -86,10 +86,10 @@ def test_a_gap_is_told_once_and_nothing_more_is_handled_until_the_next_incarnati
 def test_messages_of_another_incarnation_are_dropped_without_a_trace() -> None:
     sender, listener = pair()
     old = sent(sender, 1, 2)
-    listener.enter(2)
-    sender.enter(2)
+    listener.enter_incarnation(2)
+    sender.enter_incarnation(2)
     new = sent(sender, 3)
-    sender.enter(3)
+    sender.enter_incarnation(3)
     newer = sent(sender, 4, 5)
     for data in (old[1], newer[1], new[0], old[0], newer[0]):
         listener.receive(data)
@@ -108,7 +108,7 @@ def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> N
     listener.receive(first)
     listener.receive(hello)
     listener.receive(second)
-    listener.enter(2)
+    listener.enter_incarnation(2)
     listener.receive(hello)
     assert listener.lost == []
     assert heard(listener) == [1, 2]
@@ -116,7 +116,7 @@ def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> N
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
-def test_malformed_bytes_are_counted_and_do_no_harm_to_a_channel(garbage: list[bytes]) -> None:
+def test_malformed_bytes_are_counted_and_do_not_break_the_channel(garbage: list[bytes]) -> None:
     sender, listener = pair()
     first, second = sent(sender, 1, 2)
     listener.receive(first)
@@ -127,7 +127,7 @@ def test_malformed_bytes_are_counted_and_do_no_harm_to_a_channel(garbage: list[b
     assert heard(listener) == [1, 2]
 
 
-def test_what_a_role_refuses_counts_as_malformed() -> None:
+def test_message_rejected_by_a_role_counts_as_malformed() -> None:
     sender, listener = pair()
     sender.send("me", Stop("", "", ""))
     listener.receive(sender.outbox[0][1])
@@ -140,14 +140,14 @@ def test_what_a_role_refuses_counts_as_malformed() -> None:
 def leads(epoch: int) -> Listener:
     """Return a master of an epoch, in incarnation 1."""
     master = Listener("master")
-    master.enter(1)
-    master.obey(epoch)
+    master.enter_incarnation(1)
+    master.follow_master(epoch)
     return master
 
 
-def test_what_an_earlier_master_still_sends_is_dropped() -> None:
+def test_messages_of_an_earlier_master_are_dropped() -> None:
     earlier, later, member = leads(3), leads(4), Listener()
-    member.enter(1)
+    member.enter_incarnation(1)
     [hello, *_] = said(earlier, Lead(), BeginEpoch(1))
     member.receive(hello)
     member.receive(said(earlier, BeginEpoch(2))[0])  # after a lost message: a gap in the numbers

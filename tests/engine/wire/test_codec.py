@@ -19,10 +19,10 @@ from driftline.engine.wire.codec import (
     encode_rows,
     pack,
     pack_rows,
-    travelled,
+    round_trip,
     unpack,
     unpack_rows,
-    why_refused,
+    why_invalid_record,
 )
 from tests.engine.state.states import as_tuples, exact, scalars, travelling
 
@@ -32,19 +32,19 @@ def through_the_wire(rows: Sequence[object]) -> list[object]:
 
 
 @given(travelling)
-def test_a_value_comes_back_as_it_was_with_tuples_for_lists(value: object) -> None:
-    assert exact(travelled(value)) == exact(as_tuples(value))
-    assert exact(travelled(travelled(value))) == exact(travelled(value))
+def test_value_round_trips_with_lists_as_tuples(value: object) -> None:
+    assert exact(round_trip(value)) == exact(as_tuples(value))
+    assert exact(round_trip(round_trip(value))) == exact(round_trip(value))
 
 
 @given(st.lists(travelling, max_size=6))
-def test_rows_of_any_kind_come_back_as_if_each_had_travelled(rows: list[object]) -> None:
-    assert exact(through_the_wire(rows)) == exact([travelled(row) for row in rows])
+def test_rows_round_trip_like_single_values(rows: list[object]) -> None:
+    assert exact(through_the_wire(rows)) == exact([round_trip(row) for row in rows])
 
 
 @given(st.integers(0, 3).flatmap(lambda n: st.lists(st.tuples(*[scalars] * n), max_size=6)))
 @settings(max_examples=200)
-def test_tuples_of_one_width_come_back_in_every_type(rows: list[tuple[object, ...]]) -> None:
+def test_tuples_of_one_width_round_trip_with_their_types(rows: list[tuple[object, ...]]) -> None:
     assert exact(through_the_wire(rows)) == exact(rows)
 
 
@@ -72,7 +72,7 @@ EXTENSION, MOMENT = msgpack.ExtType(1, b"x"), msgpack.Timestamp(1, 2)
         [(EXTENSION, 1), (EXTENSION, 1)],
     ],
 )
-def test_extensions_come_back_as_they_are_with_the_same_bytes(rows: list[object]) -> None:
+def test_msgpack_extensions_round_trip_with_the_same_bytes(rows: list[object]) -> None:
     """The bytes of an output do not depend on the batch in which it is encoded."""
     found = unpack_rows(pack_rows(rows))
     assert repr(found) == repr(rows)
@@ -90,7 +90,7 @@ def test_a_column_that_never_changes_is_written_once() -> None:
     "value",
     [{1, 2}, object(), 2**64, -(2**63) - 1, 1j, "\ud800", [object()], {"a": {1}}, range(3), len],
 )
-def test_a_value_that_cannot_travel_is_refused_and_does_no_harm_to_the_next(value: object) -> None:
+def test_unencodable_value_is_rejected_and_the_next_one_is_encoded(value: object) -> None:
     with pytest.raises(PayloadError, match="cannot travel"):
         pack(value)
     assert unpack(pack((1, "a"))) == (1, "a")
@@ -136,7 +136,7 @@ def test_bytes_that_pack_never_makes_are_malformed(data: bytes) -> None:
         (2**62, PLAIN, ()),
     ],
 )
-def test_columns_that_do_not_fit_are_malformed(encoded: object) -> None:
+def test_inconsistent_columns_are_malformed(encoded: object) -> None:
     with pytest.raises(MalformedMessage):
         decode_rows(encoded)
 
@@ -144,7 +144,7 @@ def test_columns_that_do_not_fit_are_malformed(encoded: object) -> None:
 @given(travelling)
 @settings(max_examples=200)
 def test_any_value_in_the_place_of_columns_is_decoded_or_malformed(value: object) -> None:
-    found = travelled(value)
+    found = round_trip(value)
     try:
         rows = decode_rows(found)
     except MalformedMessage:
@@ -177,16 +177,16 @@ def nested(levels: int, kind: str) -> object:
 
 def test_a_record_is_refused_from_one_level_or_byte_too_many() -> None:
     for kind in ("dict", "list", "tuple"):
-        assert not why_refused(nested(RECORD_DEPTH_MAX, kind), 1)
-        assert f"more than {RECORD_DEPTH_MAX} deep" in why_refused(
+        assert not why_invalid_record(nested(RECORD_DEPTH_MAX, kind), 1)
+        assert f"more than {RECORD_DEPTH_MAX} deep" in why_invalid_record(
             nested(RECORD_DEPTH_MAX + 1, kind), 1
         )
-    assert not why_refused("", RECORD_BYTES_MAX)
-    assert str(RECORD_BYTES_MAX) in why_refused("", RECORD_BYTES_MAX + 1)
+    assert not why_invalid_record("", RECORD_BYTES_MAX)
+    assert str(RECORD_BYTES_MAX) in why_invalid_record("", RECORD_BYTES_MAX + 1)
 
 
 def test_only_a_record_of_a_producer_may_have_no_sequences_as_keys() -> None:
     record = {"pairs": [{(1, 2): 3}]}
-    assert not why_refused(record, 1)
-    assert "keys that are sequences" in why_refused(record, 1, of_producer=True)
-    assert not why_refused({1: 2, 2.5: 3, b"4": 5, None: 6}, 1, of_producer=True)
+    assert not why_invalid_record(record, 1)
+    assert "keys that are sequences" in why_invalid_record(record, 1, of_producer=True)
+    assert not why_invalid_record({1: 2, 2.5: 3, b"4": 5, None: 6}, 1, of_producer=True)

@@ -70,7 +70,7 @@ def fields_of(message: Message) -> dict[str, object]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data(), header=headers)
 @settings(max_examples=15)
-def test_every_kind_of_message_comes_back_as_it_was(
+def test_every_message_type_round_trips(
     kind: type[Message], data: st.DataObject, header: MessageHeader
 ) -> None:
     message = data.draw(made(kind))
@@ -132,7 +132,7 @@ def test_a_mutated_message_is_a_message_or_malformed(
 
 
 @given(any_message, headers)
-def test_a_message_that_is_cut_off_or_goes_on_is_malformed(
+def test_truncated_or_extended_message_is_malformed(
     message: Message, header: MessageHeader
 ) -> None:
     data = encode(header, message)
@@ -181,7 +181,7 @@ def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_the_inside_of_a_field_is_checked_too(message: Message) -> None:
+def test_nested_types_in_message_fields_are_checked(message: Message) -> None:
     """Decoding checks the types inside of a field, so roles receive only well-formed messages."""
     with pytest.raises(MalformedMessage):
         decode(encode(MessageHeader("a", 1, 1), message))

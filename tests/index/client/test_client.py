@@ -42,7 +42,7 @@ def word() -> str:
     return f"w{uuid4().hex}"
 
 
-def test_what_is_put_is_found_read_counted_and_explained_as_of_any_time(
+def test_document_is_searched_read_and_explained_as_of_any_label(
     client: IndexClient,
 ) -> None:
     rare, id = word(), word()
@@ -106,7 +106,7 @@ def test_a_bulk_answers_each_line_in_order_and_is_read_as_it_goes(client: IndexC
     assert client.count(rare).total == taken == LINES_MAX + 500
 
 
-def test_bad_lines_of_a_bulk_are_told_and_others_are_taken(client: IndexClient) -> None:
+def test_bulk_reports_bad_lines_and_writes_the_others(client: IndexClient) -> None:
     rare = word()
     lines: list[Line] = [
         {"id": rare, "title": "Tea", "tags": [date(2024, 5, 17)]},
@@ -140,7 +140,7 @@ def test_a_bulk_with_one_id_again_and_again_keeps_the_order(client: IndexClient)
     assert client.get(id).document == {"year": 3 * SAME_ID_MAX}
 
 
-def test_a_session_reads_what_it_has_written(service: Serving) -> None:
+def test_session_reads_its_own_writes(service: Serving) -> None:
     """Without a key a write is answered before anybody sees it."""
     with IndexClient(service.url, token=service.token, session=True) as client:
         rare = word()
@@ -162,7 +162,7 @@ def test_collections_are_apart(client: IndexClient) -> None:
     assert strict.count(rare).total == 1
 
 
-def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
+def test_errors_have_a_class_and_machine_readable_details(
     client: IndexClient, service: Serving
 ) -> None:
     id = word()
@@ -188,7 +188,7 @@ def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
         stranger.get(id)
 
 
-def test_what_is_no_service_is_told_at_once() -> None:
+def test_wrong_address_raises_service_unavailable() -> None:
     for url in ("tcp://127.0.0.1:1", "http://"):
         with pytest.raises(ServiceUnavailable, match="is not an address"):
             IndexClient(url)
@@ -197,7 +197,7 @@ def test_what_is_no_service_is_told_at_once() -> None:
         nowhere.get("1")
 
 
-def test_changes_are_told_from_any_label_on(client: IndexClient) -> None:
+def test_changes_can_be_read_from_any_label(client: IndexClient) -> None:
     id = word()
     with client.changes() as changes:
         first = client.put(id, {"year": 1})
@@ -211,7 +211,7 @@ def test_changes_are_told_from_any_label_on(client: IndexClient) -> None:
     assert list(client.changes(last.label, until=last.label)) == []
 
 
-async def test_the_client_for_asyncio_does_the_same(service: Serving) -> None:
+async def test_async_client_offers_the_same_operations(service: Serving) -> None:
     rare = word()
     async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
         start = await client.put(rare, {"title": "begin"})

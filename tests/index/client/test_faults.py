@@ -11,7 +11,12 @@ import pytest
 
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import Busy, Change, Line, ServiceError, ServiceUnavailable, Written
-from driftline.index.client.errors import NoLongerRetained, StorageFull, error_in, error_of
+from driftline.index.client.errors import (
+    NoLongerRetained,
+    StorageFull,
+    error_of_response,
+    parse_error,
+)
 from tests.index.client.serving import Cut, Proxy, Serving, refusal
 
 BUSY = b'{"error":{"code":"busy","message":"later"}}'
@@ -84,7 +89,7 @@ def test_reads_are_tried_again(client: IndexClient, direct: IndexClient, proxy: 
     assert proxy.connections == 4
 
 
-def test_who_is_told_when_to_come_again_waits_so_long(
+def test_client_waits_for_retry_after(
     service: Serving, client: IndexClient, direct: IndexClient, proxy: Proxy
 ) -> None:
     direct.put("1", {"title": "Tea"}, wait="visible")
@@ -101,7 +106,7 @@ def test_who_is_told_when_to_come_again_waits_so_long(
         assert monotonic() - began < 20
 
 
-def test_a_client_that_may_not_try_again_does_not(service: Serving, proxy: Proxy) -> None:
+def test_client_with_zero_retry_time_does_not_retry(service: Serving, proxy: Proxy) -> None:
     proxy.plans.append(Cut(0))
     with IndexClient(proxy.url, token=service.token, retry_s=0) as client:
         with pytest.raises(ServiceUnavailable):
@@ -156,7 +161,7 @@ def test_a_bulk_whose_answers_are_cut_is_done_once(
     assert proxy.connections == 6
 
 
-async def test_the_client_for_asyncio_goes_on_as_well(
+async def test_async_client_resumes_after_broken_connections(
     service: Serving, direct: IndexClient, proxy: Proxy
 ) -> None:
     id = word()
@@ -174,13 +179,13 @@ async def test_the_client_for_asyncio_goes_on_as_well(
         assert len({each.label for each in told}) == 31
 
 
-def test_refusals_that_are_seldom() -> None:
+def test_rare_error_codes_map_to_their_classes() -> None:
     for code, details, kind in (
         ("retained", {"oldest": "00000000000pqs"}, NoLongerRetained),
         ("full", {}, StorageFull),
         ("teapot", {}, ServiceError),
     ):
-        error = error_in({"error": {"code": code, "message": "no", **details}})
+        error = parse_error({"error": {"code": code, "message": "no", **details}})
         assert type(error) is kind
         assert (error.code, error.message, error.details) == (code, "no", details)
-    assert type(error_of(502, b"<html>")) is ServiceUnavailable
+    assert type(error_of_response(502, b"<html>")) is ServiceUnavailable

@@ -24,7 +24,7 @@ AT_ONCE_S = 5.0
 
 
 @pytest.mark.parametrize("client", [IndexClient, AsyncIndexClient])
-def test_a_client_cannot_be_made_of_anything_else(client: Callable[..., object]) -> None:
+def test_client_rejects_invalid_arguments(client: Callable[..., object]) -> None:
     wrong: list[tuple[dict[str, object], str]] = [
         ({"url": "localhost:8080"}, "is not an address"),
         ({"timeout_s": 0}, "timeout_s is a number of seconds above 0, not 0"),
@@ -76,7 +76,7 @@ def with_tls(certificate: Path) -> Iterator[str]:
         running.join()
 
 
-def test_what_tls_refuses_is_told_at_once(
+def test_tls_mismatch_is_reported_without_retries(
     with_tls: str, certificate: Path, service: Serving
 ) -> None:
     began = monotonic()
@@ -103,7 +103,7 @@ def test_what_tls_refuses_is_told_at_once(
 HALF = "\ud800"
 
 
-def test_what_is_no_text_is_refused_before_it_is_sent() -> None:
+def test_invalid_text_argument_is_rejected_before_sending() -> None:
     calls: list[Callable[[IndexClient], object]] = [
         lambda index: index.put(HALF, {}),
         lambda index: index.get(None),  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_what_is_no_text_is_refused_before_it_is_sent() -> None:
                 call(index)
 
 
-def test_a_client_that_was_closed_says_so(service: Serving) -> None:
+def test_closed_client_raises_an_error(service: Serving) -> None:
     index = IndexClient(service.url, token=service.token)
     other = index.collection("strict")
     index.close()
@@ -133,7 +133,7 @@ def test_a_client_that_was_closed_says_so(service: Serving) -> None:
             call()
 
 
-def test_a_text_alone_is_one_field(service: Serving) -> None:
+def test_single_string_is_accepted_as_one_field(service: Serving) -> None:
     with IndexClient(service.url, token=service.token, session=True) as index:
         index.put("misuse", {"title": "alone", "tags": ["a"]})
         found = index.search("title:alone", fields="title", facets="tags")

@@ -13,7 +13,7 @@ from tests.index.client.serving import Serving
 from tests.test_docs import SERVED, blocks
 
 
-def test_python_that_is_shown_runs(
+def test_python_blocks_on_page_run(
     service: Serving,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -64,9 +64,7 @@ def test_writes_are_taken_once_and_can_be_read_after_their_label(
     assert [each.document["year"] for each in told if each.document] == [*range(2000), 2]
 
 
-def test_wrong_records_are_dead_letters_and_nothing_else(
-    service: Serving, client: IndexClient
-) -> None:
+def test_invalid_records_become_dead_letters(service: Serving, client: IndexClient) -> None:
     def dead_letters() -> int:
         bearer = {"Authorization": f"Bearer {service.token}"}
         text = httpx.get(f"{service.url}/metrics", headers=bearer).text

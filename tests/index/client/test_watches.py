@@ -11,9 +11,7 @@ from driftline.index.client import NotFound, QueryRefused, WatchEvent
 from tests.index.client.serving import Cut, Proxy, Serving
 
 
-def test_a_watch_tells_of_each_document_that_begins_or_ceases_to_match(
-    service: Serving, proxy: Proxy
-) -> None:
+def test_watch_reports_documents_that_enter_or_leave(service: Serving, proxy: Proxy) -> None:
     rare = f"w{uuid4().hex}"
     with (
         IndexClient(service.url, token=service.token, session=True) as direct,

@@ -56,7 +56,9 @@ class Client:
         assert ids == sorted(self.labels.values())
 
 
-def test_nothing_is_lost_whatever_is_killed(tmp_path: Path, zookeeper: Ensemble) -> None:
+def test_cluster_service_loses_no_write_when_processes_are_killed(
+    tmp_path: Path, zookeeper: Ensemble
+) -> None:
     with Machine(tmp_path, zookeeper, ("master", "node")) as machine, served(machine) as service:
         client = Client(service)
         client.put("a")
@@ -86,7 +88,9 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path, zookeeper: Ensemble)
             assert f"ok       {machine.folder / 'web' / part} (" in done.stdout
 
 
-def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: Ensemble) -> None:
+def test_cluster_service_with_keys_scales_to_more_nodes(
+    tmp_path: Path, zookeeper: Ensemble
+) -> None:
     keys = tmp_path / "keys"
     made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
     subprocess.run(made, check=True, stdout=subprocess.DEVNULL)

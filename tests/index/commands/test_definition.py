@@ -12,8 +12,8 @@ from driftline import run_reference
 from driftline.deploy.cluster.wheels import check_wheel
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
-from driftline.index.commands.definition import FLOW, define, schema_in, wheel_of, write_wheel
+from driftline.engine.flow.plan import make_plan
+from driftline.index.commands.definition import WHEEL_FLOW, define, schema_in, wheel_of, write_wheel
 from driftline.index.documents.records import Write
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
 from driftline.index.documents.writes import document_flow
@@ -75,7 +75,7 @@ DOCUMENT = Write("documents", "1", {"title": "Running"})
 def made_by(wheel: Path) -> Flow:
     """The flow that a host imports from a wheel."""
     check_wheel(wheel)
-    name, _, flow = FLOW.partition(":")
+    name, _, flow = WHEEL_FLOW.partition(":")
     spec = zipimporter(str(wheel)).find_spec(name)
     assert spec is not None
     assert spec.loader is not None
@@ -88,12 +88,12 @@ def made_by(wheel: Path) -> Flow:
 
 def check(state: Path, schema: Schema, write: Write) -> None:
     here, there = document_flow(schema), made_by(write_wheel(state))
-    assert plan(here).identity() == plan(there).identity()
+    assert make_plan(here).identity() == make_plan(there).identity()
     outputs = [list(run_reference(flow, [[write.record()]])) for flow in (here, there)]
     assert outputs[0] == outputs[1] != []
 
 
-def test_a_host_makes_the_same_flow_from_it(tmp_path: Path) -> None:
+def test_host_builds_the_same_flow_from_the_schema(tmp_path: Path) -> None:
     check(tmp_path, DEFAULT, DOCUMENT)
     own = tmp_path / "own"
     own.mkdir()

@@ -13,9 +13,9 @@ import pytest
 
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.index.client import IndexClient
-from driftline.index.commands.definition import define, searchers_in
+from driftline.index.commands.definition import define, pin_searcher_count
 from driftline.serve.running.directories import open_service
 from tests.index.truth.service import Service
 
@@ -53,7 +53,7 @@ def copy(left: Path, tmp_path: Path) -> Path:
 def opened(state: Path) -> None:
     """What a start does before any process is started."""
     flow = load_flow(define(state, None))
-    open_service(state, flow, plan(flow), 1, accept_changed_code=True)
+    open_service(state, flow, make_plan(flow), 1, accept_changed_code=True)
 
 
 def test_a_state_directory_may_be_moved_and_nothing_acknowledged_is_lost(copy: Path) -> None:
@@ -69,15 +69,15 @@ def test_a_state_directory_may_be_moved_and_nothing_acknowledged_is_lost(copy: P
         service.close()
 
 
-def test_the_number_of_searchers_stays(tmp_path: Path) -> None:
+def test_number_of_searchers_cannot_change(tmp_path: Path) -> None:
     define(tmp_path, None)
-    assert searchers_in(tmp_path, 2) == 2
-    assert searchers_in(tmp_path, None) == 2
+    assert pin_searcher_count(tmp_path, 2) == 2
+    assert pin_searcher_count(tmp_path, None) == 2
     with pytest.raises(StateMismatch, match=r"has 2 searchers, .* give --searchers 2"):
-        searchers_in(tmp_path, 3)
+        pin_searcher_count(tmp_path, 3)
     (tmp_path / "searchers").write_bytes(b"two")
     with pytest.raises(StateMismatch, match="searchers is damaged: write the number"):
-        searchers_in(tmp_path, None)
+        pin_searcher_count(tmp_path, None)
 
 
 def removed(name: str) -> Change:
@@ -99,7 +99,7 @@ def garbage(name: str) -> Change:
         (garbage("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
     ],
 )
-def test_what_does_not_belong_together_is_refused_with_the_ways_out(
+def test_mismatched_state_directory_is_rejected_with_remedies(
     copy: Path, change: Change, said: str
 ) -> None:
     change(copy)

@@ -77,7 +77,7 @@ class Remote:
 
 
 @pytest.mark.soak
-def test_nothing_is_lost_between_two_hosts(tmp_path: Path) -> None:
+def test_service_loses_no_write_between_two_hosts(tmp_path: Path) -> None:
     with Lab(tmp_path, ["a", "b"]).built() as lab:
         made = COMMAND, "keys", str(lab.keys), "--consumer", "journal=*"
         subprocess.run(made, check=True)

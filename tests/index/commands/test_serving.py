@@ -59,7 +59,7 @@ def refusal(*arguments: object) -> str:
 
 
 @pytest.mark.fast
-def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: Path) -> None:
+def test_flow_values_are_served_again_after_a_kill(tmp_path: Path) -> None:
     service = Service(tmp_path / "state", "examples/wordcount.py")
     try:
         service.start()
@@ -173,7 +173,7 @@ def test_a_collection_is_added_and_filled_from_another_as_the_page_shows(tmp_pat
         later.close()
 
 
-def test_a_running_index_keeps_its_collections(
+def test_running_index_rejects_new_collections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "CLAIM_S", 0.0)
@@ -190,7 +190,7 @@ def test_a_running_index_keeps_its_collections(
     assert set(schema_in(state).collections) == {"articles", "more"}
 
 
-def test_what_cannot_be_served_is_refused_in_words(
+def test_invalid_serve_arguments_are_rejected_with_a_message(
     tmp_path: Path, empty_tree: ZooKeeperTree
 ) -> None:
     state = tmp_path / "state"

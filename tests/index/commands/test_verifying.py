@@ -102,7 +102,7 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
         (flipped("documents-0/00000001.segment"), "; it is rebuilt", "resumes"),
     ],
 )
-def test_what_is_damaged_is_named_with_what_follows(
+def test_verify_names_damage_and_its_consequence(
     ended: Path, tmp_path: Path, change: Change, said: str, end: str
 ) -> None:
     state = tmp_path / "copy"
@@ -118,7 +118,9 @@ def test_what_is_damaged_is_named_with_what_follows(
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "00000001.segment"])
-def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path, name: str) -> None:
+def test_verify_refuses_if_a_missing_part_cannot_be_rebuilt(
+    ended: Path, tmp_path: Path, name: str
+) -> None:
     """The journal has dropped its beginning."""
     state = tmp_path / "copy"
     shutil.copytree(ended, state)
@@ -137,7 +139,7 @@ def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path,
     assert "The same command is refused" in ending
 
 
-def test_what_says_what_is_served_is_checked(ended: Path, tmp_path: Path) -> None:
+def test_verify_checks_the_service_definition_files(ended: Path, tmp_path: Path) -> None:
     for name, data in (("searchers", b"seven"), ("schema.toml", b"garbage ["), ("registry", b"")):
         state = tmp_path / name
         shutil.copytree(ended, state)

@@ -52,7 +52,7 @@ texts = st.text(st.sampled_from(ODD) | st.characters(), max_size=40) | st.text(m
         ("turkish", "ISI \u0130L I\u0307L \u0131s\u0131", "\u0131s il il \u0131s"),
     ],
 )
-def test_words(name: str, text: str, words: str) -> None:
+def test_analyser_splits_text_into_words(name: str, text: str, words: str) -> None:
     assert analyser(name).words(text) == words.split(" ")
 
 
@@ -64,9 +64,9 @@ def test_hangul_is_pairs_of_syllables_however_it_is_written() -> None:
 @pytest.mark.parametrize("name", ALL)
 @given(text=texts)
 @example(text="İ½ " + "㍿" * 3 + " x\u0301\u0301 " + "a" * 300 + "é" * 300)
-def test_each_word_has_the_place_where_it_is(name: str, text: str) -> None:
+def test_word_spans_cover_their_words(name: str, text: str) -> None:
     by = analyser(name)
-    words, places = by.words(text), by.places(text)
+    words, places = by.words(text), by.word_spans(text)
     assert places == sorted(places)
     for word, (start, end) in zip(words, places, strict=True):
         assert 0 <= start < end <= len(text)
@@ -75,10 +75,10 @@ def test_each_word_has_the_place_where_it_is(name: str, text: str) -> None:
             assert word in by.words(text[start:end])
 
 
-def test_a_place_takes_the_accents_with_it() -> None:
+def test_word_span_includes_combining_accents() -> None:
     for name in ("plain", "folded"):
-        assert analyser(name).places("(cafe\u0301)") == [(1, 6)]
-        assert analyser(name).places("e\u0301 co\u00adop") == [(0, 2), (3, 8)]
+        assert analyser(name).word_spans("(cafe\u0301)") == [(1, 6)]
+        assert analyser(name).word_spans("e\u0301 co\u00adop") == [(0, 2), (3, 8)]
 
 
 def without_ignored(text: str) -> str:
@@ -122,7 +122,7 @@ def test_canonically_equal_texts_have_the_same_words(name: str, text: str) -> No
     assert words(unicodedata.normalize("NFC", text)) == words(unicodedata.normalize("NFD", text))
 
 
-def test_names() -> None:
+def test_analysers_are_found_by_name() -> None:
     for name in ("plain", "folded", "cjk", "english", "german", "dutch_porter", "yiddish"):
         assert analyser(name).name == name
     with pytest.raises(UnknownAnalyser, match=r"'englisch' \(did you mean 'english'\?\)"):

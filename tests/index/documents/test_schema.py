@@ -54,7 +54,7 @@ def test_fields_have_the_order_of_the_file_and_are_numbered_by_name(articles: Co
     assert articles.others == "refused"
 
 
-def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
+def test_invalid_schema_file_is_rejected(tmp_path: Path) -> None:
     fields = "[collections.a.fields]\n"
     for text, error in (
         ("", r"the table \[collections\] is missing"),
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
         load_schema(tmp_path / "none.toml")
 
 
-def test_a_document_with_everything(articles: Collection) -> None:
+def test_valid_documents_are_accepted(articles: Collection) -> None:
     document = {
         "title": "Tea",
         "text": "",
@@ -138,7 +138,7 @@ def test_a_document_that_is_refused() -> None:
             DEFAULT.collections["documents"].check(id, document)
 
 
-def test_what_is_nested_deeply_is_refused_and_not_walked_through() -> None:
+def test_deeply_nested_value_is_rejected_without_recursion() -> None:
     nested: object = 1
     for _ in range(100_000):
         nested = [nested]

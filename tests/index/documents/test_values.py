@@ -52,17 +52,17 @@ def test_a_date_is_the_day_in_utc(day: object) -> None:
     "text",
     ["", "2020", "2020-02-30", "20200101", "2020-01-01T24:00", "2020-01-01x10:00", "٢٠٢٠-01-01"],
 )
-def test_what_is_no_date(text: str) -> None:
+def test_invalid_date_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a date"):
         period_of(text)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60))
-def test_numbers(number: float) -> None:
+def test_number_and_its_text_have_the_same_value(number: float) -> None:
     assert value_of(Kind.NUMBER, number) == number_of(str(number)) == float(number)
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e999", "1_000", "0x1", " 1", "1 2", "."])
-def test_what_is_no_number(text: str) -> None:
+def test_invalid_number_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a (finite )?number"):
         number_of(text)

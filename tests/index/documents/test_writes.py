@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from driftline import FlowTest, run_reference
 from driftline.index.documents.schema import DEFAULT, DocumentRefused
-from driftline.index.documents.versions import DocumentVersion, replaced
+from driftline.index.documents.versions import DocumentVersion, replaced_fields
 from driftline.index.documents.writes import (
-    KEYS_KEPT,
+    KEYS_PER_DOCUMENT,
     QUERY_LENGTH_MAX,
     SINK,
     NotWritten,
@@ -78,14 +78,14 @@ def test_each_write_has_one_outcome_by_the_rules(writes: list[Write | WatchWrite
             continue
         assert isinstance(outcome, DocumentVersion)
         assert outcome.deleted == (write.document is None)
-        assert outcome.before == (replaced(last[id]) if before else None)
+        assert outcome.replaced == (replaced_fields(last[id]) if before else None)
         if write.document is not None:
             assert json.loads(outcome.stored) == write.document
         last[id] = outcome
 
 
 def test_only_the_last_keys_of_a_document_are_known() -> None:
-    keys = [f"k{number}" for number in range(KEYS_KEPT + 1)]
+    keys = [f"k{number}" for number in range(KEYS_PER_DOCUMENT + 1)]
     writes = [Write("documents", "p", {"title": key}, key=key) for key in (*keys, keys[1], keys[0])]
     *_, known, forgotten = outcomes(writes)
     assert known == NotWritten("documents", "p", "repeated", 2)
@@ -112,7 +112,7 @@ def test_outcomes_are_the_same_after_kills() -> None:
         )
 
 
-def test_what_is_refused_is_named() -> None:
+def test_rejection_names_the_document_or_watch() -> None:
     about = "of 'documents':"
     for write, said in (
         (

@@ -56,7 +56,7 @@ def page(browser: Chromium, service: str) -> Iterator[Chromium]:
     assert browser.problems == []
 
 
-def test_an_address_has_the_query(page: Chromium, service: str) -> None:
+def test_page_runs_the_query_in_its_address(page: Chromium, service: str) -> None:
     page.show(f"{service}/?q=cat")
     page.until(f"{IDS} === 'a/b?c=<i>,1,2'")
     assert page.text("#summary") == "3 documents"
@@ -64,7 +64,7 @@ def test_an_address_has_the_query(page: Chromium, service: str) -> None:
     assert page.value("document.querySelector('#hits mark').textContent") == "cat"
 
 
-def test_the_keyboard_is_enough(page: Chromium) -> None:
+def test_page_is_usable_by_keyboard(page: Chromium) -> None:
     page.press("/")
     page.type("te")
     page.type("a")
@@ -113,7 +113,7 @@ def test_a_document_is_added_and_found(page: Chromium, service: str) -> None:
     assert stored == {"title": title, "text": "It is neither seen nor heard."}
 
 
-def test_documents_are_texts_and_nothing_else(page: Chromium, service: str) -> None:
+def test_document_contents_are_not_rendered_as_markup(page: Chromium, service: str) -> None:
     page.show(f"{service}/?q=wilder")
     page.until(f"{IDS} === 'a/b?c=<i>'")
     assert page.text("#hits .title") == WILD
@@ -135,7 +135,7 @@ def test_more_of_a_long_list_is_shown(page: Chromium, service: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (360, False)])
-def test_it_fits_and_can_be_looked_at(
+def test_page_fits_the_window_width_in_both_colour_schemes(
     page: Chromium, service: str, tmp_path: Path, width: int, dark: bool
 ) -> None:
     page.resize(width, 800, dark)
@@ -149,9 +149,7 @@ def test_it_fits_and_can_be_looked_at(
     assert parts == list(figures)
 
 
-def test_a_service_that_was_away_is_followed_from_where_it_was(
-    browser: Chromium, tmp_path: Path
-) -> None:
+def test_page_resumes_changes_after_a_restart(browser: Chromium, tmp_path: Path) -> None:
     """A token is asked for once, and kept."""
     shown = "[...document.querySelectorAll('#changes code')].map(each => each.textContent).join()"
     asked = "document.getElementById('token-dialog').open"

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from driftline.serve.errors import ApiError, RetentionExceeded
-from driftline.serve.http.flow_application import flow_application, told_of
+from driftline.serve.http.flow_application import event_encoder, flow_application
 from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
 from driftline.serve.journal import Span
@@ -200,7 +200,7 @@ def test_the_answers_of_any_flow_are_described() -> None:
                 ("values", "/views/counts"),
             ):
                 described.check_answer(name, await client.get(path))
-            async with aclosing(changes(backend, 0, told_of(["counts"]), 60)) as stream:
+            async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as stream:
                 told = (await anext(stream)).decode()
             kinds = set()
             for text in told.split("\n\n")[:-1]:

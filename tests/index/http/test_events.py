@@ -78,7 +78,7 @@ async def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(
             assert await read(client, len(rest), labels[0], resumed) == rest
 
 
-async def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path) -> None:
+async def test_stream_sends_later_changes_and_time_heartbeats(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with served(service, HttpSettings(heartbeat_s=0.05)) as client:
         await client.put("/documents/1", json={})
@@ -96,7 +96,7 @@ async def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path:
             assert later[1] >= label
 
 
-async def test_who_does_not_read_is_cut_off_and_nobody_else_notices(
+async def test_stalled_reader_is_disconnected_without_affecting_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     service = Service(tmp_path)
@@ -141,7 +141,7 @@ async def read_watch(client: httpx.AsyncClient, count: int, since: str) -> list[
 async def test_events_come_once_in_order_from_any_label_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "AT_ONCE", 2)
+    monkeypatch.setattr(watching, "EVENTS_PER_REQUEST", 2)
 
     async with served(Service(tmp_path, shards=3), HttpSettings(heartbeat_s=60)) as client:
         await client.put("/documents/0", json={"title": "tea"})
@@ -210,7 +210,7 @@ async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
         assert service.time == 1
 
 
-async def test_watch_events_come_as_far_as_the_shards_are_behind_a_bulk(tmp_path: Path) -> None:
+async def test_watch_events_are_sent_up_to_the_applied_time_of_shards(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with served(service, HttpSettings(within_s=0.05)) as client:
         watch = (await client.put("/watches/w", json={"q": "tea"})).json()

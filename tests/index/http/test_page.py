@@ -23,7 +23,7 @@ def get(path: str, **headers: str) -> httpx.Response:
     return asyncio.run(got())
 
 
-def test_each_file_is_served_as_what_it_is_and_nothing_is_taken_from_elsewhere() -> None:
+def test_page_files_have_correct_types_and_no_external_sources() -> None:
     kinds = {".js": "javascript", ".svg": "svg+xml"}
     for path in ALL:
         answer = get("/" if path.name == "index.html" else f"/page/{path.name}")
@@ -50,13 +50,13 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
     assert get("/page/style.css", **{"if-none-match": '"other"'}).status_code == 200
 
 
-def test_a_script_makes_no_markup_and_no_code_of_texts() -> None:
+def test_scripts_do_not_turn_text_into_markup_or_code() -> None:
     ways = r"(inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     for path in SCRIPTS:
         assert not re.search(ways, path.read_text())
 
 
-def test_what_the_files_refer_to_is_there() -> None:
+def test_references_between_page_files_resolve() -> None:
     page = (FILES / "index.html").read_text()
     assert not re.search(r"<style|\son\w+=|\sstyle=|<script(?![^>]*\bsrc=)", page)
     named = re.findall(r'(?:src|href)="page/([^"]+)"', page)

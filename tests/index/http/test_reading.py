@@ -69,7 +69,7 @@ async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str,
         await client.put(f"/collections/teas/documents/t{len(hits)}", json=changed)
 
 
-async def test_read_without_after_does_not_wait_for_what_the_view_has_not_applied(
+async def test_read_without_after_does_not_wait_for_a_lagging_view(
     tmp_path: Path,
 ) -> None:
     """As during a bulk, when the view is behind the journal."""

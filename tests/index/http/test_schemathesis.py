@@ -56,7 +56,7 @@ def in_a_thread(directory: Path) -> Iterator[str]:
         thread.join(20)
 
 
-def test_no_request_has_an_answer_that_is_not_described(tmp_path: Path) -> None:
+def test_every_response_conforms_to_the_openapi_description(tmp_path: Path) -> None:
     with in_a_thread(tmp_path) as url:
         described = httpx.get(f"{url}/openapi.json").json()
         schemathesis.serializer("application/x-ndjson")(lambda _, value: str(value).encode())

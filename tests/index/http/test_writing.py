@@ -40,7 +40,7 @@ async def test_a_document_is_written_read_replaced_and_deleted(tmp_path: Path) -
             assert answer.json()["error"]["code"] == "absent"
 
 
-async def test_an_answer_comes_when_the_write_is_durable_or_visible_as_wanted(
+async def test_response_waits_until_the_write_is_durable_or_visible(
     tmp_path: Path,
 ) -> None:
     service = Service(tmp_path)
@@ -115,7 +115,7 @@ BAD_REQUESTS = (
 """A request, the status of its answer, and what that says."""
 
 
-async def test_bad_requests_are_told_what_is_wrong(tmp_path: Path) -> None:
+async def test_bad_requests_get_a_status_and_message(tmp_path: Path) -> None:
     async with client_of(Service(tmp_path)) as client:
         for method, path, status, says in BAD_REQUESTS:
             answer = await client.request(method, path)
@@ -123,7 +123,7 @@ async def test_bad_requests_are_told_what_is_wrong(tmp_path: Path) -> None:
             assert says in answer.json()["error"]["message"]
 
 
-async def test_a_write_that_is_refused_says_so(tmp_path: Path) -> None:
+async def test_rejected_write_gets_its_status_and_code(tmp_path: Path) -> None:
     cases = ("busy", 429), ("unavailable", 503), ("full", 507), ("invalid", 400)
 
     service = Service(tmp_path)
@@ -136,7 +136,7 @@ async def test_a_write_that_is_refused_says_so(tmp_path: Path) -> None:
             assert ("retry-after" in answer.headers) == (status in (429, 503))
 
 
-async def test_what_is_no_longer_retained_says_what_is(tmp_path: Path) -> None:
+async def test_label_before_retention_gets_410_with_the_oldest_label(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with client_of(service) as client:
         labels = [(await client.put("/documents/1", json=TEA)).json()["label"] for _ in range(3)]
@@ -187,7 +187,7 @@ async def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> No
         assert hits[0]["label"] == labels[1]
 
 
-async def test_answers_come_while_lines_still_come(tmp_path: Path) -> None:
+async def test_bulk_answers_lines_before_the_body_is_complete(tmp_path: Path) -> None:
     async with served(Service(tmp_path)) as client:
         url = client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
@@ -206,7 +206,7 @@ async def test_answers_come_while_lines_still_come(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_writes_are_pipelined_within_a_window_and_those_of_a_document_are_in_order(
+async def test_bulk_pipelines_writes_and_keeps_the_order_per_document(
     tmp_path: Path,
 ) -> None:
     body = lines_of(*({"id": str(n % 7), "n": n} for n in range(200)))
@@ -233,7 +233,7 @@ async def test_last_label_of_a_bulk_is_the_largest_if_an_id_occurs_twice(tmp_pat
         assert labels == sorted(labels)
 
 
-async def test_a_bulk_of_which_nothing_comes_ends_with_a_word(tmp_path: Path) -> None:
+async def test_stalled_bulk_ends_with_a_slow_error(tmp_path: Path) -> None:
     async with served(Service(tmp_path), HttpSettings(idle_s=0.1)) as client:
 
         async def slow() -> AsyncIterator[bytes]:
@@ -247,7 +247,7 @@ async def test_a_bulk_of_which_nothing_comes_ends_with_a_word(tmp_path: Path) ->
         assert found[1]["error"]["code"] == "slow"
 
 
-async def test_a_bulk_in_the_middle_of_which_the_service_ends_is_told_where_to_go_on(
+async def test_bulk_cut_by_shutdown_ends_with_the_line_to_resume_at(
     tmp_path: Path,
 ) -> None:
     async with served(Service(tmp_path)) as client:

@@ -96,7 +96,7 @@ def check(part: SegmentReader, first: int, some: list[Row]) -> None:
     """A part has exactly these versions."""
     assert (part.first, part.count) == (first, len(some))
     fields = [field for row in some for field in row.version.fields if field is not None]
-    assert part.size == sum(len(field.words) for field in fields)
+    assert part.postings_count == sum(len(field.words) for field in fields)
     assert (part.text_fields, tuple(part.value_fields)) == (TEXT_FIELDS, VALUE_FIELDS)
     assert part.times.tolist() == [row.time for row in some]
     assert [part.id(i) for i in range(len(some))] == [row.version.id for row in some]
@@ -164,7 +164,7 @@ def check_often(postings: SegmentPostings, versions: int) -> None:
     expected = [0] * versions
     for ordinal, frequency in zip(postings.ordinals, postings.frequencies, strict=True):
         expected[ordinal] = int(frequency)
-    often = postings.often
+    often = postings.dense_frequencies
     assert (often is None) == (postings.count * BY_VERSION < versions)
     assert often is None or often.tolist() == expected
 

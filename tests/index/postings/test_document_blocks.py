@@ -5,12 +5,21 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.index.postings.document_blocks import SIZE, Block, blocks, joined
+from driftline.index.postings.document_blocks import BLOCK_BYTES, Block, blocks, repack
 
 documents = st.lists(
-    st.sampled_from([0, 1, 100, SIZE // 3, SIZE // 2, SIZE - 1, SIZE, 3 * SIZE]).map(
-        lambda size: size.to_bytes(4, "big") * (size // 4) + bytes(size % 4)
-    ),
+    st.sampled_from(
+        [
+            0,
+            1,
+            100,
+            BLOCK_BYTES // 3,
+            BLOCK_BYTES // 2,
+            BLOCK_BYTES - 1,
+            BLOCK_BYTES,
+            3 * BLOCK_BYTES,
+        ]
+    ).map(lambda size: size.to_bytes(4, "big") * (size // 4) + bytes(size % 4)),
     max_size=12,
 )
 
@@ -31,14 +40,14 @@ def content(found: list[Block]) -> list[bytes]:
 def test_documents_come_back_from_blocks_of_16_kib(some: list[bytes]) -> None:
     found = list(blocks(some))
     assert content(found) == some
-    assert all(sum(sizes) >= SIZE for sizes, _ in found[:-1])
-    assert all(sum(sizes[:-1]) < SIZE for sizes, _ in found)
+    assert all(sum(sizes) >= BLOCK_BYTES for sizes, _ in found[:-1])
+    assert all(sum(sizes[:-1]) < BLOCK_BYTES for sizes, _ in found)
 
 
 @given(st.lists(documents, max_size=4))
 def test_blocks_are_joined_where_they_are_small(parts: list[list[bytes]]) -> None:
     written = [block for part in parts for block in blocks(part)]
-    found = list(joined(written))
+    found = list(repack(written))
     assert content(found) == [document for part in parts for document in part]
-    assert all(sum(sizes) >= SIZE // 2 for sizes, _ in found[:-1])
-    assert all(sum(sizes[:-1]) < SIZE for sizes, _ in found)
+    assert all(sum(sizes) >= BLOCK_BYTES // 2 for sizes, _ in found[:-1])
+    assert all(sum(sizes[:-1]) < BLOCK_BYTES for sizes, _ in found)

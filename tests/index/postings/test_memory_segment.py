@@ -21,7 +21,7 @@ from tests.index.postings.model import (
 
 
 @given(rows)
-def test_a_tail_has_what_was_added_at_each_moment(some: list[Row]) -> None:
+def test_memory_segment_has_each_version_as_soon_as_it_is_added(some: list[Row]) -> None:
     tail = MemorySegment(7, TEXT_FIELDS, VALUE_FIELDS)
     for number, row in enumerate(some):
         check(tail, 7, some[:number])
@@ -52,7 +52,9 @@ def arrays_of(tail: MemorySegment) -> Iterator[Array]:
 
 
 @pytest.mark.parametrize("recent", [0, 5, 1 << 10])
-def test_what_was_read_does_not_change(recent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_writes_do_not_change_earlier_reads(
+    recent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where arrays were moved because they were full."""
     monkeypatch.setattr(tails, "RECENT", recent)
     some = many_rows(150, seed=2)

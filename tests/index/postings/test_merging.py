@@ -24,16 +24,16 @@ from tests.index.postings.model import Row, check, many_rows, rows, tail_of
 def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same however many words, or versions, are worked off at once."""
     for module in (tails, segments, pairs):
-        monkeypatch.setattr(module, "RUN", request.param)
+        monkeypatch.setattr(module, "RUN_SIZE", request.param)
     monkeypatch.setattr(pairs, "_VERSIONS", request.param)
-    monkeypatch.setattr(pairs, "COMMON", 3)
+    monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 3)
     monkeypatch.setattr(packing, "_LONG", {1: 5, 1 << 14: 256}[request.param])
-    monkeypatch.setattr(segments, "UNPACKED", {1: 0, 1 << 14: 1}[request.param])
+    monkeypatch.setattr(segments, "CACHE_RATIO", {1: 0, 1 << 14: 1}[request.param])
 
 
 @settings(max_examples=30)
 @given(rows, st.data())
-def test_merged_in_any_way_all_give_the_same(some: list[Row], data: st.DataObject) -> None:
+def test_merge_result_is_independent_of_merge_order(some: list[Row], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(some)), max_size=4)))
     bounds = list(pairwise([0, *cuts, len(some)]))
     with TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> No
     assert (tmp_path / "merged").read_bytes() == (tmp_path / "at once").read_bytes()
 
 
-def test_there_is_nothing_of_a_segment_that_could_not_be_written(tmp_path: Path) -> None:
+def test_failed_segment_write_leaves_no_file(tmp_path: Path) -> None:
     tail = tail_of(0, many_rows(3, seed=6))
     tail.documents = lambda: iter([([1], "no bytes")])  # type: ignore[method-assign, list-item]
     with pytest.raises(TypeError):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from driftline.index.postings import packing
 from driftline.index.postings.packing import (
     Numbers,
-    gaps,
+    delta_decode,
+    delta_encode,
     pack_lists,
-    sums,
     unpack_list,
     unpack_lists,
 )
@@ -30,7 +30,7 @@ def array(values: list[int]) -> Numbers:
 
 
 @given(lists, st.integers(0, 20))
-def test_lists_come_back_from_anywhere(values: list[list[int]], begin: int) -> None:
+def test_packed_lists_round_trip_at_any_offset(values: list[list[int]], begin: int) -> None:
     counts = np.array([len(some) for some in values], np.intp)
     packed, places = pack_lists(array([value for some in values for value in some]), counts)
     assert places[-1] == len(packed)
@@ -44,7 +44,7 @@ def test_lists_come_back_from_anywhere(values: list[list[int]], begin: int) -> N
 
 
 @given(lists)
-def test_gaps_of_several_lists_say_what_each_leaves_out(values: list[list[int]]) -> None:
+def test_delta_encoding_of_several_lists_round_trips(values: list[list[int]]) -> None:
     ascending = [sorted(set(some)) for some in values]
     counts = np.array([len(some) for some in ascending], np.intp)
     flat = array([value for some in ascending for value in some])
@@ -54,5 +54,5 @@ def test_gaps_of_several_lists_say_what_each_leaves_out(values: list[list[int]])
         if some
         for before, value in zip([-1, *some[:-1]], some, strict=True)
     ]
-    assert gaps(flat, counts).tolist() == expected
-    assert sums(gaps(flat, counts), counts).tolist() == flat.tolist()
+    assert delta_encode(flat, counts).tolist() == expected
+    assert delta_decode(delta_encode(flat, counts), counts).tolist() == flat.tolist()

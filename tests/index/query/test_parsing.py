@@ -254,7 +254,7 @@ def indexed(document: Document) -> model.Document:
 
 @settings(max_examples=300)
 @given(queries, st.lists(documents, min_size=1, max_size=5))
-def test_a_query_finds_what_is_meant(said: Said, there: list[Document]) -> None:
+def test_parsed_query_matches_the_intended_documents(said: Said, there: list[Document]) -> None:
     means = [said.meant(None, document) for document in there]
     if means[0] is None:
         with pytest.raises(QueryError, match="the query contains no word"):
@@ -266,7 +266,7 @@ def test_a_query_finds_what_is_meant(said: Said, there: list[Document]) -> None:
 
 @settings(max_examples=300)
 @given(queries)
-def test_a_tree_is_canonical_and_comes_back(said: Said) -> None:
+def test_query_tree_is_canonical_and_round_trips(said: Said) -> None:
     try:
         query = parse(said.text, PLAIN)
     except QueryError:
@@ -321,7 +321,7 @@ def test_a_tree_is_canonical_and_comes_back(said: Said) -> None:
         ("year:>1 TO", "year:[1.0000000000000002 TO *] t:to"),
     ],
 )
-def test_what_a_text_means(text: str, form: str | None) -> None:
+def test_text_parses_to_its_canonical_form(text: str, form: str | None) -> None:
     query = parse(text, ONE)
     assert form is None or str(query) == form
     assert parse(str(query), ONE) == query
@@ -344,13 +344,13 @@ def test_what_a_text_means(text: str, form: str | None) -> None:
         ("day:>9999-12-31", 'day:["253402300800000000" TO *]'),
     ],
 )
-def test_the_form_for_people(text: str, form: str) -> None:
+def test_query_prints_in_its_canonical_form(text: str, form: str) -> None:
     assert str(parse(text, ARTICLES)) == form
 
 
 @settings(max_examples=300)
 @given(st.text("ab_3é", max_size=4) | st.sampled_from(["AND", "OR", "NOT", "ANDY", "TO"]))
-def test_a_word_alone_is_understood_as_it_is_among_others(word: str) -> None:
+def test_single_word_shortcut_equals_the_grammar(word: str) -> None:
     found: list[Query | str] = []
     for text in (word, f" {word}"):  # the other one goes through the grammar
         try:
@@ -428,7 +428,7 @@ def test_an_error_says_what_is_wrong_and_where() -> None:
 PARSED = Collection("parsed", (*ONE.fields, ValueField("y", 3, Kind.NUMBER)), "refused")
 
 
-def test_a_picture_of_a_long_query_shows_what_is_near() -> None:
+def test_error_excerpt_of_a_long_query_shows_the_position() -> None:
     text = "\t".join(["word"] * 100) + " )"
     with pytest.raises(QueryError) as caught:
         parse(text, ONE)
@@ -457,7 +457,7 @@ def test_hostile_texts_end_with_an_error() -> None:
         assert len(str(caught.value)) < 400
 
 
-def test_the_limits_themselves_are_kept() -> None:
+def test_queries_at_the_limits_are_accepted() -> None:
     parse("NOT " * (DEPTH_MAX - 1) + "a", ONE)
     parse("a " * LEAVES_MAX, ONE)
     parse("a* " * EXPANDED_MAX, ONE)
@@ -465,7 +465,7 @@ def test_the_limits_themselves_are_kept() -> None:
     assert parse("(" * 2000 + "a" + ")" * 2000, ONE).root == Term(0, "t", "a")
 
 
-def test_what_does_not_fit_the_collection() -> None:
+def test_query_that_does_not_fit_the_collection_is_rejected() -> None:
     for text, error in (
         (
             "a titel:(b)",

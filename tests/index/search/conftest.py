@@ -10,4 +10,4 @@ from driftline.index.postings import pairs
 @pytest.fixture(autouse=True)
 def _pairs_in_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some words of a segment are common, and others not."""
-    monkeypatch.setattr(pairs, "COMMON", 3)
+    monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 3)

@@ -12,7 +12,12 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind, Value, ValueKind
-from driftline.index.documents.versions import DocumentVersion, ReplacedField, replaced, words_of
+from driftline.index.documents.versions import (
+    DocumentVersion,
+    ReplacedField,
+    replaced_fields,
+    words_of,
+)
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
 from driftline.index.query.tree import (
@@ -32,7 +37,7 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.ranking import together
+from driftline.index.search.ranking import merge_ranked
 from driftline.index.search.shard import Shard
 from driftline.index.search.sort_position import SortPosition
 from tests.index.search.model import Document, Hit, Model, Write
@@ -112,7 +117,7 @@ def versions(writes: list[Write]) -> Iterator[tuple[int, DocumentVersion]]:
         document = each.document
         values: tuple[Value | None, ...] = (document.keywords, document.number, document.date)
         version = DocumentVersion("c", each.id, texts, values, each.id.encode(), False, before)
-        last[each.id] = replaced(version)
+        last[each.id] = replaced_fields(version)
         yield each.time, version
 
 
@@ -156,12 +161,15 @@ class Index:
     ) -> tuple[int, list[Hit]]:
         answers = [shard.search(query, time, limit, after) for shard in self.shards]
         ids = {
-            ranked.place: shard.id(ranked.ordinal)
+            ranked.sort_position: shard.id(ranked.ordinal)
             for shard, answer in zip(self.shards, answers, strict=True)
             for ranked in answer.ranked
         }
-        ranked = together((answer.ranked for answer in answers), limit)
-        hits = [(ids[each.place], each.place.score, each.place.time) for each in ranked]
+        ranked = merge_ranked((answer.ranked for answer in answers), limit)
+        hits = [
+            (ids[each.sort_position], each.sort_position.score, each.sort_position.time)
+            for each in ranked
+        ]
         return sum(answer.total for answer in answers), hits
 
 

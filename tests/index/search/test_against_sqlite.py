@@ -128,7 +128,7 @@ def found(index: list[Replica], query: str, at: int) -> set[str]:
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
-def test_what_matches_is_what_sqlite_finds(tmp_path: Path) -> None:
+def test_matches_equal_those_of_sqlite(tmp_path: Path) -> None:
     """Words, AND, OR, NOT, parentheses, phrases, beginnings, in a field or in any."""
     raw = raw_writes()
     indexes = cycle(list(indexes_of(raw, tmp_path)))

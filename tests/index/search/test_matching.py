@@ -26,7 +26,7 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.matching import STEPS, Matching, QueryTooCostly, check
+from driftline.index.search.matching import STEPS_PER_POSTING, Matching, QueryTooCostly, check
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
 from tests.index.search.model import Document, Model, Write
@@ -76,7 +76,7 @@ def test_the_cost_is_that_of_all_postings_and_steps(
             there = [text[leaf.field] for text in its]
             if not isinstance(leaf, Phrase) or set(leaf.words) <= set(chain(*there)):
                 cost += sum(len(words_of_leaf(leaf) & set(text)) for text in there)
-                cost += steps_of(leaf, there) // STEPS
+                cost += steps_of(leaf, there) // STEPS_PER_POSTING
     matchings = [Matching(part, part.count) for part in parts]
     check(query.root, matchings, cost)
     if cost:
@@ -85,7 +85,7 @@ def test_the_cost_is_that_of_all_postings_and_steps(
 
 
 @pytest.mark.parametrize("leaf", [Prefix(0, "f", "b"), Fuzzy(0, "f", "b")])
-def test_a_leaf_of_many_words_is_answered_by_any_number_of_shards(
+def test_leaf_with_many_words_gives_equal_answers_for_any_shards(
     tmp_path: Path, leaf: Scoring
 ) -> None:
     model, query = Model(WEIGHTS), Query(leaf, (leaf,))
@@ -104,7 +104,7 @@ for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
     A_SHARD.apply(_time, DocumentVersion("c", str(_time), (words_of(_text.split()),), (), b""))
 
 
-def test_what_is_too_costly_is_named_before_anything_is_read() -> None:
+def test_too_costly_leaf_is_named_before_reading() -> None:
     leaves: list[tuple[Scoring, str]] = [
         (Prefix(0, "text", "ca"), ""),
         (Fuzzy(0, "text", "cat"), ""),

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from driftline.index.search.phrases import Numbered, Places, find_phrase, starts_in_text, steps
+from driftline.index.search.phrases import (
+    Numbered,
+    PackedPositions,
+    find_phrase,
+    starts_in_text,
+    steps,
+)
 from tests.index.search.model import phrase_starts
 
 TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
@@ -17,7 +23,7 @@ TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
 class Word:
     """The postings of a letter in texts."""
 
-    often = None
+    dense_frequencies = None
 
     def __init__(self, texts: list[str], word: str) -> None:
         found = [[i for i, letter in enumerate(text) if letter == word] for text in texts]
@@ -51,7 +57,7 @@ def test_phrases_are_where_words_follow_each_other(
 
 
 @given(st.text("abc", max_size=9), st.text("abc", min_size=2, max_size=4))
-def test_in_a_text_they_are_found_also_if_their_words_are_rare(text: str, phrase: str) -> None:
+def test_phrase_is_found_within_a_single_text(text: str, phrase: str) -> None:
     expected = phrase_starts(tuple(text), tuple(phrase))
     for afar in (0, 5_000):
         positions = {
@@ -67,7 +73,7 @@ def test_a_phrase_takes_no_more_steps_than_are_counted(texts: list[str], phrase:
     most = steps(numbered(words, phrase))
     looked_at = 0
 
-    def searched(places: Places, starts: Places) -> NDArray[np.intp]:
+    def searched(places: PackedPositions, starts: PackedPositions) -> NDArray[np.intp]:
         nonlocal looked_at
         looked_at += np.size(starts)
         return searchsorted(places, starts)

@@ -15,7 +15,7 @@ from driftline.index.documents.versions import DocumentVersion
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import Matching
-from driftline.index.search.ranking import best_by, together
+from driftline.index.search.ranking import merge_ranked, rank_by_value
 from driftline.index.search.results import count_by
 from driftline.index.search.sort_position import Sort, SortPosition, SortValue
 from tests.index.search.indexes import QUERY, Index, histories, indexes
@@ -65,7 +65,7 @@ def test_pages_are_those_of_a_sorted_list(
     parts = parts_of(values, sorted(cuts))
     while True:
         pages = [
-            best_by(
+            rank_by_value(
                 sort,
                 part.values(field),
                 np.arange(part.count),
@@ -76,12 +76,14 @@ def test_pages_are_those_of_a_sorted_list(
             )
             for part in parts
         ]
-        page = together(pages, limit, sort)
+        page = merge_ranked(pages, limit, sort)
         found += [each.ordinal for each in page]
-        assert [each.place.value for each in page] == [column[each.ordinal] for each in page]
+        assert [each.sort_position.value for each in page] == [
+            column[each.ordinal] for each in page
+        ]
         if len(page) < limit:
             break
-        after = page[-1].place
+        after = page[-1].sort_position
     assert found == expected
 
 
@@ -127,7 +129,7 @@ def pages(
     found: list[tuple[str, SortPosition]] = []
     after = None
     while True:
-        page = together(
+        page = merge_ranked(
             (shard.search(query, time, limit, after, sort=sort).ranked for shard in index.shards),
             limit,
             sort,
@@ -138,10 +140,10 @@ def pages(
             for id in "pqrstuvw"
             if (shard_ordinal := shard.find(id, time)) is not None
         }
-        found += [(ids[each.place.time], each.place) for each in page]
+        found += [(ids[each.sort_position.time], each.sort_position) for each in page]
         if len(page) < limit:
             return found
-        after = page[-1].place
+        after = page[-1].sort_position
 
 
 @given(

@@ -47,7 +47,7 @@ def test_a_snippet_is_the_best_piece(
     text: str, name: str, leaves: list[Scoring], length: int
 ) -> None:
     by = analyser(name)
-    spans = [(word, *at) for word, at in zip(by.words(text), by.places(text), strict=True)]
+    spans = [(word, *at) for word, at in zip(by.words(text), by.word_spans(text), strict=True)]
     found = snippet(text, by, leaves, length)
     begin, end = found.start, found.start + len(found.text)
     assert found.text == text[begin:end]

@@ -34,7 +34,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
         shard.apply(time, DocumentVersion("c", f"d{chance.randrange(2500)}", (text,), (), b""))
     path = tmp_path_factory.mktemp("parts") / "segment"
     write(shard.parts[:1], path)
-    shard.exchange(shard.parts[:1], Segment(path))
+    shard.replace_parts(shard.parts[:1], Segment(path))
     return shard
 
 
@@ -54,7 +54,7 @@ def _word(chance: Random) -> Term:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 25])
-def test_the_best_are_those_of_all(shard: Shard, limit: int) -> None:
+def test_top_hits_equal_the_full_ranking(shard: Shard, limit: int) -> None:
     chance = Random(limit)
     for _ in range(60):
         query = drawn(chance)
@@ -62,7 +62,7 @@ def test_the_best_are_those_of_all(shard: Shard, limit: int) -> None:
         best = shard.search(query, AT, limit)
         assert (best.total, best.ranked) == (every.total, every.ranked[:limit]), query
         if len(best.ranked) == limit:
-            behind = shard.search(query, AT, limit, after=best.ranked[-1].place)
+            behind = shard.search(query, AT, limit, after=best.ranked[-1].sort_position)
             assert behind.ranked == every.ranked[limit : 2 * limit], query
 
 

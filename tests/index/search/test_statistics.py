@@ -35,7 +35,7 @@ def test_statistics_are_those_of_the_versions_that_are_alive(
         fields = tuple(None if text is None else words_of(text) for text in texts)
         before = alive.get(document)
         statistics.apply(
-            time, DocumentVersion("c", str(document), fields, (), b"", before=away(before))
+            time, DocumentVersion("c", str(document), fields, (), b"", replaced=away(before))
         )
         alive[document] = fields
         history.append((time + 1, dict(alive)))
@@ -72,7 +72,7 @@ def check(statistics: Statistics, field: int, time: int, there: list[Words | Non
     assert statistics.field(field, time) == FieldStatistics(len(texts), length)
     for word in WORDS:
         having = sum(word in dict(text.words) for text in texts)
-        assert statistics.documents_with(field, word, time) == having
+        assert statistics.document_frequency(field, word, time) == having
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from((-1, 1))))
@@ -97,7 +97,7 @@ def test_counts_are_the_sums_of_all_earlier_changes(
             assert counts.before(word, before) == expected
 
 
-def test_what_is_not_retained_takes_no_memory() -> None:
+def test_counts_before_retention_are_freed() -> None:
     counts = Counts()
     for time in range(10 * TRIMMED_EVERY):
         counts.add(time, ["often", f"once {time}"], 1)

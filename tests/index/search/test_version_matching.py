@@ -22,7 +22,7 @@ from tests.index.search.model import Document, Write, matches
 
 
 @given(QUERY, st.lists(st.integers(0, 9), min_size=5, max_size=5), DOCUMENT)
-def test_what_matches_has_an_anchor(
+def test_matching_document_contains_an_anchor(
     query: Query, frequencies: list[int], document: Document
 ) -> None:
     anchors = anchors_of(query.root, lambda field, word: frequencies[(field + len(word)) % 5])

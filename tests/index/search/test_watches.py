@@ -87,7 +87,7 @@ def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
         assert again.events("w", 6, 9) == again.events("v", 6, 9) == later
 
 
-def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
+def test_removed_watches_and_expired_events_are_freed() -> None:
     watching = WatchIndex(COLLECTION)
     nothing = list(watching.save())
     watching.put(1, "w", "a")

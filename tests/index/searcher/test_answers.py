@@ -78,7 +78,7 @@ def ids(answer: dict[str, object]) -> list[str]:
     return [hit["id"] for hit in hits]
 
 
-def test_a_search(searcher: Searcher) -> None:
+def test_search_returns_hits_scores_and_facets(searcher: Searcher) -> None:
     answer = ask(searcher, "search", q="title:tea", limit=5, snippets=True)
     assert ask(searcher, "explain", q="title:tea", id="tea")["score"] == pytest.approx(1.96, 0.01)
     score = ask(searcher, "explain", q="title:tea", id="tea")["score"]
@@ -143,7 +143,7 @@ REFUSED: list[tuple[str, str, Question]] = [
 ]
 
 
-def test_what_is_refused(searcher: Searcher) -> None:
+def test_invalid_requests_are_rejected(searcher: Searcher) -> None:
     for code, text, question in REFUSED:
         with pytest.raises(ApiError, match=text) as refused:
             searcher.ask(unpack(pack({"collection": "books", **question})))  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def test_what_is_refused(searcher: Searcher) -> None:
         pack(refused.value.details)
 
 
-def test_what_is_too_costly_is_refused(tmp_path: Path, schema: Schema) -> None:
+def test_too_costly_query_is_rejected(tmp_path: Path, schema: Schema) -> None:
     searcher = searcher_of(schema, tmp_path)
     small = Searcher(schema, tmp_path / "small", budget=2)
     small.load(saved(searcher, tmp_path / "0 of 1", tmp_path / "small"))
@@ -166,7 +166,7 @@ def test_an_answer_has_bounded_documents_and_snippets(
 ) -> None:
     tea, oil, sea = (len(json.dumps(each, separators=(",", ":"))) for each in BOOKS.values())
     question = {"q": "*", "limit": 3, "snippets": True}
-    monkeypatch.setattr(answers, "SNIPPETS_MAX", tea + 1)
+    monkeypatch.setattr(answers, "SNIPPET_CHARS_MAX", tea + 1)
     hits = ask(searcher, "search", **question)["hits"]
     assert isinstance(hits, tuple)
     assert [bool(hit["snippets"]) for hit in hits] == [True, True, False]
@@ -197,7 +197,7 @@ def saved(searcher: Searcher, directory: Path, other: Path) -> list[bytes]:
     return parts
 
 
-def test_a_collection_that_there_is_no_more_is_passed_over(tmp_path: Path, schema: Schema) -> None:
+def test_versions_of_a_removed_collection_are_skipped(tmp_path: Path, schema: Schema) -> None:
     items = [*run_reference(document_flow(schema), [[write.record() for write in WRITES]])]
     rest = Schema({"notes": schema.collections["notes"]})
     searcher = Searcher(rest, tmp_path / "rest")

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from driftline.index.searcher.collection import (
-    LARGER,
-    MUCH_LARGER,
+    MERGE_RATIO,
     SMALL,
+    SMALL_MERGE_RATIO,
     SegmentFiles,
-    merged_from,
+    first_to_merge,
 )
 from driftline.index.searcher.searcher import Searcher
 from tests.index.search.model import Document, Model, Write
@@ -42,7 +42,7 @@ def searcher(tmp_path: Path) -> Searcher:
     searcher.apply(1, [])
     for _ in range(2):
         freeze(searcher)
-        searcher.saved()
+        searcher.mark_saved()
     return searcher
 
 
@@ -59,53 +59,53 @@ def check_loaded(directory: Path, parts: list[bytes]) -> None:
     shutil.rmtree(other)
 
 
-def test_what_the_valid_checkpoint_names_stays_until_the_next_one(
+def test_segments_of_the_valid_checkpoint_are_kept_until_the_next(
     tmp_path: Path, searcher: Searcher
 ) -> None:
     """Also what was merged while it was written."""
     directory = tmp_path / "index"
-    work = searcher.work()
+    work = searcher.next_job()
     assert work is not None
     before = names(directory)
     parts = freeze(searcher)
     work.do()
-    work.done()
-    searcher.saved()
+    work.on_success()
+    searcher.mark_saved()
     assert set(before) < set(names(directory))
     check_loaded(directory, parts)
     next_parts = freeze(searcher)
     check_loaded(directory, parts)
     check_loaded(directory, next_parts)
-    searcher.saved()
+    searcher.mark_saved()
     check_loaded(directory, next_parts)
     assert len(names(directory)) == searcher.figures()["segments"] == 3
 
 
-def test_what_is_being_merged_stays(tmp_path: Path, searcher: Searcher) -> None:
-    work = searcher.work()
+def test_segments_being_merged_are_kept(tmp_path: Path, searcher: Searcher) -> None:
+    work = searcher.next_job()
     assert work is not None
     work.do()
     for _ in range(2):
         freeze(searcher)
-        searcher.saved()
-    work.done()
+        searcher.mark_saved()
+    work.on_success()
     check([searcher], MODEL, QUERIES, searcher.time)
     parts = freeze(searcher)
-    searcher.saved()
+    searcher.mark_saved()
     check_loaded(tmp_path / "index", parts)
     assert len(names(tmp_path / "index")) == searcher.figures()["segments"] == 4
 
 
-def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: Searcher) -> None:
-    work = searcher.work()
+def test_failed_merge_changes_nothing(tmp_path: Path, searcher: Searcher) -> None:
+    work = searcher.next_job()
     assert work is not None
-    work.done()  # without a file
+    work.on_success()  # without a file
     check([searcher], MODEL, QUERIES, searcher.time)
-    assert searcher.work() is None
+    assert searcher.next_job() is None
     assert searcher.figures()["segments"] == 2
 
 
-def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) -> None:
+def test_draft_is_kept_while_its_segment_is_missing_and_needed(tmp_path: Path) -> None:
     files = SegmentFiles(tmp_path)
     name = files.new()
     draft = tmp_path / f".{name}.77"
@@ -125,25 +125,23 @@ def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) ->
 @example([1] * 300, 1)
 @example([1] * 300, 40_000)
 @example([1] * 300, SMALL + 1)
-def test_segments_are_few_and_each_version_is_copied_few_times(
-    counts: list[int], each: int
-) -> None:
+def test_merge_policy_bounds_segments_and_copies_per_version(counts: list[int], each: int) -> None:
     saved = [count * each for count in counts]
     sizes: list[int] = []
     copied = most = 0
     for size in saved:
         sizes.append(size)
         most = max(most, len(sizes))
-        if run := sizes[merged_from(sizes) :]:
+        if run := sizes[first_to_merge(sizes) :]:
             assert len(run) > 1
             copied += sum(run)
             sizes[-len(run) :] = [sum(run)]
     total = sum(saved)
     assert sum(sizes) == total
     # Each that stays is larger than LARGER times all later ones, and one is new.
-    assert most <= 2 + log(total / each + 1, LARGER + 1)
+    assert most <= 2 + log(total / each + 1, MERGE_RATIO + 1)
     # A segment becomes part of one that is larger by a part of it, or is new.
     small = min(total, SMALL) // each  # 0: none is small
-    times = log(small + 1, 1 + 1 / MUCH_LARGER)
-    times += log(total / each / max(small, 1) + 1, 1 + 1 / LARGER)
+    times = log(small + 1, 1 + 1 / SMALL_MERGE_RATIO)
+    times += log(total / each / max(small, 1) + 1, 1 + 1 / MERGE_RATIO)
     assert copied <= total * (1 + times)

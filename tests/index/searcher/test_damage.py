@@ -46,7 +46,7 @@ def saved(directory: Path, saves: int = 3) -> list[bytes]:
         searcher.apply(until, new)
         searcher.freeze()
         parts = list(searcher.save())
-        searcher.saved()
+        searcher.mark_saved()
     return parts
 
 
@@ -92,7 +92,7 @@ def test_a_damaged_byte_anywhere_in_a_segment_is_never_a_wrong_answer(tmp_path: 
         except SnapshotDamaged as error:
             unused.append(str(error))
         except ApiError as error:
-            refused.append(f"{error.code}: {searcher.damaged}")
+            refused.append(f"{error.code}: {searcher.damage}")
         path.write_bytes(good)
     assert len(unused) > 10
     assert all(str(path) in each and "rebuilt from the journal" in each for each in unused)
@@ -100,7 +100,7 @@ def test_a_damaged_byte_anywhere_in_a_segment_is_never_a_wrong_answer(tmp_path: 
     assert all(each.startswith(f"unavailable: {path}") for each in refused)
 
 
-def test_what_is_damaged_is_told_once_and_not_loaded_again(
+def test_damage_is_logged_once_and_the_segment_is_not_reloaded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = saved(tmp_path)
@@ -112,10 +112,10 @@ def test_what_is_damaged_is_told_once_and_not_loaded_again(
             searcher.ask({"what": "count", "collection": "c", "q": "text:b"})
         assert refused.value.code == "unavailable"
     assert len(caplog.records) == 1
-    assert "section 'postings 1' is damaged" in searcher.damaged
+    assert "section 'postings 1' is damaged" in searcher.damage
     # What needs nothing of that is answered; nothing is merged, as the view begins anew.
     assert searcher.ask({"what": "count", "collection": "c", "q": "tags:x"})["total"] == 4
-    assert searcher.work() is None
+    assert searcher.next_job() is None
     searcher.freeze()
     with pytest.raises(Unavailable, match=r"nothing is saved: .* is damaged"):
         next(searcher.save())
@@ -123,7 +123,7 @@ def test_what_is_damaged_is_told_once_and_not_loaded_again(
         loaded(tmp_path, parts)
 
 
-def test_damage_that_comes_after_a_page_was_checked_is_found_when_an_answer_fails(
+def test_damage_after_a_page_check_is_detected_by_a_failing_query(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As if the page had gone, and had come from the disk again."""
@@ -139,25 +139,25 @@ def test_damage_that_comes_after_a_page_was_checked_is_found_when_an_answer_fail
     with pytest.raises(ApiError, match="section 'stored' is damaged") as refused:
         searcher.ask(question)
     assert refused.value.code == "unavailable"
-    assert "section 'stored' is damaged" in searcher.damaged
+    assert "section 'stored' is damaged" in searcher.damage
     assert not path.exists()
     assert found["total"] == 4
 
 
-def test_damage_that_a_merge_finds_is_known_here(
+def test_damage_found_by_a_forked_merge_reaches_the_searcher(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = saved(tmp_path)
     path = segments(tmp_path)[1]
     damage_postings(path)
     searcher = loaded(tmp_path, parts)
-    work = searcher.work()
+    work = searcher.next_job()
     assert work is not None
     with pytest.raises(DamagedSegment):
         work.do()  # in a copy: the searcher does not see it
     with caplog.at_level(logging.ERROR):
-        assert searcher.work() is None
-    assert str(path) in searcher.damaged
+        assert searcher.next_job() is None
+    assert str(path) in searcher.damage
     assert str(path) in caplog.text
     with pytest.raises(SnapshotDamaged):
         loaded(tmp_path, parts)
@@ -165,15 +165,15 @@ def test_damage_that_a_merge_finds_is_known_here(
 
 def test_a_merge_that_has_failed_is_tried_again_after_the_next_checkpoint(tmp_path: Path) -> None:
     searcher = loaded(tmp_path, saved(tmp_path))
-    assert searcher.work() is not None
-    assert searcher.work() is None
+    assert searcher.next_job() is not None
+    assert searcher.next_job() is None
     searcher.freeze()
     list(searcher.save())
-    searcher.saved()
-    work = searcher.work()
+    searcher.mark_saved()
+    work = searcher.next_job()
     assert work is not None
     work.do()
-    work.done()
+    work.on_success()
     assert searcher.figures()["segments"] == 1
     check([searcher], MODEL, QUERIES, NOW)
 
@@ -217,7 +217,7 @@ def test_a_checkpoint_with_other_parts_is_refused(tmp_path: Path) -> None:
                     loaded(tmp_path, [*parts[:number], *wrong, *parts[number + 1 :]])
 
 
-def test_what_no_checkpoint_names_is_removed(tmp_path: Path) -> None:
+def test_segments_outside_the_checkpoint_are_removed(tmp_path: Path) -> None:
     parts = saved(tmp_path)
     named = segments(tmp_path)
     kept = tmp_path / "notes"
@@ -230,7 +230,7 @@ def test_what_no_checkpoint_names_is_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [*named, kept]
 
 
-def test_a_view_that_begins_anew_leaves_the_files_until_it_is_saved(tmp_path: Path) -> None:
+def test_rebuilding_view_keeps_old_files_until_it_is_saved(tmp_path: Path) -> None:
     parts = saved(tmp_path)
     before = segments(tmp_path)
     searcher = Searcher(SCHEMA, tmp_path)
@@ -238,7 +238,7 @@ def test_a_view_that_begins_anew_leaves_the_files_until_it_is_saved(tmp_path: Pa
     searcher.freeze()
     new_parts = list(searcher.save())
     check([loaded(tmp_path_of(tmp_path), parts)], MODEL, QUERIES, NOW)
-    searcher.saved()
+    searcher.mark_saved()
     assert len(segments(tmp_path)) == 1
     assert not set(segments(tmp_path)) & set(before)
     check([loaded(tmp_path, new_parts)], MODEL, QUERIES, NOW)
@@ -261,6 +261,6 @@ def test_a_file_that_cannot_be_written_is_named_and_written_later(tmp_path: Path
     tmp_path.joinpath("index").mkdir()
     searcher.freeze()
     parts = list(searcher.save())
-    searcher.saved()
+    searcher.mark_saved()
     check([searcher], MODEL, QUERIES, NOW)
     check([loaded(tmp_path / "index", parts)], MODEL, QUERIES, NOW)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from driftline.index.searcher import collection as holding
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.checkpoint import restore_view, write_checkpoint
 from driftline.serve.views.hosted import HostedView
 from tests.index.search.indexes import WEIGHTS, histories
 from tests.index.search.model import Document, Model, Write
@@ -35,7 +35,7 @@ def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     def merged_from(sizes: Sequence[int]) -> int:
         return len(sizes) // 3 if len(sizes) > 1 else len(sizes)
 
-    monkeypatch.setattr(holding, "merged_from", merged_from)
+    monkeypatch.setattr(holding, "first_to_merge", merged_from)
 
 
 @pytest.mark.usefixtures("_merges_soon")
@@ -46,7 +46,7 @@ def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     retained=st.integers(1, 60),
     queries=st.lists(QUERIES, min_size=1, max_size=3),
 )
-def test_answers_stay_those_of_the_model_whatever_happens(
+def test_answers_equal_the_model_after_saves_merges_and_restarts(
     history: tuple[Model, int],
     shards: int,
     happenings: list[tuple[int, int, str]],
@@ -70,7 +70,7 @@ def test_answers_stay_those_of_the_model_whatever_happens(
                 check(searchers, model, queries, at)
 
 
-def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> None:
+def test_forked_process_saves_while_the_searcher_continues(tmp_path: Path) -> None:
     """With versions, a merge and questions between; as a host does it."""
     model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
     random = Random(3)
@@ -87,22 +87,22 @@ def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> N
         check([searcher], model, queries, searcher.time)
         assert ended_well(copy)
         if round_ != 4:  # nobody is told of this one
-            searcher.saved()
+            searcher.mark_saved()
         check([searcher], model, queries, searcher.time)
         other = shutil.copytree(tmp_path / "segments", tmp_path / f"segments {round_}")
-        again = restored(checkpoint, "me", partial(Searcher, SCHEMA, other))
+        again = restore_view(checkpoint, "me", partial(Searcher, SCHEMA, other))
         assert again.time == frozen_at
         for at in range(0, again.time, 37):
             check([again], model, queries, at)
-        if work := searcher.work():
+        if work := searcher.next_job():
             assert ended_well(in_copy(work.do))
-            work.done()
+            work.on_success()
             check([searcher], model, queries, searcher.time - 20)
     assert searcher.figures()["segments"] <= 3
     assert len(list((tmp_path / "segments").iterdir())) <= 8
 
 
-def test_an_index_of_documents_that_change_grows_no_further(tmp_path: Path) -> None:
+def test_index_size_is_bounded_when_documents_are_replaced(tmp_path: Path) -> None:
     """Versions that nobody can ask for any more go away, with their documents, if those are gone;
     what can be asked for stays, also for who opens the last checkpoint."""
     model, random = Model(WEIGHTS), Random(5)
@@ -126,7 +126,7 @@ def test_an_index_of_documents_that_change_grows_no_further(tmp_path: Path) -> N
     assert max(size for _, size in sizes) <= most_bytes * 1.5
 
 
-def test_a_document_that_is_gone_for_good_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+def test_purged_document_is_not_confused_with_a_new_one(tmp_path: Path) -> None:
     model, replica = Model(WEIGHTS), Replica(tmp_path, 0, 1)
     one = Document((("a",), ("b",)), ())
     model.writes += [Write(time, "q", one) for time in range(1, 5)]
@@ -165,7 +165,7 @@ def follow(searcher: HostedView, model: Model) -> None:
 
 
 def write(path: Path, searcher: HostedView) -> None:
-    for _ in writing(path, "me", searcher.save()):
+    for _ in write_checkpoint(path, "me", searcher.save()):
         pass
 
 

@@ -105,7 +105,7 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
     limit=st.integers(1, 3),
     swept_from=st.integers(0, 3),
 )
-def test_events_are_those_of_trying_everything_whatever_happens(
+def test_watch_events_equal_brute_force_matching(
     writes: list[Write | WatchWrite],
     shards: int,
     happenings: list[tuple[int, int, str]],
@@ -158,7 +158,7 @@ def watching(tmp_path: Path) -> Searcher:
     return searcher
 
 
-def test_what_is_asked_about_watches(watching: Searcher) -> None:
+def test_watch_requests_are_answered(watching: Searcher) -> None:
     watch = {"id": "w", "query": "title:a", "time": 1}
     other = {"id": "v", "query": "a (", "time": 3}
     assert ask(watching, "watch", watch="w") == watch
@@ -180,7 +180,7 @@ def test_what_is_asked_about_watches(watching: Searcher) -> None:
     assert watching.figures()["watch_events"] == 2
 
 
-def test_what_is_refused_about_watches(watching: Searcher) -> None:
+def test_invalid_watch_requests_are_rejected(watching: Searcher) -> None:
     watching.retain(3)
     for code, text, question in (
         ("absent", "no watch 'x'", {"what": "watch", "watch": "x"}),
@@ -192,7 +192,7 @@ def test_what_is_refused_about_watches(watching: Searcher) -> None:
         assert refused.value.code == code
 
 
-def test_after_damage_no_wrong_events_are_told(tmp_path: Path) -> None:
+def test_damage_never_causes_wrong_watch_events(tmp_path: Path) -> None:
     items = items_of(
         [
             WatchWrite("c", "w", '"a b"'),

@@ -122,18 +122,18 @@ class Replica:
                 self.happen("saved", items)
             case "saved" if self._saving is not None:
                 self.checkpoint, self._saving = self._saving, None
-                searcher.saved()
+                searcher.mark_saved()
             case "merge":
                 self.happen("merge begins", items)
                 self.happen("merge ends", items)
             case "merge begins" | "merge fails" if self._work is None:
-                self._work = searcher.work()
+                self._work = searcher.next_job()
                 if self._work is not None:
                     self._work.do()
                 if what == "merge fails":
                     self._work = None
             case "merge ends" if self._work is not None:
-                self._work.done()
+                self._work.on_success()
                 self._work = None
             case "reopen":
                 self.searcher, self._saving, self._work = self._new(), None, None

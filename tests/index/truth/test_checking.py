@@ -72,7 +72,7 @@ TOLD: list[dict[str, list[Event]]] = [
 
 
 @pytest.mark.parametrize("told", TOLD)
-def test_what_is_right_is_right(told: dict[str, list[Event]]) -> None:
+def test_checker_accepts_correct_answers(told: dict[str, list[Event]]) -> None:
     check(*story(), COLLECTION, told)
 
 
@@ -101,7 +101,7 @@ WRONG: dict[str, Callable[[Notes, list[Event]], object]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_found(wrong: str) -> None:
+def test_checker_rejects_wrong_answers(wrong: str) -> None:
     notes, events = story()
     WRONG[wrong](notes, events)
     with pytest.raises(AssertionError):

@@ -57,7 +57,7 @@ def test_all_answers_are_those_of_a_sequential_index(service: Service, tmp_path:
 
 
 @pytest.mark.soak
-def test_they_are_for_a_long_time(service: Service, tmp_path: Path) -> None:
+def test_answers_equal_a_sequential_index_in_a_long_soak(service: Service, tmp_path: Path) -> None:
     minutes = float(os.environ.get("SOAK_MINUTES", "30"))
     killer = Killer(service, 2, PAUSE_S)
     withstand(service, killer, tmp_path, 60 * minutes, seed=2)

@@ -64,7 +64,9 @@ class ClusterKiller(Killer):
 
 
 @pytest.mark.soak
-def test_with_zookeeper_and_keys(tmp_path: Path, zookeeper: Ensemble) -> None:
+def test_answers_equal_a_sequential_index_on_a_cluster_with_keys(
+    tmp_path: Path, zookeeper: Ensemble
+) -> None:
     keys = tmp_path / "keys"
     made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
     subprocess.run(made, check=True)

@@ -15,7 +15,7 @@ DOCUMENTS = int(os.environ.get("DOCUMENTS", "2000"))
 LINES = 1000
 
 
-def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
     """A write is seen after each kill without another write, which would bring on what waits.
 
     How long many documents take to be there again is printed.

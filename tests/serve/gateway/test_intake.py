@@ -42,7 +42,7 @@ class Service:
         for job in self.intake.jobs:
             if self.disk_error is None:
                 self.log.carry_out(job)
-            self.intake.done(job, self.disk_error)
+            self.intake.on_job_done(job, self.disk_error)
         self.intake.jobs.clear()
         record = next(self._records, None)
         if record is not None:
@@ -61,13 +61,13 @@ def service(tmp_path: Path) -> Iterator[Service]:
     service.close()
 
 
-def test_producers_that_send_all_the_time_leave_half_of_the_room_to_the_gateway(
+def test_busy_producers_leave_half_of_the_window_to_the_gateway(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take_next(intake: IntakeSocket) -> None:
-        intake.source.receive("p", intake.source.accepted("p") + 1, "of a producer")
+        intake.source.receive("p", intake.source.last_accepted("p") + 1, "of a producer")
 
-    monkeypatch.setattr(IntakeSocket, "has_work", IntakeSocket.room)
+    monkeypatch.setattr(IntakeSocket, "has_work", IntakeSocket.has_room)
     monkeypatch.setattr(IntakeSocket, "_take_next", take_next)
     for _ in range(2 * WINDOW):
         service.turn()

@@ -6,7 +6,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.serve.gateway.service import RECENT_BYTES_MAX, RECENT_MAX, RecentOutputs
 
 
-def test_of_each_time_all_outputs_are_there_or_it_is_not_known() -> None:
+def test_recent_outputs_hold_all_or_none_of_a_time() -> None:
     for size, kept in ((1, RECENT_MAX), (RECENT_BYTES_MAX // 10, 10)):
         recent = RecentOutputs(0)
         value = "key", "a" * (size - 3)

@@ -7,14 +7,14 @@ from driftline.serve.gateway.subscriptions import FairScheduler
 PASSES = 20
 
 
-def test_others_in_the_loop_wait_for_one_piece_at_a_time() -> None:
+def test_scheduler_limits_streams_to_one_piece_per_loop_pass() -> None:
     async def drive() -> tuple[int, set[int]]:
         turns = FairScheduler()
         done = [0] * 100
 
         async def stream(number: int) -> None:
             while True:
-                await turns.take()
+                await turns.wait_for_turn()
                 done[number] += 1
 
         streams = [asyncio.create_task(stream(number)) for number in range(len(done))]

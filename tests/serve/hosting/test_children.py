@@ -44,7 +44,7 @@ class Scripted(Children):
         return made
 
 
-def test_children_are_restarted_but_not_views_that_end_with_the_service() -> None:
+def test_shutdown_restarts_killed_children_but_not_stopped_views() -> None:
     with Scripted(CONFIG) as children:
         children.ending = True
         first, began = dict(children.pids), monotonic()

@@ -11,7 +11,13 @@ from driftline.deploy.runtime.config import ProcessConfig
 from driftline.engine.wire.bundles import Item
 from driftline.serve.hosting import feeds
 from driftline.serve.hosting.config import ServiceConfig
-from driftline.serve.hosting.feeds import NOBODY, ROOM_BYTES, STREAM_BYTES, Feeds, Subscription
+from driftline.serve.hosting.feeds import (
+    RETAINS_NOTHING,
+    STREAM_BYTES,
+    WINDOW_BYTES,
+    Feeds,
+    Subscription,
+)
 from driftline.serve.hosting.ipc import IpcServer
 from driftline.serve.hosting.journal_process import FeedLines, JournalServer
 from driftline.serve.journal import Span
@@ -44,7 +50,7 @@ class Crowd:
         """What it has given."""
         self.now += within_s
         for route, following in self.following.items():
-            self.feeds.take(route, following.follow(NOBODY), self.now)
+            self.feeds.take(route, following.encode_follow(RETAINS_NOTHING), self.now)
         self.feeds.turn(self.now)
         given = Counter[bytes]()
         for route, data in self.feeds.outbox:
@@ -54,9 +60,9 @@ class Crowd:
         return given
 
 
-def test_a_turn_does_little_for_any_number_of_streams_and_a_view_has_its_own_part() -> None:
+def test_turn_is_bounded_for_many_streams_and_reserves_a_share_for_views() -> None:
     crowd = Crowd()
-    crowd.comes(b"view", ROOM_BYTES)
+    crowd.comes(b"view", WINDOW_BYTES)
     streams = [b"stream-%d" % n for n in range(100)]
     for route in streams:
         crowd.comes(route, STREAM_BYTES)
@@ -74,9 +80,9 @@ def test_a_turn_does_little_for_any_number_of_streams_and_a_view_has_its_own_par
     )
 
 
-def test_one_that_has_all_is_given_a_span_at_once_though_many_read_the_past() -> None:
+def test_caught_up_follower_gets_new_span_at_once_despite_many_readers() -> None:
     crowd = Crowd()
-    crowd.comes(b"view", ROOM_BYTES, since=SPANS)
+    crowd.comes(b"view", WINDOW_BYTES, since=SPANS)
     for n in range(300):
         crowd.comes(b"stream-%d" % n, STREAM_BYTES)
     crowd.turn()
@@ -84,7 +90,7 @@ def test_one_that_has_all_is_given_a_span_at_once_though_many_read_the_past() ->
     assert [route for route, _ in crowd.feeds.outbox] == [b"view"]
 
 
-def test_a_turn_ends_on_the_long_way_to_where_a_stream_begins() -> None:
+def test_turn_is_bounded_while_seeking_the_start_of_a_stream() -> None:
     steps = 0
 
     def far(since: int) -> Iterator[Span | None]:
@@ -98,7 +104,7 @@ def test_a_turn_ends_on_the_long_way_to_where_a_stream_begins() -> None:
     assert steps == feeds.TURN_STREAM_BYTES // feeds.STEP_BYTES
 
 
-def test_a_silent_follower_is_forgotten_and_nothing_is_kept_of_streams() -> None:
+def test_silent_follower_is_dropped_and_leaves_no_state() -> None:
     crowd = Crowd()
     for n in range(10):
         crowd.comes(b"stream-%d" % n, STREAM_BYTES)
@@ -106,7 +112,7 @@ def test_a_silent_follower_is_forgotten_and_nothing_is_kept_of_streams() -> None
     crowd.following.clear()
     assert crowd.turn(feeds.GONE_AFTER_S).total() > 0
     assert crowd.turn().total() == 0
-    assert (crowd.feeds.followers, crowd.feeds.kept) == (0, {})
+    assert (crowd.feeds.followers, crowd.feeds.restart_times) == (0, {})
 
 
 def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> None:
@@ -119,7 +125,10 @@ def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> 
         ):
             stream = client.connect(config.feeds)
             assert stream is not None
-            client.send(stream, Subscription("stream", "session", 0, STREAM_BYTES).follow(NOBODY))
+            client.send(
+                stream,
+                Subscription("stream", "session", 0, STREAM_BYTES).encode_follow(RETAINS_NOTHING),
+            )
             while not feeds.followers:
                 assert select([feeds.ipc], [], [], 5.0)[0]
                 feeds.drain()

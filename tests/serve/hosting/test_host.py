@@ -11,13 +11,13 @@ import pytest
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import ApiError, RetentionExceeded
-from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Subscription
+from driftline.serve.hosting.feeds import WINDOW_BYTES, Feeds, Subscription
 from driftline.serve.hosting.host import (
+    APPLY_ITEMS,
     APPLY_S,
     CALM_S,
-    FEW,
-    PIECE,
-    PUT_OFF,
+    CHECKPOINT_ITEMS_MIN,
+    DEFERRALS_MAX,
     SLICE_S,
     CheckpointSchedule,
     ViewHost,
@@ -37,7 +37,7 @@ class Follower:
     def __init__(self, error: Exception) -> None:
         self.error: Exception | None = error
         clock = count()
-        following = Subscription("v-0", "session", 0, ROOM_BYTES)
+        following = Subscription("v-0", "session", 0, WINDOW_BYTES)
         retained = Retained(10, lambda: 0.0)
         parts = Recording(), following, 0, CheckpointSchedule(1.0, 5), retained, lambda: None
         self.host = ViewHost("v-0", *parts, lambda: next(clock) / 1e4)
@@ -58,7 +58,7 @@ class Follower:
         self.host.to_journal.clear()
         self.feeds.turn(now)
         for _, data in self.feeds.outbox:
-            self.host.hear(data)
+            self.host.handle_journal_message(data)
         self.feeds.outbox.clear()
         self.feeds.turn(now)
 
@@ -75,7 +75,7 @@ def test_a_journal_that_cannot_be_read_for_a_while_is_followed_again() -> None:
     assert follower.host.view.time == 5
 
 
-def test_a_journal_that_does_not_go_back_so_far_ends_the_process() -> None:
+def test_trimmed_journal_stops_a_host_that_needs_older_records() -> None:
     follower = Follower(RetentionExceeded("gone", 7))
     follower.exchange(0.0)
     assert follower.host.lost is not None
@@ -94,7 +94,7 @@ class Live:
     ) -> None:
         self.feeds = Feeds(lambda since: iter(stored))
         self.view = view or Slow()
-        following = Subscription("v-0", "session", since, ROOM_BYTES)
+        following = Subscription("v-0", "session", since, WINDOW_BYTES)
         parts = self.view, following, 0, CheckpointSchedule(100.0, 1_000), Retained(10, lambda: 0.0)
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
         self.follow()
@@ -102,16 +102,16 @@ class Live:
 
     def follow(self) -> None:
         """The host says that it is there."""
-        self.feeds.take(b"route", self.host.following.follow(0), 0.0)
+        self.feeds.take(b"route", self.host.subscription.encode_follow(0), 0.0)
 
     def deliver(self) -> None:
         """What the feed has given comes, as far as the host takes it."""
         while self.feeds.outbox and not self.host.busy:
-            self.host.hear(self.feeds.outbox.pop(0)[1])
+            self.host.handle_journal_message(self.feeds.outbox.pop(0)[1])
 
     def saves(self) -> bool:
         """Whether a checkpoint is being written."""
-        return self.host.work is not None
+        return self.host.job is not None
 
     def turn(self, now: float = 0.0) -> bool:
         self.host.now = now
@@ -132,16 +132,18 @@ def span(since: int, time: int) -> Span:
     return Span(since, time, [Item((each, 0), 0, "a") for each in range(since, time)])
 
 
-def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> None:
+def test_query_is_answered_while_a_large_span_is_applied() -> None:
     live = Live()
     live.feeds.forward(span(0, 600))
     live.deliver()
     answered_at = []
     for number in range(1, 20):
-        live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
+        live.host.handle_client_message(
+            b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0))
+        )
         before = live.view.clock_s
         assert live.turn() == (live.view.time < 600)
-        assert live.view.clock_s - before <= 2 * APPLY_S + PIECE / 1000
+        assert live.view.clock_s - before <= 2 * APPLY_S + APPLY_ITEMS / 1000
         reached, answered = (decode_answer(data) for _, data in live.host.answers)
         live.host.answers.clear()
         assert reached == ViewTime(live.view.time), "an asker receives T first"
@@ -167,7 +169,7 @@ class LongAnswers(Recording):
         return super().ask(question)
 
 
-def test_a_long_answer_is_made_in_slices_between_which_others_are_answered() -> None:
+def test_long_query_runs_in_slices_between_other_queries() -> None:
     """Two askers always have another long question, and a third one asks short ones."""
     view = LongAnswers()
     host = Live(view=view).host
@@ -178,7 +180,7 @@ def test_a_long_answer_is_made_in_slices_between_which_others_are_answered() -> 
         number = next(numbers)
         asker_of[number], sent_s[number] = asker, view.clock_s
         asked = Request(number, {"what": "count", "ms": ms}, 0, 9.0, asker)
-        host.take(b"route", encode_request(asked))
+        host.handle_client_message(b"route", encode_request(asked))
 
     def exchange() -> None:
         for _, data in host.answers:
@@ -205,16 +207,16 @@ def test_a_long_answer_is_made_in_slices_between_which_others_are_answered() -> 
 
 def test_outputs_with_the_same_time_are_applied_together() -> None:
     live = Live()
-    items = [Item((time, n), 0, "a") for time in (3, 5) for n in range(2 * PIECE)]
+    items = [Item((time, n), 0, "a") for time in (3, 5) for n in range(2 * APPLY_ITEMS)]
     live.feeds.forward(Span(0, 9, items))
     live.deliver()
-    assert (live.view.time, len(live.view.items)) == (4, 2 * PIECE)
+    assert (live.view.time, len(live.view.items)) == (4, 2 * APPLY_ITEMS)
     while live.turn():
         pass
     assert (live.view.time, live.view.items) == (9, items)
 
 
-def test_a_checkpoint_is_begun_in_a_stream_of_spans_that_never_rests() -> None:
+def test_checkpoint_starts_under_a_continuous_stream_of_spans() -> None:
     """What comes next is not applied before, so the view is not ahead of what is durable."""
     live = Live()
     time = 0
@@ -222,43 +224,41 @@ def test_a_checkpoint_is_begun_in_a_stream_of_spans_that_never_rests() -> None:
         for _ in range(3):
             live.feeds.forward(span(time, time + 50))
             time += 50
-        live.feeds.stored(time)
+        live.feeds.set_durable_time(time)
         live.feeds.forward(span(time, time + 50))  # it is under way with what was said before
         time += 50
         live.turn()
-    assert live.view.time == live.host.following.stored
+    assert live.view.time == live.host.subscription.durable_time
     assert 1_000 <= live.view.time < 1_200
 
 
-def test_a_view_that_is_behind_has_checkpoints() -> None:
+def test_lagging_view_still_takes_checkpoints() -> None:
     """It is not told what is durable; but it is given nothing else."""
     live = Live(stored=tuple(span(time, time + 50) for time in range(0, 5_000, 50)))
     while not live.saves():
         live.turn()
-    assert 1_000 <= live.view.time < 1_000 + PIECE + 50
+    assert 1_000 <= live.view.time < 1_000 + APPLY_ITEMS + 50
 
 
 @pytest.mark.parametrize("ending", [False, True])
-@pytest.mark.parametrize("outputs", [FEW - 1, FEW])
-def test_a_calm_moment_or_the_end_is_a_good_time_for_a_checkpoint(
-    outputs: int, ending: bool
-) -> None:
+@pytest.mark.parametrize("outputs", [CHECKPOINT_ITEMS_MIN - 1, CHECKPOINT_ITEMS_MIN])
+def test_checkpoint_starts_when_idle_or_at_shutdown(outputs: int, ending: bool) -> None:
     live = Live()
     live.feeds.forward(span(0, outputs))
     while live.turn():
         pass
-    live.feeds.stored(outputs)
+    live.feeds.set_durable_time(outputs)
     assert not live.feeds.outbox  # nobody is woken up for it
     live.follow()
     live.turn()
     assert not live.saves()
     live.host.ending = ending
     live.turn(0.0 if ending else CALM_S)
-    assert live.saves() == (outputs == FEW)
-    assert live.host.rests == (outputs < FEW)
+    assert live.saves() == (outputs == CHECKPOINT_ITEMS_MIN)
+    assert live.host.can_end == (outputs < CHECKPOINT_ITEMS_MIN)
     if live.saves():
-        live.host.worked(True)
-        assert live.host.rests
+        live.host.finish_job(True)
+        assert live.host.can_end
 
 
 class Settling(Recording):
@@ -280,12 +280,14 @@ class Settling(Recording):
         self.done.append("settle")
 
 
-def test_no_further_answers_are_made_while_there_is_no_room_for_them() -> None:
+def test_answers_pause_while_the_send_buffer_is_full() -> None:
     live = Live(view=Settling())
     room = [True]
     live.host.has_room = lambda: room[0] and not live.host.answers
     for number in (1, 2):
-        live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
+        live.host.handle_client_message(
+            b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0))
+        )
     live.turn()
     assert len(live.host.answers) == 1
     live.host.answers.clear()
@@ -298,13 +300,15 @@ def test_no_further_answers_are_made_while_there_is_no_room_for_them() -> None:
     assert len(live.host.answers) == 1
 
 
-def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -> None:
+def test_deferred_work_runs_despite_constant_queries() -> None:
     view = Settling()
     live = Live(view=view)
-    for number in range(1, 3 * (PUT_OFF + 1) + 1):
-        live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
+    for number in range(1, 3 * (DEFERRALS_MAX + 1) + 1):
+        live.host.handle_client_message(
+            b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0))
+        )
         live.turn()
-    assert view.done == [*["ask"] * (PUT_OFF + 1), "settle"] * 3
+    assert view.done == [*["ask"] * (DEFERRALS_MAX + 1), "settle"] * 3
 
 
 class Costly(Recording):
@@ -317,13 +321,13 @@ class Costly(Recording):
         return super().ask({})
 
 
-def test_question_waits_for_one_question_of_an_asker_that_asks_more() -> None:
+def test_query_waits_for_at_most_one_query_of_a_busy_client() -> None:
     live = Live(view=Costly())
 
     def ask(numbers: range, asker: str, seconds: int) -> None:
         for number in numbers:
             request = Request(number, {"seconds": seconds}, 0, 1.0, asker)
-            live.host.take(b"gateway", encode_request(request))
+            live.host.handle_client_message(b"gateway", encode_request(request))
 
     def answered() -> list[int]:
         live.turn()
@@ -338,6 +342,6 @@ def test_question_waits_for_one_question_of_an_asker_that_asks_more() -> None:
     ask(range(9, 10), "cheap", 0)
     assert answered()[0] == 9
     rest: list[int] = []
-    while live.host.answers_wait:
+    while live.host.has_ready_questions:
         rest += answered()
     assert rest[-3:] == [4, 5, 6], "the heavy one has its answers in order"

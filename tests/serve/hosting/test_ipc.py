@@ -39,7 +39,7 @@ def test_messages_come_whole_and_in_order_however_they_are_cut(
     assert found == messages
 
 
-def test_a_length_that_cannot_be_is_refused() -> None:
+def test_message_length_above_the_maximum_is_rejected() -> None:
     frames = Frames()
     frames.add((BYTES_MAX + 1).to_bytes(4))
     with pytest.raises(MalformedMessage):
@@ -88,7 +88,7 @@ def called(end: End, path: str) -> Route:
     return route
 
 
-def test_large_messages_pass_each_other() -> None:
+def test_large_messages_in_both_directions_do_not_deadlock() -> None:
     with ends(2) as (path, (server, client)):
         route = called(client, path)
         client.ipc.send(route, b"first")
@@ -106,20 +106,20 @@ def test_large_messages_pass_each_other() -> None:
         assert not select([server.ipc, client.ipc], [], [], 0)[0], "neither waits for anything"
 
 
-def test_what_waits_for_room_is_counted_until_it_leaves_or_its_line_ends() -> None:
+def test_unsent_bytes_are_counted_until_sent_or_disconnected() -> None:
     with ends(2) as (path, (server, client)):
         route = called(client, path)
         for gone in (False, True):
             client.ipc.send(route, LARGE)
-            assert 0 < client.ipc.unsent < len(LARGE)
+            assert 0 < client.ipc.unsent_bytes < len(LARGE)
             if gone:
                 server.ipc.close()
-            while until(not client.ipc.unsent, client, *([] if gone else [server])):
+            while until(not client.ipc.unsent_bytes, client, *([] if gone else [server])):
                 pass
         assert client.lost == [route]
 
 
-def test_lines_do_not_get_mixed_and_those_that_end_are_told_of() -> None:
+def test_connections_are_isolated_and_disconnects_are_reported() -> None:
     with ends(3) as (path, (server, *clients)):
         routes = [called(each, path) for each in clients]
         for n, (client, route) in enumerate(zip(clients, routes, strict=True)):
@@ -139,7 +139,7 @@ def test_lines_do_not_get_mixed_and_those_that_end_are_told_of() -> None:
         server.ipc.send(gone, b"nobody hears it")
 
 
-def test_nonsense_ends_a_line_and_no_other() -> None:
+def test_malformed_data_closes_only_its_own_connection() -> None:
     with ends(3) as (path, (server, bad, good)):
         route = called(bad, path)
         bad.ipc._connections[route].socket.sendall(b"\xff" * 100)
@@ -149,7 +149,7 @@ def test_nonsense_ends_a_line_and_no_other() -> None:
         assert [data for _, data in server.came] == [b"sense"]
 
 
-def test_nobody_is_called_where_nobody_listens(tmp_path: Path) -> None:
+def test_connect_returns_none_without_a_listener(tmp_path: Path) -> None:
     end = End()
     assert end.ipc.connect(str(tmp_path / "line")) is None
     with pytest.raises(Unavailable, match="cannot listen"):
@@ -157,7 +157,7 @@ def test_nobody_is_called_where_nobody_listens(tmp_path: Path) -> None:
     end.ipc.close()
 
 
-def test_a_loop_has_a_new_line_after_each_that_has_ended() -> None:
+def test_ipc_client_reconnects_after_each_disconnect() -> None:
     """A process dies, and another one listens at its path; the first is called before it does."""
 
     async def live(directory: str) -> None:

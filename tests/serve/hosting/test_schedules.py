@@ -22,7 +22,7 @@ SILENT_S = 2 * feeds.GONE_AFTER_S
 @given(chances)
 def test_each_follower_has_what_the_journal_has(chance: Random) -> None:
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feeds, "ROOM_BYTES", chance.choice((1, 200, 1 << 24)))
+        patch.setattr(feeds, "WINDOW_BYTES", chance.choice((1, 200, 1 << 24)))
         patch.setattr(feeds, "TURN_BYTES", chance.choice((2000, 9000, 1 << 17)))
         patch.setattr(feeds, "TURN_STREAM_BYTES", chance.choice((2000, 9000, 1 << 16)))
         world = World(run_of(chance, times=20), chance, Path(directory))

@@ -44,7 +44,7 @@ LONG_S = 1e6
 class Recording:
     """A view that has all outputs, as a list. As of T it answers how many there are below."""
 
-    damaged = ""
+    damage = ""
     clock_s = 0.0
     """The time that it has taken, if that matters."""
 
@@ -86,7 +86,7 @@ class Recording:
     def save(self) -> Iterator[bytes]:
         yield self._copied
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         pass
 
     def load(self, parts: Iterable[bytes]) -> None:
@@ -95,7 +95,7 @@ class Recording:
                 self.time = time
                 self.items = [Item(*each) for each in items]  # type: ignore[attr-defined]
 
-    def work(self) -> BackgroundJob | None:
+    def next_job(self) -> BackgroundJob | None:
         return None
 
     def figures(self) -> Mapping[str, float]:
@@ -180,10 +180,10 @@ class World:
             if isinstance(message, BundleStored):
                 self._answered[message.barrier] = message.t_last
         self.server.outbox.clear()
-        if self.server.stored != self._told:
-            self._told = self.server.stored
+        if self.server.durable_time != self._told:
+            self._told = self.server.durable_time
             self.durable = max(self.durable, self._told)
-            self.feeds.stored(self._told)
+            self.feeds.set_durable_time(self._told)
         more = self.feeds.turn(self.now)
         self.deliver_down()
         return more
@@ -198,7 +198,7 @@ class World:
         for channel in self.channels.values():
             # What was under way before a follower was taken for gone counts beside.
             spans = [len(data) for data in channel.down if len(data) > STORED_BYTES_MAX]
-            assert sum(spans) <= 3 * (feeds.ROOM_BYTES + self._largest), "more than there is room"
+            assert sum(spans) <= 3 * (feeds.WINDOW_BYTES + self._largest), "more than there is room"
 
     def deliver_up(self) -> None:
         """The journal takes some messages of followers."""
@@ -235,24 +235,24 @@ class Plain:
         self.time = since
         self.heard = 0
         """Messages of the journal."""
-        room = max(1, feeds.ROOM_BYTES // 2)  # it is a stream
+        room = max(1, feeds.WINDOW_BYTES // 2)  # it is a stream
         self._following = Subscription("plain", "session", since, room)
         self.route, self._channel = world.connected()
 
     def step(self, most: int) -> None:
         """Say that it is there, and take some messages."""
-        self._channel.up.append(self._following.follow(feeds.NOBODY))
+        self._channel.up.append(self._following.encode_follow(feeds.RETAINS_NOTHING))
         for _ in range(most):
             if not self._channel.down:
                 return
-            heard = self._following.hear(self._channel.down.popleft())
+            heard = self._following.decode(self._channel.down.popleft())
             self.heard += 1
             assert not isinstance(heard, Truncated), heard
             if not isinstance(heard, DurableUpTo):
                 assert heard.since <= self.time, "a gap"
                 self.items += [item for item in heard.items if item.label[0] >= self.time]
                 self.time = max(self.time, heard.time)
-            if credit := self._following.credit():
+            if credit := self._following.encode_credit():
                 self._channel.up.append(credit)
 
 
@@ -280,7 +280,7 @@ class Hosted:
             self.view.load([self._checkpoint])
         self._kept = self.view.time
         session = f"{self.name}/{next(self._sessions)}"
-        following = Subscription(self.name, session, self._kept, feeds.ROOM_BYTES)
+        following = Subscription(self.name, session, self._kept, feeds.WINDOW_BYTES)
         clock = count()
         parts = (
             self.view,
@@ -293,7 +293,7 @@ class Hosted:
         self.host.now = self._world.now
         self.route, self._channel = self._world.connected()
         for asked in self.asked.values():  # as whoever asked does, as soon as it is there again
-            self.host.take(b"asker", encode_request(asked))
+            self.host.handle_client_message(b"asker", encode_request(asked))
 
     def kill(self) -> None:
         """The process is killed, and started again; what a copy does then is not done."""
@@ -306,13 +306,13 @@ class Hosted:
         host.tick(self._world.now)
         host.now = self._world.now
         self._hear(most)
-        worked = host.work is not None
+        worked = host.job is not None
         host.turn()
-        if host.work is not None and not worked:
+        if host.job is not None and not worked:
             assert self.view.time <= self._world.durable, "a checkpoint ahead of what is durable"
             self._hear(most)
             self.view.copy()
-            host.copied()
+            host.unfreeze()
         channel.up.extend(host.to_journal)
         host.to_journal.clear()
         for _, data in host.answers:
@@ -327,16 +327,16 @@ class Hosted:
         host, down = self.host, self._channel.down
         for _ in range(most):
             if down and not host.busy:
-                host.hear(down.popleft())
+                host.handle_journal_message(down.popleft())
         assert host.lost is None, host.lost
 
     def worked(self, well: bool) -> None:
         """The copy ends, if there is one."""
-        work = self.host.work
+        work = self.host.job
         if work is not None:
             if well:
                 work.do()
-            self.host.worked(well)
+            self.host.finish_job(well)
 
     def _publish(self) -> None:
         self._checkpoint = b"".join(self.view.save())
@@ -368,7 +368,7 @@ class Hosted:
             self._take(Cancel(number))
 
     def _take(self, asked: Request | Cancel) -> None:
-        self.host.take(b"asker", encode_request(asked))
+        self.host.handle_client_message(b"asker", encode_request(asked))
 
     def _answered(self, number: int, answer: Mapping[str, object] | ApiError) -> None:
         self.answers[number] += 1

@@ -10,7 +10,7 @@ from functools import partial
 from driftline.engine.flow.flow import Flow
 from driftline.engine.reference import interpret
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import round_trip
 from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.journal import Span
@@ -38,7 +38,7 @@ class FlowBackend:
     ) -> None:
         self.views = views
         self.oldest = 0
-        self.waits_s = 0.0
+        self.stalled_s = 0.0
         self.time = 1
         self.started = True
         self.holds = False
@@ -78,7 +78,7 @@ class FlowBackend:
             if self.refuses and (refused := self.refuses.popleft()) is not None:
                 raise refused
             self._now += 10
-            self._records.append((self._now, travelled(record)))
+            self._records.append((self._now, round_trip(record)))
             self._waiting.append(next(self._outputs))
             if not self.holds:
                 await self.pass_all()
@@ -105,7 +105,7 @@ class FlowBackend:
         async with self._moved:
             self._moved.notify_all()
 
-    async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+    async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
         await self._reached(partial(self._has_passed, time), within_s)
         return [item for item in self._items if item.label[0] == time]
 
@@ -128,12 +128,12 @@ class FlowBackend:
             raise
         finally:
             self.asking -= 1
-        asked = travelled(question)
+        asked = round_trip(question)
         assert isinstance(asked, dict)
         answers, absent = [], None
         for each in self.views[view]:
             try:
-                answer = travelled(each.ask(asked))
+                answer = round_trip(each.ask(asked))
                 assert isinstance(answer, dict)
                 answers.append(answer)
             except ApiError as error:

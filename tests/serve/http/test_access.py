@@ -25,7 +25,7 @@ from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of
 
 
-async def test_each_right_has_those_before_it(tmp_path: Path) -> None:
+async def test_each_right_includes_the_lower_rights(tmp_path: Path) -> None:
     rights: tuple[Right, ...] = ("read", "write", "admin")
     made = {right: new_token(right, f"the {right}er") for right in rights}
     path = tmp_path / "tokens"
@@ -55,7 +55,7 @@ async def test_each_right_has_those_before_it(tmp_path: Path) -> None:
         assert await status("GET", "/openapi.json", None) == 200
 
 
-def test_a_file_that_cannot_be_used_is_refused_and_says_where(tmp_path: Path) -> None:
+def test_invalid_token_file_is_rejected_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     for line in ("all " + "0" * 64 + " x", "read abc x", "read", "write " + "z" * 64):
         path.write_text(f"# tokens\n{line}\n")
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_used_is_refused_and_says_where(tmp_path: Path) ->
         Access(tmp_path / "nothing")
 
 
-def test_others_are_let_in_with_tokens_only(
+def test_listening_beyond_loopback_requires_tokens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "tokens"
@@ -85,7 +85,7 @@ def test_others_are_let_in_with_tokens_only(
             check_exposure(host, None, is_encrypted=True)
 
 
-def test_a_file_that_has_changed_is_read_again_and_a_damaged_one_changes_nothing(
+def test_changed_token_file_is_reloaded_and_a_damaged_one_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "tokens"
@@ -135,7 +135,7 @@ async def test_a_page_of_another_site_may_not_write(tmp_path: Path) -> None:
             assert answer.status_code == expected, headers
 
 
-async def test_a_name_that_was_made_to_lead_here_is_not_answered_without_tokens(
+async def test_foreign_host_header_is_rejected_without_tokens(
     tmp_path: Path,
 ) -> None:
     strange = "evil.example", "evil.example:8080", "localhost.evil.example", "0.0.0.0", "10.0.0.1"

@@ -26,7 +26,7 @@ from driftline.serve.http.content import WATCH_AFTER_S, loads, while_connected
         (b" ", "this is not valid JSON: it is empty"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_words(data: bytes, said: str) -> None:
+def test_unreadable_json_is_rejected_with_a_message(data: bytes, said: str) -> None:
     with pytest.raises(ApiError, match=re.escape(said)) as refused:
         loads(data)
     assert refused.value.code == "invalid"
@@ -38,7 +38,7 @@ async def stays() -> Message:
     raise AssertionError
 
 
-async def test_an_answer_that_is_there_leaves_nothing_behind() -> None:
+async def test_finished_answer_leaves_no_task_behind() -> None:
     assert await while_connected(stays, asyncio.sleep(2 * WATCH_AFTER_S, "answer")) == "answer"
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}

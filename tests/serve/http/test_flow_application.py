@@ -12,7 +12,7 @@ import httpx
 
 from driftline import Flow, ReducingState
 from driftline.serve.http.application import build
-from driftline.serve.http.flow_application import journal_operation, told_of, value_operations
+from driftline.serve.http.flow_application import event_encoder, journal_operation, value_operations
 from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
 from driftline.serve.views.keyvalue import KeyValueView
@@ -87,7 +87,7 @@ def outputs_of() -> Flow:
     return flow
 
 
-def test_a_list_goes_on_by_its_cursor_whatever_the_keys_are_as_of_one_time() -> None:
+def test_cursor_pages_all_kinds_of_keys_as_of_one_time() -> None:
     async def drive() -> None:
         backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         async with client_of(backend) as client:
@@ -133,7 +133,7 @@ def test_a_list_begins_behind_any_text_or_number() -> None:
     asyncio.run(drive())
 
 
-def test_a_page_of_large_values_is_short_and_others_are_not_kept_waiting() -> None:
+def test_page_of_large_values_has_fewer_rows() -> None:
     async def drive() -> None:
         backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         async with client_of(backend) as client:
@@ -151,7 +151,7 @@ def test_a_page_of_large_values_is_short_and_others_are_not_kept_waiting() -> No
     asyncio.run(drive())
 
 
-def test_what_is_nested_too_deep_is_replaced_and_the_stream_goes_on() -> None:
+def test_too_deeply_nested_value_is_replaced_in_the_stream() -> None:
     async def drive() -> None:
         backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         for levels in (499, 900):
@@ -162,7 +162,7 @@ def test_what_is_nested_too_deep_is_replaced_and_the_stream_goes_on() -> None:
         await backend.write(("end", 1))
         async with (
             client_of(backend) as client,
-            aclosing(changes(backend, 0, told_of(["counts"]), 60)) as events,
+            aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events,
         ):
             told = (await anext(events)).decode()
             listed = await client.get("/views/counts")
@@ -173,7 +173,7 @@ def test_what_is_nested_too_deep_is_replaced_and_the_stream_goes_on() -> None:
     asyncio.run(drive())
 
 
-def test_dead_letters_are_among_the_changes_and_say_what_failed() -> None:
+def test_change_stream_includes_dead_letters_with_their_error() -> None:
     flow = Flow("prices")
     flow.source("prices").map(lambda row: row["price"], name="price").sink("counts")
 
@@ -181,7 +181,7 @@ def test_dead_letters_are_among_the_changes_and_say_what_failed() -> None:
         backend = FlowBackend(flow, {"counts": [KeyValueView(0)]}, dead_letters=True)
         for record in ({"price": 3}, {"cost": 4}, {"price": 5}):
             await backend.write(record)
-        async with aclosing(changes(backend, 0, told_of(["counts"]), 60)) as events:
+        async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events:
             data = (await anext(events)).decode().splitlines()
         told = [json.loads(line[6:]) for line in data if line.startswith("data: ")]
         outputs = [output for each in told for output in each["outputs"]]

@@ -25,7 +25,7 @@ LATER = token_of(21)
 """It is reached with the second write."""
 
 
-async def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
+async def test_excess_concurrent_requests_get_429_and_slots_are_released(
     tmp_path: Path,
 ) -> None:
     service = Service(tmp_path)
@@ -48,7 +48,7 @@ async def test_too_many_requests_at_one_time_are_refused_and_places_are_given_ba
 @pytest.mark.parametrize(
     ("asked", "questions"), [(f"/count?q=a&after={LATER}", 1), ("/changes", 0)]
 )
-async def test_a_client_that_leaves_is_noticed_and_the_log_is_silent(
+async def test_client_disconnect_cancels_its_queries_without_a_log_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str, questions: int
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -76,7 +76,7 @@ async def at_work(client: httpx.AsyncClient) -> int:
     return round(float(line.removeprefix(figure))) - 1
 
 
-async def test_a_failure_is_told_to_the_log_and_not_to_the_client(
+async def test_internal_error_is_logged_and_hidden_from_the_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with caplog.at_level(logging.DEBUG, "driftline"):
@@ -97,7 +97,7 @@ async def test_a_failure_is_told_to_the_log_and_not_to_the_client(
     assert (told["method"], told["status"], told["operation"]) == ("PUT", 500, "put_document")
 
 
-async def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
+async def test_request_log_has_client_address_and_error_code(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token, line = new_token("read", "shop")
@@ -140,19 +140,19 @@ async def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
         assert (await client.get("/readyz")).status_code == 200
 
 
-def test_a_service_that_works_no_write_off_is_not_ready(tmp_path: Path) -> None:
+def test_service_with_stalled_writes_is_not_ready(tmp_path: Path) -> None:
     async def drive() -> list[int]:
         service = Service(tmp_path)
         async with client_of(service) as client:
             found = []
-            for service.waits_s in (1.0, 30.0, 0.0):
+            for service.stalled_s in (1.0, 30.0, 0.0):
                 found.append((await client.get("/readyz")).status_code)
             return found
 
     assert asyncio.run(drive()) == [200, 503, 200]
 
 
-async def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(
+async def test_request_pending_at_shutdown_gets_503(
     tmp_path: Path,
 ) -> None:
     sent: list[Message] = []
@@ -183,24 +183,29 @@ async def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(
     assert b"ask again" in sent[1]["body"]
 
 
-def test_streams_take_no_room_of_other_requests_and_the_service_itself_always_answers() -> None:
+def test_streams_and_health_checks_do_not_use_request_slots() -> None:
     async def does(call: Call) -> Response:
         raise AssertionError
 
     state = AppState(HttpSettings(requests_max=1, streams_max=2))
     plain = Operation("GET", "/x", does, "x", "", tag="search")
     stream, health = replace(plain, streams=True), replace(plain, tag=SERVICE)
-    with state.room(plain), state.room(stream), state.room(stream), state.room(health):
+    with (
+        state.limit_concurrency(plain),
+        state.limit_concurrency(stream),
+        state.limit_concurrency(stream),
+        state.limit_concurrency(health),
+    ):
         for full in (plain, stream):
-            with pytest.raises(ApiError, match="try again later"), state.room(full):
+            with pytest.raises(ApiError, match="try again later"), state.limit_concurrency(full):
                 pass
-        with state.room(health):
+        with state.limit_concurrency(health):
             pass
-    with state.room(plain), state.room(stream):
+    with state.limit_concurrency(plain), state.limit_concurrency(stream):
         pass
 
 
-async def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path: Path) -> None:
+async def test_stalled_bodies_get_408_and_release_their_slots(tmp_path: Path) -> None:
     async with served(Service(tmp_path), HttpSettings(idle_s=0.5, requests_max=2)) as client:
         url = client.base_url
         head = b"PUT /documents/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"

@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.keygroups import owned_by
+from driftline.engine.keygroups import owned_groups
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, running_checksum, to_blob
 from driftline.engine.wire.messages import Bundle
@@ -50,7 +50,7 @@ def run_of(chance: Random, layouts: int = 3, times: int = 12) -> Run:
         cut = start + chance.randint(1, times)
         ways = []
         for place in range(nodes):
-            groups = owned_by(place, nodes, FLOW.groups)
+            groups = owned_groups(place, nodes, FLOW.groups)
             items = _items(chance, start, cut, place)
             everything += items
             name = f"barrier-{first + place}"

@@ -71,7 +71,9 @@ def check_stored(
 
 
 @given(chances, st.integers(60, 2000))
-def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
+def test_journal_recovers_from_a_file_truncated_anywhere(
+    chance: Random, segment_bytes: int
+) -> None:
     """Bytes that were synced are there; of the others any may be."""
     run = run_of(chance)
     follower = Follower()
@@ -108,7 +110,9 @@ def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(0, 60), st.booleans())
-def test_any_call_to_the_system_fails_or_is_the_last(seed: int, call: int, is_full: bool) -> None:
+def test_journal_survives_a_failure_or_power_loss_at_any_system_call(
+    seed: int, call: int, is_full: bool
+) -> None:
     """A disk that is full for a moment, or a power cut, at any write, sync or rename."""
     chance = Random(seed)
     run = run_of(chance)

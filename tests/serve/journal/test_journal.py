@@ -19,7 +19,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Journal, Span
-from driftline.serve.journal.entries import look_at
+from driftline.serve.journal.entries import inspect_journal
 from tests.serve.journal.runs import FLOW, chances, opened, run_of
 
 LONG = run_of(Random(5), layouts=3, times=60)
@@ -51,7 +51,7 @@ def items_in(spans: list[Span]) -> list[Item]:
     return [item for span in spans for item in span.items]
 
 
-def test_it_is_a_consumer(tmp_path: Path) -> None:
+def test_journal_stores_bundles_as_a_consumer(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     assert journal.last("barrier-0", (0, 7)) == NO_BUNDLE
     for bundle in LONG.bundles:
@@ -89,7 +89,7 @@ def test_a_directory_belongs_to_one_flow_and_one_run(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(chances, st.integers(100, 3000))
-def test_who_comes_later_reads_what_others_were_given(chance: Random, segment_bytes: int) -> None:
+def test_late_reader_gets_the_same_spans_as_followers(chance: Random, segment_bytes: int) -> None:
     run = run_of(chance)
     with TemporaryDirectory() as directory:
         journal = opened(Path(directory), segment_bytes)
@@ -137,7 +137,7 @@ def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
     journal.close()
 
 
-def test_retention_by_size(tmp_path: Path) -> None:
+def test_retention_drops_the_oldest_segments_by_size(tmp_path: Path) -> None:
     journal = filled(tmp_path, LONG.bundles)
     sizes = [path.stat().st_size for path in segments(tmp_path)]
     journal.drop(sum(sizes))
@@ -165,7 +165,7 @@ def test_retention_by_size(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_reader_whose_segment_is_removed_is_told(tmp_path: Path) -> None:
+def test_reading_a_removed_segment_raises_retention_exceeded(tmp_path: Path) -> None:
     journal = filled(tmp_path, LONG.bundles)
     reader = journal.read(0)
     next(reader)
@@ -175,7 +175,7 @@ def test_a_reader_whose_segment_is_removed_is_told(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
+def test_damage_anywhere_in_a_segment_is_detected(tmp_path: Path) -> None:
     """Nothing that was read is wrong, and nothing is skipped."""
     filled(tmp_path, LONG.bundles, 3000).close()
     files = segments(tmp_path)
@@ -235,21 +235,21 @@ def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_who_only_looks_sees_how_far_it_is_and_all_damage(tmp_path: Path) -> None:
+def test_inspection_reports_progress_and_damage_without_changes(tmp_path: Path) -> None:
     filled(tmp_path, LONG.bundles, 3000).close()
     first, *_, last = segments(tmp_path)
     whole = last.read_bytes()
-    found = look_at(tmp_path, whole=True)
+    found = inspect_journal(tmp_path, all_segments=True)
     assert (found.t_last, found.torn) == (max(bundle.t_last for bundle in LONG.bundles), "")
     assert (found.segments, found.entries) == (len(segments(tmp_path)), len(LONG.bundles))
     last.write_bytes(whole[:-1])
-    assert "no whole record; they are cut off" in look_at(tmp_path).torn
+    assert "no whole record; they are cut off" in inspect_journal(tmp_path).torn
     assert last.read_bytes() == whole[:-1], "nothing is changed"
     last.write_bytes(whole)
     whole = first.read_bytes()
     without_its_last = whole[: whole.rindex(b"\xd7JNL")]
     for damaged in (whole[:-1], whole[:500] + b"?" + whole[501:], without_its_last):
         first.write_bytes(damaged)
-        look_at(tmp_path)
+        inspect_journal(tmp_path)
         with pytest.raises(LogDamaged, match=r"is damaged at byte|the end of a segment"):
-            look_at(tmp_path, whole=True)
+            inspect_journal(tmp_path, all_segments=True)

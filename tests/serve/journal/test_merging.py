@@ -53,7 +53,7 @@ def _two_prefixes(run: Run, number: int) -> tuple[list[Bundle], list[Bundle]]:
     return run.bundles[:number], run.bundles[: number + 1]
 
 
-def test_a_key_group_is_complete_as_far_as_any_of_its_barriers_was() -> None:
+def test_key_group_is_complete_up_to_its_most_advanced_barrier() -> None:
     """Whatever the order of their names: 10 comes before 9."""
     merge = Merge(2)
     merge.take(JournalEntry("barrier-9", (0, 1), 5, 1))
@@ -76,7 +76,7 @@ def test_outputs_that_come_too_late_are_refused(time: int) -> None:
     merge.check(entry_of(in_time, 2, 1)[0])
 
 
-def test_what_no_barrier_sends_is_refused() -> None:
+def test_malformed_bundle_is_rejected() -> None:
     cases: list[tuple[tuple[int, int], list[list[tuple[int, ...]]], int, int]] = [
         ((0, 8), [[(1, 0)]], 9, 0),
         ((3, 2), [[(1, 0)]], 9, 0),

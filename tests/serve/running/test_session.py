@@ -15,19 +15,19 @@ from driftline import Flow, ValueState
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.records import AgentRole, Submission
-from driftline.deploy.cluster.submissions import find, remove
+from driftline.deploy.cluster.submissions import find_submission, remove
 from driftline.deploy.cluster.submitting import SubmitRequest, submit
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.sockets.keys import add_keys
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import DriftlineError, StateMismatch
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.storage.manifest import Mark
 from driftline.serve.gateway.server import Listening
 from driftline.serve.journal import Journal
-from driftline.serve.running.deployment import Serving, on_this_machine
+from driftline.serve.running.deployment import Serving, deploy_locally
 from driftline.serve.running.session import SessionStart, journal_network
 from tests.zookeepers import show
 
@@ -82,19 +82,19 @@ def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
     registry.write(state.next(outcome=outcome, incarnation=1, opened=1, layout=(1, 2, 3)))
 
 
-def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
+def test_unfinished_run_is_resumed_and_a_finished_one_replaced(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
-    assert (first.fronts, first.output) == (("web",), "")
+    assert (first.front_agents, first.output) == (("web",), "")
     assert first.consumer == f"ipc://{tmp_path}/s/journal.socket"
     assert first.reading.inputs == ("words=serve://web",)
     assert begun(tree, tmp_path / "s", nodes=2) == first
-    end(tree, replace(first, nodes=("n",) * 4), tmp_path / "s")
+    end(tree, replace(first, node_agents=("n",) * 4), tmp_path / "s")
     second = begun(tree, tmp_path / "s")
     assert (second.lineage, second.session) == (first.lineage, 2)
     assert second.run != first.run
-    assert not second.wanted, "it keeps the nodes that it has"
+    assert not second.desired_nodes, "it keeps the nodes that it has"
 
 
 def test_changed_code_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
@@ -107,7 +107,9 @@ def test_changed_code_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
     assert (state.outcome.run, state.outcome.error) == (first.run, "Cancelled")
 
 
-def test_what_is_of_another_service_is_refused(tree: ZooKeeperTree, tmp_path: Path) -> None:
+def test_state_directory_of_another_service_is_rejected(
+    tree: ZooKeeperTree, tmp_path: Path
+) -> None:
     first = begun(tree, tmp_path / "s")
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "other")
@@ -121,16 +123,16 @@ def test_what_is_of_another_service_is_refused(tree: ZooKeeperTree, tmp_path: Pa
         begun(tree, tmp_path / "s")
 
 
-def test_a_state_directory_is_of_a_cluster_or_of_one_machine(
+def test_state_directory_is_bound_to_cluster_or_single_machine(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     begun(tree, tmp_path / "s")
     made, local = flow(), tmp_path / "local"
-    parts = made, plan(made), tmp_path
+    parts = made, make_plan(made), tmp_path
     with pytest.raises(StateMismatch, match="of a service on a cluster"), ExitStack() as stack:
-        on_this_machine(serving(tmp_path / "s"), *parts, stack)
+        deploy_locally(serving(tmp_path / "s"), *parts, stack)
     with ExitStack() as stack:
-        on_this_machine(serving(local), *parts, stack)
+        deploy_locally(serving(local), *parts, stack)
     with pytest.raises(StateMismatch, match="of a service on this machine alone"):
         begun(tree, local)
 
@@ -139,14 +141,14 @@ def test_the_name_of_another_flow_is_refused(tree: ZooKeeperTree, tmp_path: Path
     show(tree, "f", AgentRole.FRONT, slots=1)
     show(tree, "web", AgentRole.FRONT, slots=0)
     reading, output = Reading(("in.jsonl",)), str(tmp_path / "out")
-    order = SubmitRequest("web", "a.py", reading, output, 1, policy("exactly-once"), 1.0, False)
+    order = SubmitRequest("web", "a.py", reading, output, 1, get_policy("exactly-once"), 1.0, False)
     made = submit(tree, flow(), order)
-    assert made.fronts == ("f",), "a service takes no fronts of others"
+    assert made.front_agents == ("f",), "a service takes no fronts of others"
     with pytest.raises(StateMismatch, match="but of agent f"):
         begun(tree, tmp_path / "s")
 
 
-def test_what_was_removed_here_is_missed_before_anything_is_submitted(
+def test_missing_input_log_is_detected_before_submission(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
@@ -155,7 +157,7 @@ def test_what_was_removed_here_is_missed_before_anything_is_submitted(
     gone = r"input-0 .* is empty or missing.* `driftline remove web`"
     with pytest.raises(StateMismatch, match=gone):
         begun(tree, tmp_path / "s")
-    (found, _) = find(tree, "web") or (None, 0)
+    (found, _) = find_submission(tree, "web") or (None, 0)
     assert found == first
 
 
@@ -168,7 +170,7 @@ def test_nodes_find_the_journal_at_the_same_port(tree: ZooKeeperTree, tmp_path: 
     assert (second.consumer, second.run != first.run) == (first.consumer, True)
 
 
-def test_with_keys_the_journal_needs_one_of_its_own(tmp_path: Path) -> None:
+def test_journal_needs_its_own_key_if_keys_are_used(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     add_keys(keys, ["a"], consumers={"all": ["*"], "less": ["others"]})
     add_keys(tmp_path / "foreign", ["b"], consumers={"foreign": ["*"]})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
-from driftline.serve.views import KeyValueView, KeyVersion, restored, writing
+from driftline.serve.views import KeyValueView, KeyVersion, restore_view, write_checkpoint
 from tests.connectors.sinks.bundles import Disk, PowerLoss
 
 
@@ -22,12 +22,12 @@ def view_of(value: int) -> KeyValueView:
 
 
 def write(path: Path, view: KeyValueView, about: str = "me") -> None:
-    for _ in writing(path, about, view.save()):
+    for _ in write_checkpoint(path, about, view.save()):
         pass
 
 
 def read(path: Path, about: str = "me") -> KeyValueView:
-    return restored(path, about, lambda: KeyValueView(0))
+    return restore_view(path, about, lambda: KeyValueView(0))
 
 
 def test_a_checkpoint_of_another_run_is_not_used(
@@ -41,7 +41,7 @@ def test_a_checkpoint_of_another_run_is_not_used(
     assert "is of another view or run; rebuilding the view" in caplog.text
 
 
-def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
+def test_damage_anywhere_in_a_checkpoint_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "view"
     write(path, view_of(3))
     whole = path.read_bytes()
@@ -54,7 +54,7 @@ def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 12), st.booleans())
-def test_a_write_that_fails_anywhere_leaves_one_of_both(
+def test_failed_write_leaves_the_old_or_the_new_checkpoint(
     tmp_path_factory: pytest.TempPathFactory, seed: int, call: int, is_full: bool
 ) -> None:
     directory = tmp_path_factory.mktemp("views")

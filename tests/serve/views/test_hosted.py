@@ -39,7 +39,7 @@ def span(since: int, time: int) -> Span:
 
 
 @given(chances)
-def test_spans_may_come_again_and_none_may_lack(chance: Random) -> None:
+def test_repeated_spans_are_skipped_and_gaps_are_rejected(chance: Random) -> None:
     view = Seen()
     follower = ViewUpdater(view)
     for _ in range(30):
@@ -52,7 +52,7 @@ def test_spans_may_come_again_and_none_may_lack(chance: Random) -> None:
 
 
 @given(chances)
-def test_who_waits_is_called_once_as_soon_as_the_time_has_come(chance: Random) -> None:
+def test_waiter_is_called_once_when_its_time_is_applied(chance: Random) -> None:
     view = Seen()
     follower = ViewUpdater(view)
     called: list[tuple[int, int]] = []

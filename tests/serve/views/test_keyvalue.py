@@ -69,11 +69,11 @@ def spans(view: KeyValueView, items: list[Item], until: int, chance: Random) -> 
 
 
 @given(chances, st.sampled_from([1, 100]))
-def test_it_is_exact_as_of_every_time_that_is_retained(chance: Random, few: int) -> None:
+def test_view_is_exact_at_every_retained_time(chance: Random, few: int) -> None:
     items = outputs(chance, 20, KEYS)
     view = KeyValueView(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyvalue, "_FEW", few)
+        patch.setattr(keyvalue, "_INSERT_RATIO", few)
         for _ in spans(view, items, 22, chance):
             if chance.random() < 0.3:
                 check(view, items, KEYS)
@@ -110,7 +110,7 @@ def test_a_view_that_was_saved_is_the_same(chance: Random, rows: int) -> None:
     assert not other._superseded_of
 
 
-def test_equal_keys_of_different_types_differ_and_what_has_no_key_is_counted() -> None:
+def test_keys_differ_by_type_and_outputs_without_key_are_counted() -> None:
     view = KeyValueView(1)
     values = [(1, "a"), (1.0, "b"), (True, "c"), ((1.0, 2), "d"), ((1, 2), "e")]
     odd = ["ab", ("a",), ({"a": 1}, 2), (float("nan"), 1), (("a", {}), 1), 7, None]

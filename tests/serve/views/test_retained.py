@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.serve.views.checkpoint import Retained, noted
+from driftline.serve.views.checkpoint import Retained, read_notes
 
 
 class Clock:
@@ -17,7 +17,9 @@ class Clock:
 
 
 @pytest.mark.parametrize("restarts_every", [1, 7, 1000])
-def test_it_answers_so_far_back_and_not_much_further(tmp_path: Path, restarts_every: int) -> None:
+def test_retention_covers_the_requested_period_and_little_more(
+    tmp_path: Path, restarts_every: int
+) -> None:
     """A process that has a checkpoint every 30 s, and dies at times."""
     clock, path = Clock(), tmp_path / "retained"
     retained = Retained(600, clock)
@@ -25,20 +27,20 @@ def test_it_answers_so_far_back_and_not_much_further(tmp_path: Path, restarts_ev
     for turn in range(1, 200):
         clock.now += 30
         if turn % restarts_every == 0:
-            retained = Retained(600, clock, noted(path, turn - 1))
-        since = max(since, retained.since(turn))
+            retained = Retained(600, clock, read_notes(path, turn - 1))
+        since = max(since, retained.oldest_to_retain(turn))
         retained.write(path)
         assert since <= max(0, turn - 20), "what was the newest 600 s ago can be asked for"
         assert since >= turn - 22, "and what was so 60 s before that cannot"
     assert path.stat().st_size < 2_000
 
 
-def test_notes_that_cannot_be_read_are_none(tmp_path: Path) -> None:
+def test_unreadable_retention_notes_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "retained"
-    assert noted(path, 5) == []
+    assert read_notes(path, 5) == []
     for content in (b"", b"\xc1 no notes", b"\x93\x01\x02\x03"):
         path.write_bytes(content)
-        assert noted(path, 5) == []
+        assert read_notes(path, 5) == []
 
 
 def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
@@ -47,17 +49,17 @@ def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
     retained = Retained(60, clock)
     for newest in (10, 20, 30):
         clock.now += 30
-        retained.since(newest)
+        retained.oldest_to_retain(newest)
     retained.write(path)
-    assert [newest for _, newest in noted(path, 25)] == [10, 20]
-    assert noted(path, 0) == []
+    assert [newest for _, newest in read_notes(path, 25)] == [10, 20]
+    assert read_notes(path, 0) == []
 
 
-def test_a_clock_that_is_put_back_forgets_nothing() -> None:
+def test_backward_clock_jump_does_not_shorten_retention() -> None:
     clock = Clock()
     retained = Retained(60, clock)
-    retained.since(10)
+    retained.oldest_to_retain(10)
     clock.now -= 5_000
-    assert [retained.since(newest) for newest in (20, 30)] == [0, 0]
+    assert [retained.oldest_to_retain(newest) for newest in (20, 30)] == [0, 0]
     clock.now += 5_100
-    assert retained.since(40) == 10
+    assert retained.oldest_to_retain(40) == 10

@@ -15,7 +15,7 @@ times = st.integers(0, INFINITY) | st.sampled_from([0, 1, INFINITY - 1, INFINITY
 
 
 @given(times, times)
-def test_their_order_is_that_of_times(one: int, other: int) -> None:
+def test_tokens_sort_in_the_order_of_times(one: int, other: int) -> None:
     assert (token_of(one) < token_of(other)) == (one < other)
     assert len(token_of(one)) == len(token_of(other))
     assert re.fullmatch(f"[{LETTERS}]{{14}}", token_of(one))
@@ -23,7 +23,7 @@ def test_their_order_is_that_of_times(one: int, other: int) -> None:
 
 
 @given(times)
-def test_one_wrong_letter_or_an_exchange_of_two_is_noticed(time: int) -> None:
+def test_wrong_letter_or_swapped_letters_make_a_token_invalid(time: int) -> None:
     token = token_of(time)
     others = {token[:i] + letter + token[i + 1 :] for i in range(14) for letter in LETTERS}
     for i in range(14):
@@ -40,7 +40,7 @@ BAD = ["", "0", "0" * 13, "0" * 15, "-" * 14, "O" * 14, "é" * 14, "x" * 99]
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_other_texts_are_refused(text: str) -> None:
+def test_malformed_tokens_are_rejected(text: str) -> None:
     with pytest.raises(BadToken, match=r"is not a label, .*: that is a text of 14 letters"):
         time_of(text)
 

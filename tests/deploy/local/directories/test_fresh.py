@@ -11,15 +11,15 @@ import pytest
 
 from driftline import Flow, FlowError, run
 from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
-from driftline.coordinator.registry import ANEW, FileRegistry
-from driftline.deploy.local.directories.fresh import begin_anew, how_to_begin_anew
+from driftline.coordinator.registry import FRESH_START_ADVICE, FileRegistry
+from driftline.deploy.local.directories.fresh import describe_fresh_start, remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts
 from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
 from driftline.engine.durable import Lock
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.storage.manifest import Mark
-from driftline.pipeline.outputs import note_history
+from driftline.pipeline.outputs import write_commit_record
 from tests.deploy.local.edited import Edited
 
 
@@ -44,7 +44,7 @@ class Copy:
         clear_drafts(self.output, self.state, self.state.parent)  # as a run does first
 
     def begin_anew(self, identity: str = "") -> None:
-        begin_anew(self.flow(), self.state, self.output, identity)
+        remove_run(self.flow(), self.state, self.output, identity)
 
     def flow(self) -> Flow:
         return load_flow(str(self.folder / "flow.py"))
@@ -61,7 +61,7 @@ def copy(killed: Path, tmp_path: Path) -> Copy:
     return Copy(killed, tmp_path)
 
 
-def test_a_run_begins_anew_with_the_code_of_now(killed: Path, tmp_path: Path) -> None:
+def test_fresh_run_starts_over_with_current_code(killed: Path, tmp_path: Path) -> None:
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     again = Edited(tmp_path)
     again.edit("newest")
@@ -76,15 +76,15 @@ def test_a_run_begins_anew_with_the_code_of_now(killed: Path, tmp_path: Path) ->
     )
 
 
-def test_the_files_of_the_run_go_and_others_beside_its_outputs_stay(copy: Copy) -> None:
+def test_fresh_removes_files_of_the_run_and_keeps_others(copy: Copy) -> None:
     (copy.output / "notes.txt").write_text("mine")
     copy.begin_anew()
     assert copy.files() == {"notes.txt"}
 
 
-def test_the_outputs_of_spark_stay_and_another_run_removes_nothing(copy: Copy) -> None:
+def test_fresh_keeps_spark_outputs_and_rejects_another_run(copy: Copy) -> None:
     (copy.output / "out-spark-00001.jsonl").write_text("of Spark\n")
-    note_history(copy.output, end=3, outputs=1, failures=0, savepoint=Path("sv"))
+    write_commit_record(copy.output, end=3, outputs=1, failures=0, savepoint=Path("sv"))
     before = copy.files()
     with pytest.raises(StateMismatch, match=r"before record 3.*--from-snapshot .*sv"):
         copy.begin_anew("digest|exactly-once|1|in.jsonl")
@@ -106,7 +106,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_foreign_file_stops_it_before_anything_is_removed(copy: Copy, name: str) -> None:
+def test_fresh_removes_nothing_if_a_foreign_file_exists(copy: Copy, name: str) -> None:
     path = copy.output / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
@@ -131,7 +131,7 @@ def crashing(call: Callable[..., None], calls: list[object], at: int) -> Callabl
     return crash
 
 
-def test_after_a_crash_on_the_way_the_same_command_finishes(killed: Path, tmp_path: Path) -> None:
+def test_fresh_finishes_after_a_crash_at_any_step(killed: Path, tmp_path: Path) -> None:
     for crash_at in range(1, 100):
         copy = Copy(killed, tmp_path / str(crash_at))
         calls: list[object] = []
@@ -153,7 +153,7 @@ def test_after_a_crash_on_the_way_the_same_command_finishes(killed: Path, tmp_pa
 
 
 @pytest.mark.parametrize("lock", ["barrier-1.lock", "state/node-0.lock", "state/master.lock"])
-def test_a_process_that_is_at_work_stops_it(copy: Copy, lock: str) -> None:
+def test_fresh_is_rejected_while_a_process_holds_a_lock(copy: Copy, lock: str) -> None:
     before = copy.files()
     with patch("driftline.deploy.runtime.claims.CLAIM_S", 0.05):
         held = Lock(copy.output / ".driftline" / lock, "taken")
@@ -169,8 +169,10 @@ def with_log(copy: Copy, entries: int, given: str) -> Path:
     registry = FileRegistry(copy.state / "registry")
     run = registry.read()
     assert run is not None
-    assert run.about is not None
-    about = type(run.about)(run.about.flow, run.about.digest, "exactly-once", 2, (given,))
+    assert run.identity_details is not None
+    about = type(run.identity_details)(
+        run.identity_details.flow, run.identity_details.digest, "exactly-once", 2, (given,)
+    )
     registry.write(run.next(about=about))
     log = InputLog(copy.state / "input-0", "in", Mark(run.lineage, "input-0", 1))
     records = tuple(LoggedRecord(time, "p", time, b"\xa1x") for time in range(1, entries + 1))
@@ -179,7 +181,7 @@ def with_log(copy: Copy, entries: int, given: str) -> Path:
     return copy.state / "input-0"
 
 
-def test_records_that_nobody_can_send_again_stay(copy: Copy) -> None:
+def test_fresh_keeps_input_log_of_records_that_cannot_be_resent(copy: Copy) -> None:
     log = with_log(copy, 3, RECEIVED)
     before = copy.files()
     with pytest.raises(StateMismatch, match="their producers cannot resend") as error:
@@ -187,18 +189,18 @@ def test_records_that_nobody_can_send_again_stay(copy: Copy) -> None:
     assert f"Remove {log} by hand" in str(error.value)
     assert copy.files() == before
     run = FileRegistry(copy.state / "registry").read()
-    assert f"{log}, as their producers have forgotten them" in how_to_begin_anew(run, copy.state)
+    assert f"{log}, as their producers have forgotten them" in describe_fresh_start(run, copy.state)
     (log / "segment-00000000").write_bytes(b"damaged")
     with pytest.raises(StateMismatch, match="cannot be read"):
         copy.begin_anew()
     shutil.rmtree(log)
-    assert how_to_begin_anew(run, copy.state) == ANEW
+    assert describe_fresh_start(run, copy.state) == FRESH_START_ADVICE
     copy.begin_anew()
     assert copy.files() == set()
 
 
 @pytest.mark.parametrize(("entries", "given"), [(0, RECEIVED), (3, PIPED)])
-def test_a_log_without_records_goes_and_so_does_that_of_standard_input(
+def test_fresh_removes_empty_log_and_log_of_standard_input(
     copy: Copy, entries: int, given: str
 ) -> None:
     with_log(copy, entries, given)
@@ -206,10 +208,10 @@ def test_a_log_without_records_goes_and_so_does_that_of_standard_input(
     assert copy.files() == set()
 
 
-def test_outputs_of_another_run_than_the_state_stay(copy: Copy, tmp_path: Path) -> None:
+def test_fresh_keeps_outputs_that_do_not_belong_to_the_state(copy: Copy, tmp_path: Path) -> None:
     before = copy.files()
     with pytest.raises(StateMismatch, match="outputs of another run"):
-        begin_anew(copy.flow(), tmp_path / "elsewhere", copy.output)
+        remove_run(copy.flow(), tmp_path / "elsewhere", copy.output)
     registry = FileRegistry(copy.state / "registry")
     state = registry.read()
     assert state is not None
@@ -220,18 +222,18 @@ def test_outputs_of_another_run_than_the_state_stay(copy: Copy, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("damaged", ["registry", "../barrier-0.progress", "../barrier-0.mark"])
-def test_damage_does_not_stop_it(copy: Copy, damaged: str) -> None:
+def test_fresh_removes_damaged_files(copy: Copy, damaged: str) -> None:
     (copy.state / damaged).write_bytes(b"damaged")
     copy.begin_anew()
     assert copy.files() == set()
 
 
-def test_where_nothing_is_there_is_nothing_to_remove(copy: Copy, tmp_path: Path) -> None:
-    begin_anew(copy.flow(), tmp_path / "none" / "state", tmp_path / "none")
+def test_fresh_without_earlier_files_creates_nothing(copy: Copy, tmp_path: Path) -> None:
+    remove_run(copy.flow(), tmp_path / "none" / "state", tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_in_python_it_is_for_runs_with_a_state_directory(copy: Copy) -> None:
+def test_fresh_in_python_requires_node_processes(copy: Copy) -> None:
     spec = str(copy.folder / "flow.py")
     records = [{"key": "a"}, {"key": "b"}]
     with pytest.raises(StateMismatch, match="the input of source 'records' is"):

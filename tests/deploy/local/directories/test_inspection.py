@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.runtime.supervision import child
 from driftline.engine.errors import Unavailable
 
@@ -24,4 +24,4 @@ def test_killed_reader_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "state" / "node-0" / "data.mdb").write_bytes(b"")
     monkeypatch.setattr(child, "command", lambda *_: [sys.executable, "-c", KILLED])
     with pytest.raises(Unavailable, match="SIGKILL ended the process that reads it"):
-        look(tmp_path / "state", None)
+        inspect_directories(tmp_path / "state", None)

@@ -51,7 +51,7 @@ def test_drafts_of_killed_processes_go(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [".driftline.lock", "registry.1"]
 
 
-def test_a_command_that_shows_something_again_and_again_leaves_no_folder(
+def test_interrupted_watch_command_leaves_no_socket_folder(
     tmp_path: Path, temporary: Path, zookeeper: Ensemble
 ) -> None:
     number = signal.SIGTERM

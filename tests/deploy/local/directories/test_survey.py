@@ -11,7 +11,7 @@ import pytest
 
 from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem, problems
 from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import POLICIES
@@ -21,7 +21,7 @@ from driftline.engine.storage.lmdbs import open_environment
 from driftline.engine.storage.manifest import Mark
 
 RUN = ClusterState(
-    "me", 9, 3, (SnapshotRecord(7, 40, (40,), 3, (17, 5)),), lineage="mine", opened=2
+    "me", 9, 3, (SnapshotRecord(7, 40, (40,), 3, (17, 5)),), lineage="mine", last_session=2
 )
 
 
@@ -42,15 +42,13 @@ def problems_of(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_belongs_together_fits(policy: str) -> None:
+def test_matching_directories_have_no_problems(policy: str) -> None:
     assert problems_of(policy) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("session", [None, 1])
-def test_a_first_start_that_was_interrupted_anywhere_goes_on(
-    policy: str, session: int | None
-) -> None:
+def test_interrupted_first_start_has_no_problems(policy: str, session: int | None) -> None:
     """Nothing of it, or some of it, was made; no incarnation was ever decided."""
     begun = ClusterState("me", 1, lineage="mine")
     mark = None if session is None else Mark("mine", "node-0", session)
@@ -60,7 +58,7 @@ def test_a_first_start_that_was_interrupted_anywhere_goes_on(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("role", [report.role for report in ALL])
-def test_what_is_anothers_or_moved_or_newer_is_refused(policy: str, role: str) -> None:
+def test_foreign_moved_or_newer_directory_is_rejected(policy: str, role: str) -> None:
     for mark, said in (
         (Mark("other", role, 2), "of run other, but registry /r/state/registry is run mine"),
         (Mark("mine", "node-9", 2), "it was moved or copied there"),
@@ -74,7 +72,7 @@ def test_what_is_anothers_or_moved_or_newer_is_refused(policy: str, role: str) -
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("role", [report.role for report in ALL])
-def test_what_is_lost_or_old_is_refused_unless_it_is_computed_again(policy: str, role: str) -> None:
+def test_lost_or_old_directory_is_rejected_unless_recomputed(policy: str, role: str) -> None:
     again = role.startswith("node") and policy not in ("two-phase", "strong-productions")
     for mark in (None, Mark("mine", role, 1)):
         [problem] = problems_of(policy, report_on(role, mark=mark))
@@ -92,7 +90,7 @@ def test_what_is_lost_or_old_is_refused_unless_it_is_computed_again(policy: str,
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None:
+def test_directories_without_their_registry_are_rejected(policy: str) -> None:
     [problem] = problems_of(policy, state=None)
     assert problem.fatal
     assert "/r/state/registry is not there" in problem.text
@@ -103,7 +101,7 @@ def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None
     ("policy", "reserved", "said"),
     [("two-phase", 39, "before record 40"), ("exactly-once", 7, "before record 40")],
 )
-def test_log_that_ends_before_what_is_done_is_refused(
+def test_log_that_ends_before_processed_records_is_rejected(
     policy: str, reserved: int, said: str
 ) -> None:
     [problem] = problems_of(policy, report_on("input-0", reserved=reserved))
@@ -142,7 +140,7 @@ def test_damaged_store_is_refused_or_goes_back_to_the_snapshot_before() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_was_used_may_be_missing_or_old_but_not_anothers(policy: str) -> None:
+def test_used_file_may_be_missing_or_old_but_not_foreign(policy: str) -> None:
     for session in (1, 2):
         old = report_on("used-0", mark=Mark("mine", "used-0", session))
         assert problems_of(policy, old) == []
@@ -180,11 +178,11 @@ def log_with_entries(path: Path) -> None:
         (log_with_entries, "input-0/segment-00000000", (0, -4000)),  # before its last group
     ],
 )
-def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
+def test_bit_flip_is_detected_or_harmless(
     make: Callable[[Path], None], file: str, places: tuple[int, int], tmp_path: Path
 ) -> None:
     make(tmp_path)
-    [whole] = look(tmp_path, None)
+    [whole] = inspect_directories(tmp_path, None)
     assert not whole.damage
     path = tmp_path / file
     data = path.read_bytes()
@@ -194,7 +192,7 @@ def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
         changed = bytearray(data)
         changed[at] ^= 1 << chance.randrange(8)
         path.write_bytes(changed)
-        [report] = look(tmp_path, None)
+        [report] = inspect_directories(tmp_path, None)
         assert report.damage or report == whole, f"byte {at}"
         assert not report.damage or str(path.parent) in report.damage
         noticed += bool(report.damage)
@@ -202,19 +200,21 @@ def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
 
 
 @pytest.mark.parametrize("pages", [0, 1, 2, 3, 20])
-def test_a_store_that_was_cut_is_told_of(pages: int, tmp_path: Path) -> None:
+def test_truncated_store_is_reported(pages: int, tmp_path: Path) -> None:
     store_with_parts(tmp_path)
     file = tmp_path / "node-0" / "data.mdb"
     file.write_bytes(file.read_bytes()[: pages * 4096])
-    reports = look(tmp_path, None)
+    reports = inspect_directories(tmp_path, None)
     if pages:
         assert str(tmp_path / "node-0") in reports[0].damage
     else:
         assert reports == [], "as if it had never been there: that is for the rules"
 
 
-def test_a_store_or_log_that_was_made_and_not_written_to_is_new(tmp_path: Path) -> None:
+def test_created_but_unwritten_store_or_log_counts_as_new(tmp_path: Path) -> None:
     """Whoever makes one may be killed before its first transaction."""
     open_environment(tmp_path / "node-0", 1 << 20, max_dbs=3).close()
     (tmp_path / "input-0").mkdir()
-    assert [(report.mark, report.damage) for report in look(tmp_path, None)] == [(None, "")]
+    assert [(report.mark, report.damage) for report in inspect_directories(tmp_path, None)] == [
+        (None, "")
+    ]

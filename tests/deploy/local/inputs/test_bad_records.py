@@ -28,7 +28,7 @@ def bad_records(path: Path) -> list[BadRecord]:
     return [record for record in found if isinstance(record, BadRecord)]
 
 
-def test_what_is_set_aside_is_the_record_itself_and_can_be_sent_in_again(tmp_path: Path) -> None:
+def test_dead_letter_contains_the_record_and_can_be_resent(tmp_path: Path) -> None:
     records = bad_records(tmp_path / "in.jsonl")
     BadRecordFile(tmp_path / "aside" / "input-0.jsonl").add(records)
     lines = (tmp_path / "aside" / "input-0.jsonl").read_text(encoding="utf-8").splitlines()
@@ -43,7 +43,7 @@ def test_what_is_set_aside_is_the_record_itself_and_can_be_sent_in_again(tmp_pat
     assert len(good) == 3, "all but the one that cannot travel"
 
 
-def test_a_record_is_set_aside_once_and_a_torn_line_is_written_again(tmp_path: Path) -> None:
+def test_bad_record_is_stored_once_and_torn_line_is_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "aside" / "input-0.jsonl"
     records = bad_records(tmp_path / "in.jsonl")
     BadRecordFile(path).add(records)
@@ -56,14 +56,14 @@ def test_a_record_is_set_aside_once_and_a_torn_line_is_written_again(tmp_path: P
         assert path.read_bytes() == whole
 
 
-def test_a_file_that_somebody_else_has_written_is_told_of(tmp_path: Path) -> None:
+def test_foreign_line_in_bad_record_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "input-0.jsonl"
     path.write_text('{"record": 1}\nnot ours\n')
     with pytest.raises(StateMismatch, match=r"input-0\.jsonl, line 2"):
         BadRecordFile(path)
 
 
-def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path: Path) -> None:
+def test_replay_drops_bad_records_that_were_repaired(tmp_path: Path) -> None:
     path = tmp_path / "aside" / "input-0.jsonl"
     records = bad_records(tmp_path / "in.jsonl")
     BadRecordFile(path).add(records)
@@ -72,7 +72,7 @@ def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path:
         path.write_bytes(whole)
         again = BadRecordFile(path)
         again.forget(record.time)
-        assert again.below(record.time) == first
+        assert again.count_below(record.time) == first
         assert BadRecordFile(path).count == again.count == first
         again.add(records[first + 1 :])
         found = path.read_bytes().splitlines(keepends=True)

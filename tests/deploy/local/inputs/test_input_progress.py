@@ -13,10 +13,10 @@ from driftline.connectors.logs.received import PipedSource, ReceivedSource
 from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES
-from driftline.engine.policy import policy as policy_of
+from driftline.engine.policy import get_policy as policy_of
 from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import MessageHeader, Progress, Start, encode
 
@@ -36,7 +36,7 @@ class Call:
         self.aside: list[BadRecord] = []
         ids = count(1)
         self.front = Front(
-            0, 1, plan(FLOW), policy_of(policy), source, lambda: next(ids),
+            0, 1, make_plan(FLOW), policy_of(policy), source, lambda: next(ids),
             on_bad=self.aside.extend,
         )  # fmt: skip
         self.tally = InputProgress(self.front, source, start)
@@ -61,7 +61,7 @@ class Call:
         self.turn()
 
     def look(self, now: float = 0.0) -> InputFigures:
-        return self.tally.look(now)
+        return self.tally.read_figures(now)
 
 
 def test_records_of_a_file_count_once(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_records_of_a_file_count_once(tmp_path: Path) -> None:
     assert str(figures) == "in.jsonl 100 %"
 
 
-def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
+def test_file_progress_follows_delivered_records(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("".join(f'{{"id": {n}}}\n' for n in range(1000, 2000)))
     call = Call(open_source(file), 1)
@@ -119,12 +119,12 @@ def clock() -> Clock:
 
 
 def write(source: ReceivedSource, log: InputLog) -> None:
-    while (group := source.group()) is not None:
+    while (group := source.next_group()) is not None:
         log.write(group)
         source.written(group)
 
 
-def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
+def test_lag_of_producer_records_starts_when_they_are_accepted(
     tmp_path: Path, clock: Clock
 ) -> None:
     log = InputLog(tmp_path / "log", "flow")
@@ -165,9 +165,7 @@ def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
-def test_the_lag_of_standard_input_counts_from_where_its_records_were_taken(
-    tmp_path: Path, name: str
-) -> None:
+def test_lag_of_standard_input_starts_when_records_are_read(tmp_path: Path, name: str) -> None:
     seconds = [1000.0]
     log = InputLog(tmp_path / "log", "flow")
     source = PipedSource(log, today_us=lambda: int(seconds[0] * 1e6))

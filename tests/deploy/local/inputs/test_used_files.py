@@ -12,7 +12,7 @@ from driftline.deploy.local.inputs.used_files import UsedFile, read_used
 from driftline.deploy.local.savepoints import check_restored
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.snapshots.savepoint import complete, open_savepoint
+from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
 from driftline.engine.snapshots.savepoint_mapping import Fitted, fit
 from driftline.engine.sources import Source
 from driftline.engine.sources.fingerprint import InputFingerprint, StoreUsed
@@ -27,14 +27,14 @@ TIME = 6
 """The state is that before this record."""
 
 
-def test_an_older_note_replaces_no_later_one(tmp_path: Path) -> None:
+def test_older_fingerprint_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:
     path = tmp_path / "input-0.used"
     file = UsedFile(path, MARK)
     file.carry_out(StoreUsed(InputFingerprint(8, 7, 77)))
     UsedFile(path, MARK).carry_out(StoreUsed(InputFingerprint(2, 1, 11)))
     noted = read_used(path)
     assert noted is not None
-    assert noted.used == InputFingerprint(8, 7, 77)
+    assert noted.fingerprint == InputFingerprint(8, 7, 77)
 
 
 def records(path: Path, count: int) -> Source:
@@ -45,14 +45,12 @@ def records(path: Path, count: int) -> Source:
 def savepoint(folder: Path, flow: Flow = FLOW) -> Fitted:
     start = folder / "saved"
     start.mkdir()
-    complete(start, flow, TIME, {source.name: True for source in flow.sources})
+    write_manifest(start, flow, TIME, {source.name: True for source in flow.sources})
     return fit(open_savepoint(start), flow)
 
 
 @pytest.mark.parametrize("count", [10, 5, 4, 1, 0])
-def test_the_only_file_of_a_run_from_a_savepoint_has_its_records(
-    count: int, tmp_path: Path
-) -> None:
+def test_single_input_must_contain_the_records_of_the_savepoint(count: int, tmp_path: Path) -> None:
     fitted, given = savepoint(tmp_path), records(tmp_path / "in.jsonl", count)
     if count >= TIME - 1:
         check_restored(fitted, "lines", given, alone=True)
@@ -61,7 +59,7 @@ def test_the_only_file_of_a_run_from_a_savepoint_has_its_records(
         check_restored(fitted, "lines", given, alone=True)
 
 
-def test_an_input_beside_another_may_have_ended_before_it(tmp_path: Path) -> None:
+def test_one_of_several_inputs_may_be_shorter_than_the_savepoint(tmp_path: Path) -> None:
     two = Flow("two")
     two.source("lines").union(two.source("more")).sink()
     fitted = savepoint(tmp_path, two)

@@ -50,7 +50,7 @@ def messages(count: int) -> list[bytes]:
     return [encode(("front-0", 0, 1 + number), AskPromise(number)) for number in range(count)]
 
 
-def test_messages_wake_it_also_more_than_one_turn_takes(
+def test_messages_wake_the_driver_until_all_are_handled(
     runtime: Runtime, sender: zmq.Socket[bytes]
 ) -> None:
     listener = Listener("node-0")
@@ -69,7 +69,7 @@ def test_messages_wake_it_also_more_than_one_turn_takes(
     assert [message for _, message in listener.heard] == [AskPromise(n) for n in range(count)]
 
 
-def test_a_job_and_whoever_asks_for_a_turn_wake_it(runtime: Runtime) -> None:
+def test_finished_job_and_turn_request_wake_the_driver(runtime: Runtime) -> None:
     listener = Listener("node-0")
     runtime.add(listener, "inproc://node-0")
 
@@ -84,7 +84,7 @@ def test_a_job_and_whoever_asks_for_a_turn_wake_it(runtime: Runtime) -> None:
     run(test)
 
 
-def test_a_tick_that_is_due_wakes_it(runtime: Runtime) -> None:
+def test_due_tick_wakes_the_driver(runtime: Runtime) -> None:
     ticks: list[float] = []
 
     class Ticking(Listener):
@@ -97,7 +97,7 @@ def test_a_tick_that_is_due_wakes_it(runtime: Runtime) -> None:
     assert ticks[-1] - ticks[0] >= 0.02
 
 
-def test_without_room_a_socket_costs_nothing_and_wakes_it_again_later(
+def test_driver_does_not_poll_a_socket_without_room(
     runtime: Runtime, sender: zmq.Socket[bytes]
 ) -> None:
     """A party whose clients have sent more than there is room for."""
@@ -128,7 +128,7 @@ def test_without_room_a_socket_costs_nothing_and_wakes_it_again_later(
     assert taken == [b"1", b"2", b"3"]
 
 
-def test_an_error_ends_it_and_a_busy_party_leaves_the_loop_to_others(runtime: Runtime) -> None:
+def test_role_error_ends_the_driver_and_busy_role_yields_to_other_tasks(runtime: Runtime) -> None:
     others: list[int] = []
 
     class Busy(Role):

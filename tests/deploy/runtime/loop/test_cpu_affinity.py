@@ -38,7 +38,7 @@ class Kept:
         """One look later, with much to do meanwhile, or little."""
         self._now += LOOK_S
         self._wanted_s += LOOK_S * (BUSY + (0.01 if busy else -0.01))
-        self.cores.look(self._now)
+        self.cores.adjust(self._now)
 
 
 @pytest.mark.parametrize(("half", "mine"), [(0, (0, 1)), (1, (2, 5, 7))])
@@ -48,16 +48,16 @@ def test_a_process_that_has_much_to_do_runs_on_all_cores(half: int, mine: tuple[
     for busy in (False, False, False, True, True, False):
         kept.look(busy=busy)
     assert kept.calls == [anywhere, mine, anywhere, mine]
-    kept.cores.leave()
+    kept.cores.unpin()
     kept.look(busy=False)
     assert kept.calls[4:] == [anywhere, mine]
 
 
 @pytest.mark.parametrize("cores", [(), (3,)])
-def test_with_one_core_or_none_nothing_is_said(cores: tuple[int, ...]) -> None:
+def test_affinity_is_not_set_with_one_core_or_none(cores: tuple[int, ...]) -> None:
     kept = Kept(cores, 1)
     kept.look(busy=False)
-    kept.cores.leave()
+    kept.cores.unpin()
     assert not kept.calls
 
 
@@ -78,13 +78,13 @@ def test_all_threads_are_moved() -> None:
         mine = CpuAffinity(cores, 1, 0)
         try:
             assert os.sched_getaffinity(thread.native_id) == {*cores}
-            mine.look(1e9)
-            mine.look(2e9)
+            mine.adjust(1e9)
+            mine.adjust(2e9)
             assert os.sched_getaffinity(thread.native_id) == halves[1]
             assert zeromq_threads()
             assert all(os.sched_getaffinity(each) == halves[0] for each in zeromq_threads())
         finally:
-            mine.leave()
+            mine.unpin()
             ended.set()
             thread.join()
     assert cores_here() == cores

@@ -12,17 +12,17 @@ from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.flow.plan import make_plan
+from driftline.engine.policy import get_policy
 from driftline.engine.sources import ListSource
 
 
-def test_a_process_ends_though_nobody_takes_its_signs_of_life(
+def test_process_exits_with_unreceived_heartbeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = Flow("ended")
     flow.source("in").sink()
-    front = Front(0, 1, plan(flow), policy("exactly-once"), ListSource([]), lambda: 1)
+    front = Front(0, 1, make_plan(flow), get_policy("exactly-once"), ListSource([]), lambda: 1)
     front.addresses["master"] = f"ipc://{tmp_path}/master-that-has-ended"
     beats = count(1)
     sent = threading.Event()
@@ -32,10 +32,10 @@ def test_a_process_ends_though_nobody_takes_its_signs_of_life(
             sent.set()
         return [("master", b"alive")]
 
-    monkeypatch.setattr(front, "beat", beat)
+    monkeypatch.setattr(front, "make_heartbeats", beat)
     monkeypatch.setattr("driftline.deploy.runtime.loop.heartbeat.HELLO_EVERY_S", 0.01)
     runtime = Runtime()
-    runtime.waits = False  # it is in a turn that takes long
+    runtime.is_waiting = False  # it is in a turn that takes long
     with Heartbeat(runtime, [front]):
         assert sent.wait(10)
     ending = threading.Thread(target=runtime.close, args=(0,), daemon=True)

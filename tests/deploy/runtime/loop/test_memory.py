@@ -100,14 +100,14 @@ class Process:
     def __init__(self) -> None:
         self.blocks = 1000
         self.collector = GcScheduler(lambda: self.blocks)
-        self.collector.rest(now=1.0)
+        self.collector.collect_when_idle(now=1.0)
         Cycle.gone = 0
 
     def rest(self, now: float) -> int:
         """Nothing is to be done. Returns how many cycles are gone since the last time."""
         Cycle.gone = 0
         if self.collector.is_due(now):
-            self.collector.rest(now)
+            self.collector.collect_when_idle(now)
         return Cycle.gone
 
 
@@ -136,21 +136,21 @@ def test_without_rest_cycles_are_collected_once_they_are_many_or_have_waited(
     process: Process,
 ) -> None:
     make_cycles(YOUNG_MAX // 2)
-    process.collector.work(now=2.0)
+    process.collector.collect_if_urgent(now=2.0)
     assert Cycle.gone == 0
     make_cycles(YOUNG_MAX // 2)
-    process.collector.work(now=2.0)
+    process.collector.collect_if_urgent(now=2.0)
     assert Cycle.gone == YOUNG_MAX // 2 * 2
     make_cycles(YOUNG_MIN)
-    process.collector.work(now=11.0)
+    process.collector.collect_if_urgent(now=11.0)
     assert Cycle.gone == YOUNG_MAX
-    process.collector.work(now=13.0)
+    process.collector.collect_if_urgent(now=13.0)
     assert Cycle.gone == YOUNG_MAX + YOUNG_MIN
 
 
-def test_what_survived_is_looked_at_only_once_the_process_has_grown(process: Process) -> None:
+def test_full_collection_waits_until_the_process_has_grown(process: Process) -> None:
     kept = [Cycle() for _ in range(2 * YOUNG_MAX)]
-    process.collector.work(now=2.0)
+    process.collector.collect_if_urgent(now=2.0)
     kept.clear()
     assert process.rest(now=30.0) == 0
     process.blocks = 1251
@@ -196,7 +196,7 @@ print(before - resident())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc has a call for it")
-def test_a_process_at_rest_gives_back_what_was_freed() -> None:
+def test_idle_process_returns_freed_memory_to_the_system() -> None:
     """Between objects that are still there, too."""
     freed = 30_000_000
     script = FREES_EVERY_OTHER.replace("FREED", str(freed))
@@ -214,5 +214,5 @@ def test_memory_is_given_back_twice_after_work(monkeypatch: pytest.MonkeyPatch) 
         if 100 <= second < 150:
             cpu += 0.5
         if freed.is_due(second):
-            freed.rest(second)
+            freed.trim_when_idle(second)
     assert given_back == [150, 150 + GIVE_BACK_S]

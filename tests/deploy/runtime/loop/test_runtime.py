@@ -36,7 +36,7 @@ class Listener(Role):
     def channel_lost(self, sender: str) -> None:
         raise AssertionError(f"{sender} lost something")
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: DurableJob, result: object) -> None:
         self.results.append(result)
 
     def tick(self, now: float) -> float:
@@ -77,9 +77,7 @@ def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> No
 
 
 @pytest.mark.parametrize("parties", [1, 2])
-def test_a_message_wakes_the_loop_and_an_empty_one_is_nothing(
-    runtime: Runtime, parties: int
-) -> None:
+def test_message_wakes_the_loop_and_an_empty_one_is_ignored(runtime: Runtime, parties: int) -> None:
     listeners = [Listener(f"node-{i}") for i in range(parties)]
     addresses = [runtime.add(listener, "tcp://127.0.0.1:*") for listener in listeners]
     assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
@@ -129,7 +127,7 @@ class Dying(Listener):
 
 
 @pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
-def test_what_no_job_may_raise_ends_the_loop_with_its_text(error: BaseException) -> None:
+def test_unexpected_job_error_ends_the_loop(error: BaseException) -> None:
     def carry_out(job: DurableJob) -> object:
         raise error
 
@@ -153,7 +151,7 @@ def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: R
         until(runtime, node.heard)
 
 
-def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(
+def test_hung_job_is_logged_and_reported_until_it_finishes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "SLOW_S", 0.05)
@@ -175,7 +173,7 @@ def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(
     runtime.close(linger_ms=0)
 
 
-def test_a_way_that_nobody_uses_is_closed_and_opened_again(
+def test_unused_connection_is_closed_and_reopened_on_demand(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime_module, "UNUSED_S", 0.01)

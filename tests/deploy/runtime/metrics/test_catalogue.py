@@ -16,7 +16,7 @@ from driftline.deploy.runtime.metrics.catalogue import (
     FAMILIES,
     Family,
     ProcessMetrics,
-    of_flow,
+    tag_with_flow,
 )
 from driftline.engine.meters import Histogram, Sample
 
@@ -34,7 +34,7 @@ def sample(family: Family) -> Sample:
 def registry() -> CollectorRegistry:
     """Every metric there is, once."""
     registry = CollectorRegistry()
-    registry.register(ProcessMetrics(of_flow('a "flow"\n', lambda: map(sample, FAMILIES))))
+    registry.register(ProcessMetrics(tag_with_flow('a "flow"\n', lambda: map(sample, FAMILIES))))
     return registry
 
 

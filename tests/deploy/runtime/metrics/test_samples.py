@@ -23,14 +23,14 @@ from driftline.deploy.runtime.metrics.roles import (
     master_ready,
     node_ready,
 )
-from driftline.engine.flow.plan import plan
+from driftline.engine.flow.plan import make_plan
 from driftline.engine.meters import Sample
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.memory import ListSource
 
 FLOW = Flow("flow")
 FLOW.source("records").key_by(lambda r: r).scan(lambda r, s: r, ValueState[int]("n")).sink()
-PLAN = plan(FLOW)
+PLAN = make_plan(FLOW)
 
 
 def checked(samples: list[Sample]) -> dict[tuple[str, ...], object]:
@@ -57,7 +57,7 @@ def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str
     assert fronts_ready([front])() == "not begun: front-0"
 
 
-def test_one_of_several_masters_stands_by_and_then_tells_all_of_a_master() -> None:
+def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
     made = Master(1, PLAN, POLICIES["exactly-once"], ClusterState("identity"), 1.0)
     candidate = Candidate("me#1", lambda state: made)
     samples, ready = OfCandidate(candidate), candidate_ready(candidate)
@@ -66,19 +66,19 @@ def test_one_of_several_masters_stands_by_and_then_tells_all_of_a_master() -> No
         candidate.tick(candidate.now)
         [job] = candidate.jobs
         candidate.jobs.clear()
-        candidate.done(job, result)
+        candidate.on_job_done(job, result)
 
     assert checked(list(samples())) == {("driftline_master_leads", "master"): 0}
     assert ready() == "it has no place in the queue of masters yet"
     does(None)
     does("another#1")
     assert ready() == "", "it could take over"
-    candidate.noticed()
+    candidate.on_queue_changed()
     does("")
     assert ready() == "it is the first, and reads the registry"
     does(ClusterState("identity"))
     found = checked(list(samples()))
     assert found["driftline_phase", "gathering"] is True
     assert ready() == Phase.GATHERING.value
-    candidate.expired()
+    candidate.on_session_expired()
     assert ready() == "its session with ZooKeeper is over"

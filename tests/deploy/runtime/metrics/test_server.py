@@ -11,8 +11,8 @@ from time import monotonic
 import pytest
 
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.metrics.catalogue import of_flow, registry_of
-from driftline.deploy.runtime.metrics.endpoint import Endpoint, check_all
+from driftline.deploy.runtime.metrics.catalogue import registry_of, tag_with_flow
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, check_ports
 from driftline.deploy.runtime.metrics.roles import TURNS_WITHIN_S, Health
 from driftline.deploy.runtime.metrics.serving import MetricsServer, pages
 from driftline.engine.errors import FlowError, Unavailable
@@ -34,7 +34,7 @@ def serving(client_s: float = LIMIT_S, port: int = 0) -> Iterator[MetricsServer]
     """A server; `client_s`: how long a client may be silent."""
     FAULTS.clear()
     health = Health(Runtime(), lambda: ", ".join(FAULTS))
-    application = pages(registry_of(of_flow("flow", samples)), health)
+    application = pages(registry_of(tag_with_flow("flow", samples)), health)
     with MetricsServer(*Endpoint("127.0.0.1", port).place(), application, client_s) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()
@@ -67,7 +67,7 @@ def everything(connection: socket.socket) -> bytes:
     return found
 
 
-def test_it_has_three_pages(server: MetricsServer) -> None:
+def test_server_answers_metrics_healthz_and_readyz(server: MetricsServer) -> None:
     assert scrape(server.url)["driftline_recoveries_total",] == 4
     chosen = ask(f"{server.url}/metrics?name[]=driftline_recoveries_total").text
     assert chosen.splitlines()[-1] == 'driftline_recoveries_total{flow="flow"} 4.0'
@@ -108,17 +108,17 @@ def test_a_client_that_is_silent_is_cut_and_holds_no_scrape_up() -> None:
 def test_a_port_that_is_taken_is_named(server: MetricsServer) -> None:
     port = server.socket.getsockname()[1]
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port}: Address already in use"):
-        check_all(f"127.0.0.1:{port - 2}", 3)
+        check_ports(f"127.0.0.1:{port - 2}", 3)
 
 
 def test_a_wrong_address_is_refused() -> None:
     for text in ("9100", ":9100", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65534"):
         with pytest.raises(FlowError, match="metrics cannot be served"):
-            check_all(text, 3)
+            check_ports(text, 3)
 
 
-def test_metrics_that_other_machines_reach_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    check_all("127.0.0.1:0", 3)
+def test_externally_reachable_metrics_log_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    check_ports("127.0.0.1:0", 3)
     assert not caplog.messages
-    check_all("0.0.0.0:0", 3)
+    check_ports("0.0.0.0:0", 3)
     assert "metrics at 0.0.0.0:0 can be read by other machines" in caplog.text

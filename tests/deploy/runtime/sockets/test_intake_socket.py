@@ -44,10 +44,10 @@ def test_messages_without_room_wait_in_a_bounded_backlog_and_come_again(
                 producer.send(record)
         while "the flow is slower than its producers" not in caplog.text:
             pass
-        while host.source.waiting < 5:
+        while host.source.waiting_records < 5:
             pass
         assert intake._backlog_bytes <= 20_000
-        assert host.source.waiting == 5
+        assert host.source.waiting_records == 5
         host.reader.reading = True
         for producer in producers:
             producer.flush()
@@ -65,7 +65,7 @@ def test_a_backlog_is_worked_off_once_there_is_room_though_nothing_comes(directo
             wire.say(IntakeKind.RECORD, "p", 1, number, number)
         wire.until(lambda: len(host.intake._backlog) == 5)
         host.reader.reading = True
-        wire.until(lambda: host.source.acknowledged("p") == 7)
+        wire.until(lambda: host.source.last_acknowledged("p") == 7)
     host.close()
 
 
@@ -92,7 +92,7 @@ FOREIGN = {
 }
 
 
-def test_who_breaks_the_protocol_is_closed_and_others_are_heard(directory: Path) -> None:
+def test_protocol_violation_closes_only_its_own_connection(directory: Path) -> None:
     host = Host(directory / "log", "tcp://127.0.0.1:*")
     with Running(host):
         for kind, data in FOREIGN.items():
@@ -109,7 +109,7 @@ def test_who_breaks_the_protocol_is_closed_and_others_are_heard(directory: Path)
     host.close()
 
 
-def test_a_handshake_that_stays_away_is_closed(
+def test_connection_without_handshake_is_closed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake_socket, "HANDSHAKE_MS", 300)
@@ -149,7 +149,7 @@ LOCAL = {
 }
 
 
-def test_which_addresses_only_this_machine_reaches() -> None:
+def test_local_addresses_are_recognised() -> None:
     assert is_local("ipc:///tmp/here")
     for local, places in LOCAL.items():
         for place in places:

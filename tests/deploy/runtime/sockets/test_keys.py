@@ -39,7 +39,7 @@ def test_a_key_is_read_as_it_was_made_and_is_known_by_its_public_half(made: Path
     }.items():
         key = read_key(made / f"{name}.key")
         assert (key.name, key.rights) == (name, rights)
-        assert authorised.who(key.public) == (name, rights)
+        assert authorised.find_key(key.public) == (name, rights)
         assert key.secret not in (made / "authorised").read_text()
         assert key.secret not in repr(key)
 
@@ -55,7 +55,7 @@ def test_files_and_directory_are_the_owners_whatever_the_umask(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("mode", "name"), [(0o640, "a.key"), (0o604, "a.key"), (0o750, ".")])
-def test_what_others_can_read_is_refused_with_the_command_that_mends_it(
+def test_key_readable_by_others_is_rejected_with_a_chmod_command(
     made: Path, mode: int, name: str
 ) -> None:
     path = made / name
@@ -102,16 +102,16 @@ def test_nothing_is_overwritten_and_nothing_is_lost_when_a_client_is_added(made:
     assert names == {"a", "b", "shop", "board", "till"}
 
 
-def test_a_client_that_is_added_or_removed_is_noticed_by_who_has_the_file_open(made: Path) -> None:
+def test_authorised_file_is_reloaded_when_clients_change(made: Path) -> None:
     authorised = Authorised(made)
     before = (made / "authorised").read_bytes()
     add_keys(made, producers={"till": ["orders"]})
     till = read_key(made / "till.key")
-    assert authorised.who(till.public) == ("till", till.rights)
+    assert authorised.find_key(till.public) == ("till", till.rights)
     (made / "authorised").write_text('{"a": {"public": 1}}')  # somebody's mistake
-    assert authorised.who(till.public) == ("till", till.rights)
+    assert authorised.find_key(till.public) == ("till", till.rights)
     (made / "authorised").write_bytes(before)
-    assert authorised.who(till.public) is None
+    assert authorised.find_key(till.public) is None
 
 
 def test_a_set_needs_a_host(tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_the_key_of_a_process_is_the_one_of_its_kind(made: Path) -> None:
 
 def test_a_producer_finds_the_key_of_its_host(made: Path) -> None:
     shop, public = read_key(made / "shop.key"), read_key(made / "b.key").public
-    assert shop.server_at("tcp://b:5555").public == public
-    assert shop.server_at(f"tcp://10.0.0.5:5555#{public}").public == public
+    assert shop.server_at("tcp://b:5555").public_key == public
+    assert shop.server_at(f"tcp://10.0.0.5:5555#{public}").public_key == public
     with pytest.raises(NotPermitted, match=r"which host is tcp://10\.0\.0\.5:5555"):
         shop.server_at("tcp://10.0.0.5:5555")
     alone = KeyPair.new("shop", shop.rights, {"b": public})
-    assert alone.server_at("tcp://10.0.0.5:5555").public == public
+    assert alone.server_at("tcp://10.0.0.5:5555").public_key == public
 
 
 @pytest.mark.parametrize("pattern", ["", "a*b", "*a", "a\n", "a" * 201])
@@ -155,9 +155,9 @@ def test_a_pattern_is_a_name_or_the_beginning_of_one(pattern: str) -> None:
         Rights((pattern,))
 
 
-def test_rights_are_for_what_they_name() -> None:
+def test_rights_cover_only_the_listed_names_and_sinks() -> None:
     host = Rights(HOST_NAMES)
-    spoken = {name: host.speaks_for(name) for name in ("master", "node-12", "master2", "consumer")}
+    spoken = {name: host.may_send_as(name) for name in ("master", "node-12", "master2", "consumer")}
     assert spoken == {"master": True, "node-12": True, "master2": False, "consumer": False}
     assert Rights(sinks=("a", "b")).may_take(["a", "b"])
     assert not Rights(sinks=("a",)).may_take(["a", "b"])

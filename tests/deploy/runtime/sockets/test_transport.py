@@ -39,7 +39,7 @@ def test_members_with_keys_hear_each_other_in_order(hosts: Hosts) -> None:
     hosts.until(lambda: len(node.heard) == len(master.heard) == 100)
     assert node.heard == [("master", Progress(number, number)) for number in range(100)]
     assert master.heard == [("node-1", ALIVE)] * 100
-    assert parse(here).public == read_key(hosts.keys / "one.key").public
+    assert parse(here).public_key == read_key(hosts.keys / "one.key").public
 
 
 def third_name(hosts: Hosts) -> Listener:
@@ -64,11 +64,11 @@ def test_a_member_cannot_speak_in_the_name_of_another(
 
 def test_without_the_check_of_names_a_member_could_stop_a_run(hosts: Hosts) -> None:
     """So the test above is about this check."""
-    with patch.object(KeyVoice, "speaks_for", lambda voice, name: True):
+    with patch.object(KeyVoice, "may_send_as", lambda voice, name: True):
         assert third_name(hosts).heard == [("master", STOP)] * 3
 
 
-def test_a_role_sends_only_what_is_its_own(hosts: Hosts) -> None:
+def test_role_may_send_only_its_own_message_types(hosts: Hosts) -> None:
     node, address = hosts.start("one", "node-0")
     stored = BundleStored("barrier-0", 0, 7)
     socket = hosts.speak(address, "board", [("consumer", STOP), ("consumer", stored)])
@@ -77,7 +77,7 @@ def test_a_role_sends_only_what_is_its_own(hosts: Hosts) -> None:
     assert (node.heard, node.malformed) == ([("consumer", stored)], 1)
 
 
-def test_nothing_is_sent_to_a_key_that_is_not_the_receivers(
+def test_message_is_not_sent_to_a_key_of_another_receiver(
     hosts: Hosts, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A member may say that another one is where it is itself."""
@@ -114,7 +114,7 @@ def test_a_consumer_gets_bundles_only_with_a_right_to_all_sinks_in_them(
         ("tcp://127.0.0.1:1#short", "what is behind # is not a key"),
     ],
 )
-def test_an_address_that_cannot_be_right_is_counted_and_told(
+def test_invalid_address_is_counted_and_logged(
     hosts: Hosts, address: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     node, _ = hosts.start("one", "node-0")
@@ -124,7 +124,7 @@ def test_an_address_that_cannot_be_right_is_counted_and_told(
     assert why in caplog.text
 
 
-def test_who_is_refused_is_tried_again_until_its_key_is_authorised(
+def test_rejected_connection_is_retried_until_its_key_is_authorised(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_S", 0.05)
@@ -164,7 +164,7 @@ def test_a_party_that_comes_back_at_its_address_is_heard_again(hosts: Hosts) -> 
     hosts.until(heard)
 
 
-def test_a_message_too_large_for_others_ends_its_sender_with_words(hosts: Hosts) -> None:
+def test_oversized_message_raises_at_the_sender(hosts: Hosts) -> None:
     (node, _), (_, there) = hosts.start("one", "node-0"), hosts.start("two", "node-1")
     node.addresses["node-1"] = there
     node.send("node-1", Bundle("b", 1, (0, 1), (bytes(2000),), 7, 0))
@@ -177,7 +177,7 @@ def test_a_message_too_large_for_others_ends_its_sender_with_words(hosts: Hosts)
 
 
 @pytest.mark.parametrize("address", ["tcp://*:*", "tcp://0.0.0.0:*", "tcp://10.1.2.3:5555"])
-def test_without_keys_nobody_listens_beyond_this_machine(address: str) -> None:
+def test_listening_beyond_this_machine_requires_keys(address: str) -> None:
     runtime = Runtime(transport=Transport("tcp"))
     with pytest.raises(NotPermitted, match="without keys: other machines reach it"):
         runtime.add(Listener("node-0"), address)
@@ -203,16 +203,19 @@ def test_a_key_is_not_for_a_party_that_it_does_not_speak_for(hosts: Hosts) -> No
 @pytest.mark.parametrize(
     ("advertise", "told"), [("h.example", "h.example:7"), ("h:9", "h:9"), ("[::1]", "[::1]:7")]
 )
-def test_an_advertised_address_is_what_others_hear(advertise: str, told: str) -> None:
-    assert Transport("tcp", advertise=advertise).told("tcp://0.0.0.0:7") == f"tcp://{told}"
+def test_advertised_address_replaces_the_bound_address(advertise: str, told: str) -> None:
+    assert (
+        Transport("tcp", advertise=advertise).resolve_advertised("tcp://0.0.0.0:7")
+        == f"tcp://{told}"
+    )
 
 
-def test_every_address_of_a_machine_is_none_for_others() -> None:
+def test_wildcard_address_requires_an_advertised_address() -> None:
     with pytest.raises(Unavailable, match="say by which of them others reach it"):
-        Transport("tcp").told("tcp://0.0.0.0:7")
+        Transport("tcp").resolve_advertised("tcp://0.0.0.0:7")
 
 
-def test_processes_are_told_of_keys_by_their_place(tmp_path: Path) -> None:
+def test_transport_config_locates_keys_and_known_addresses(tmp_path: Path) -> None:
     [key] = add_keys(tmp_path / "keys", ["a"])
     known = (("master", str(Address("tcp://h:7", key.public))),)
     network = TransportConfig("tcp", "10.0.0.5", keys=str(tmp_path / "keys"), known=known)

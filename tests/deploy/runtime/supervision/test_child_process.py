@@ -41,7 +41,7 @@ def said(script: str, caplog: pytest.LogCaptureFixture) -> list[logging.LogRecor
     output = ChildOutput("node-7")
     with caplog.at_level(logging.INFO):
         process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=output.fd)
-        output.started()
+        output.on_child_started()
         assert process.wait(60) == 0, "a process never waits for somebody who hears it"
         output.wait(60)
     return caplog.records
@@ -59,18 +59,18 @@ def test_log_lines_and_text_are_told_apart(caplog: pytest.LogCaptureFixture) -> 
     assert vars(records[1])["fields"] == {"event": "told", "number": 7}
 
 
-def test_what_is_printed_is_text_for_people_and_no_log_line(
+def test_printed_text_is_not_parsed_as_a_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A record that a function prints may look like a log line."""
-    output = ChildOutput("node-7", printed=True)
+    output = ChildOutput("node-7", is_stdout=True)
     line = '{"time": "2026-11-22T15:04:05+00:00", "level": "error", "process": "x", ' + (
         '"logger": "driftline", "event": "failed", "message": "forged", "fields": {}}'
     )
     script = f"print('one'); print({chr(30) + line!r})"
     with caplog.at_level(logging.INFO):
         process = subprocess.Popen([sys.executable, "-c", script], stdout=output.fd)
-        output.started()
+        output.on_child_started()
         assert process.wait(60) == 0
         output.wait(60)
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
@@ -100,7 +100,7 @@ def test_a_line_without_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_child_that_is_just_starting_takes_no_notice_of_a_signal(number: signal.Signals) -> None:
+def test_starting_child_ignores_signals(number: signal.Signals) -> None:
     with deaf_to_interrupts():
         process = subprocess.Popen(
             child.command("json.tool"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -113,7 +113,7 @@ def test_a_child_that_is_just_starting_takes_no_notice_of_a_signal(number: signa
     assert (process.returncode, said) == (0, "[]\n")
 
 
-def test_this_process_hears_of_signals_all_the_same() -> None:
+def test_parent_handles_signals_received_while_they_are_blocked() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from driftline.deploy.runtime.supervision.lifeline import ORPHANED, Lifeline, tied
+from driftline.deploy.runtime.supervision.lifeline import ORPHANED, Lifeline, wrap_command
 
 END_S = 30.0
 
@@ -16,11 +16,11 @@ STARTED = "echo started; exec sleep 1000"
 
 @contextmanager
 def child(lifeline: Lifeline) -> Iterator[subprocess.Popen[str]]:
-    command = tied(lifeline.fd, ["/bin/sh", "-c", STARTED])
+    command = wrap_command(lifeline.fd, ["/bin/sh", "-c", STARTED])
     with subprocess.Popen(
         command, pass_fds=[lifeline.fd], stdout=subprocess.PIPE, text=True
     ) as process:
-        lifeline.started()
+        lifeline.on_child_started()
         try:
             yield process
         finally:

@@ -18,67 +18,70 @@ from driftline.deploy.runtime.supervision.restarts import (
     HangDetector,
     RestartPolicy,
     RunningProcess,
-    how,
+    describe_exit,
 )
 
 
-def test_the_first_start_again_is_at_once_and_the_others_wait_ever_longer() -> None:
+def test_first_restart_is_immediate_and_later_ones_back_off() -> None:
     deaths = RestartPolicy(limit=5)
-    starts = [deaths.died("node-0", now=10.0) for _ in range(5)]
+    starts = [deaths.record_death("node-0", now=10.0) for _ in range(5)]
     assert starts == [10.0, 10.1, 10.2, 10.4, None]
     for_ever = RestartPolicy(inf)
-    assert [for_ever.died("view", now=0.0) for _ in range(2000)][-1] == PAUSE_S_MAX
+    assert [for_ever.record_death("view", now=0.0) for _ in range(2000)][-1] == PAUSE_S_MAX
 
 
-def test_the_run_is_past_a_record_once_all_is_settled_that_was_under_way() -> None:
+def test_crash_count_resets_once_in_flight_records_are_settled() -> None:
     deaths = RestartPolicy(limit=3)
-    deaths.moved(settled=5, sent=9)
-    assert deaths.died("node-0", 1.0) == 1.0
+    deaths.record_progress(settled=5, sent=9)
+    assert deaths.record_death("node-0", 1.0) == 1.0
     for settled in (0, 5, 8, 9):  # a replay; then what was under way before the record that kills
-        deaths.moved(settled, sent=20)
-    assert deaths.died("node-0", 1.0) == 1.1
-    deaths.moved(settled=10, sent=20)
-    assert deaths.died("node-0", 1.0) == 1.0
-    assert deaths.died("node-0", 1.0) == 1.1
-    assert deaths.died("node-0", 1.0) is None
+        deaths.record_progress(settled, sent=20)
+    assert deaths.record_death("node-0", 1.0) == 1.1
+    deaths.record_progress(settled=10, sent=20)
+    assert deaths.record_death("node-0", 1.0) == 1.0
+    assert deaths.record_death("node-0", 1.0) == 1.1
+    assert deaths.record_death("node-0", 1.0) is None
 
 
-def test_each_process_has_deaths_of_its_own() -> None:
+def test_crashes_are_counted_per_process() -> None:
     deaths = RestartPolicy(limit=2)
-    assert deaths.died("node-0", 1.0) == 1.0
-    assert deaths.died("node-1", 1.0) == 1.0
-    assert deaths.died("node-0", 1.0) is None
+    assert deaths.record_death("node-0", 1.0) == 1.0
+    assert deaths.record_death("node-1", 1.0) == 1.0
+    assert deaths.record_death("node-0", 1.0) is None
 
 
-def test_deaths_that_lie_far_apart_are_no_loop() -> None:
+def test_crashes_far_apart_are_not_a_crash_loop() -> None:
     deaths = RestartPolicy()
     for day in range(2 * DEATHS_MAX):
         now = day * 2 * LONG_LIFE_S
-        deaths.started("node-0", now)
-        assert deaths.died("node-0", now + LONG_LIFE_S + 1) is not None
+        deaths.record_start("node-0", now)
+        assert deaths.record_death("node-0", now + LONG_LIFE_S + 1) is not None
 
 
-def test_who_has_died_is_careful_with_what_was_under_way() -> None:
+def test_restarted_process_handles_in_flight_records_carefully() -> None:
     deaths = RestartPolicy()
-    deaths.moved(settled=5, sent=9)
-    assert deaths.careful("node-0") == (-1, -1)
-    deaths.died("node-0", 1.0)
-    deaths.moved(settled=7, sent=20)
-    assert (deaths.careful("node-0"), deaths.careful("node-1")) == ((7, 9), (-1, -1))
-    deaths.moved(settled=10, sent=20)
-    assert deaths.careful("node-0") == (-1, -1)
+    deaths.record_progress(settled=5, sent=9)
+    assert deaths.find_suspect_times("node-0") == (-1, -1)
+    deaths.record_death("node-0", 1.0)
+    deaths.record_progress(settled=7, sent=20)
+    assert (deaths.find_suspect_times("node-0"), deaths.find_suspect_times("node-1")) == (
+        (7, 9),
+        (-1, -1),
+    )
+    deaths.record_progress(settled=10, sent=20)
+    assert deaths.find_suspect_times("node-0") == (-1, -1)
 
 
-def test_a_master_makes_way_in_vain_if_the_run_got_no_further_since_the_last_time() -> None:
+def test_step_down_without_progress_counts_as_futile() -> None:
     deaths = RestartPolicy()
-    deaths.moved(settled=5, sent=9)
+    deaths.record_progress(settled=5, sent=9)
     counts = []
     for settled in (5, 5, 5, 6, 6):
-        deaths.moved(settled, sent=9)
-        deaths.made_way("master-0")
-        counts.append(deaths.in_vain("master-0"))
+        deaths.record_progress(settled, sent=9)
+        deaths.record_step_down("master-0")
+        counts.append(deaths.count_futile_step_downs("master-0"))
     assert counts == [0, 1, 2, 0, 1]
-    assert deaths.in_vain("master-1") == 0
+    assert deaths.count_futile_step_downs("master-1") == 0
 
 
 @pytest.mark.parametrize(
@@ -92,8 +95,8 @@ def test_a_master_makes_way_in_vain_if_the_run_got_no_further_since_the_last_tim
         (1, "status 1"),
     ],
 )
-def test_a_death_is_told_in_words(status: int, said: str) -> None:
-    assert said in how(status)
+def test_exit_status_is_described(status: int, said: str) -> None:
+    assert said in describe_exit(status)
 
 
 MISSING_S = 5.0
@@ -115,8 +118,8 @@ class Supervisor:
         while self.now < began + seconds:
             self.now += 0.5
             for name in speaking:
-                self.detector.heard(name, self.running[name].process, self.now)
-            due = self.detector.look(self.now, self.running, lambda name: self.deaths)
+                self.detector.record_sign(name, self.running[name].token, self.now)
+            due = self.detector.find_hung(self.now, self.running, lambda name: self.deaths)
             self.killed += [(name, self.now - began) for name in due]
 
 
@@ -171,7 +174,7 @@ def test_deaths_without_progress_give_more_time_to_a_function_that_keeps_the_loc
     assert [name for name, _ in supervisor.killed] == ["node-0"]
 
 
-def test_a_keep_alive_that_nobody_reads_holds_nobody_up() -> None:
+def test_unread_keep_alive_pipe_does_not_block() -> None:
     with closing(KeepAlive()) as pipe:
         os.set_blocking(pipe.fd, False)
         assert not pipe.heard()
@@ -181,4 +184,4 @@ def test_a_keep_alive_that_nobody_reads_holds_nobody_up() -> None:
         assert not pipe.heard()
         pipe.close()
         keep_alive(pipe.fd)
-        pipe.started()
+        pipe.on_child_started()

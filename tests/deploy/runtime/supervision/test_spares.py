@@ -52,8 +52,8 @@ class Scripted:
         return self.launched[-1]
 
     def until_ready(self) -> None:
-        self.spares.look(CALM_S)
-        while not self.spares.ready:
+        self.spares.maintain(CALM_S)
+        while not self.spares.ready_count:
             assert self.launched[-1].process.poll() is None
             select.select((), (), (), 0.01)
 
@@ -65,7 +65,7 @@ def waiting() -> Iterator[Scripted]:
     scripted.spares.stop()
 
 
-def test_a_spare_becomes_what_it_is_told_and_speaks_as_that(
+def test_spare_takes_the_assigned_role_and_logs_under_its_name(
     waiting: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting.until_ready()
@@ -80,11 +80,11 @@ def test_a_spare_becomes_what_it_is_told_and_speaks_as_that(
 
 
 def test_no_spare_is_started_before_the_run_is_calm(waiting: Scripted) -> None:
-    waiting.spares.disturbed(now=10.0)
-    waiting.spares.look(10.0 + CALM_S - 0.1)
+    waiting.spares.postpone_start(now=10.0)
+    waiting.spares.maintain(10.0 + CALM_S - 0.1)
     assert not waiting.launched
-    waiting.spares.look(10.0 + CALM_S)
-    waiting.spares.look(10.0 + 2 * CALM_S)
+    waiting.spares.maintain(10.0 + CALM_S)
+    waiting.spares.maintain(10.0 + 2 * CALM_S)
     assert len(waiting.launched) == 1
 
 
@@ -120,7 +120,7 @@ def test_spares_that_die_again_and_again_or_cannot_start_are_given_up(
 ) -> None:
     dying = Scripted(f"import sys; sys.{script}")
     for second in range(3 * DEATHS_MAX):
-        dying.spares.look(CALM_S + second)
+        dying.spares.maintain(CALM_S + second)
         dying.launched[-1].process.wait(60)
     assert len(dying.launched) == most
     told = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]

@@ -51,18 +51,18 @@ class Scripted(LocalCluster):
         )
 
 
-def test_masters_that_make_way_in_vain_are_told_how_often() -> None:
+def test_restarted_master_is_given_its_count_of_futile_step_downs() -> None:
     with Scripted("import sys; sys.exit(4)") as cluster:
         cluster.config = replace(cluster.config, zookeeper="somewhere")
         never = threading.Event()
         while cluster.restarts_of["master"] <= DEATHS_MAX:
             cluster.supervise()
             never.wait(0.02)
-        told = [config.in_vain for config in cluster.started if config.role == "master"]
+        told = [config.futile_step_downs for config in cluster.started if config.role == "master"]
     assert told[:5] == [0, 0, 1, 2, 3]
 
 
-def test_killing_it_on_purpose_does_not_count_as_dying_again_and_again() -> None:
+def test_deliberate_kills_do_not_count_as_a_crash_loop() -> None:
     chance = random.Random(1)
     with Scripted("import time; time.sleep(60)") as cluster:
         for _ in range(6 * DEATHS_MAX):
@@ -81,9 +81,7 @@ def test_killing_it_on_purpose_does_not_count_as_dying_again_and_again() -> None
         ("import os, sys; print('so it ends', file=sys.stderr, flush=True); os.abort()", "SIGABRT"),
     ],
 )
-def test_what_dies_again_and_again_is_not_started_for_ever(
-    script: str, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_crash_loop_ends_the_run(script: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
     with (
         Scripted(script) as cluster,
         pytest.raises(Unavailable, match=rf"died {DEATHS_MAX} times(.|\n)*{how}(.|\n)*so it ends"),
@@ -92,7 +90,7 @@ def test_what_dies_again_and_again_is_not_started_for_ever(
     assert ("master", "so it ends") in [(r.processName, r.getMessage()) for r in caplog.records]
 
 
-def test_progress_between_deaths_is_no_loop() -> None:
+def test_crashes_with_progress_between_are_not_a_crash_loop() -> None:
     with Scripted("raise SystemExit(9)") as cluster:
         for progress in range(1, 3 * DEATHS_MAX + 1):
             wait(cluster)
@@ -102,7 +100,7 @@ def test_progress_between_deaths_is_no_loop() -> None:
         assert cluster.restarts >= 3 * DEATHS_MAX
 
 
-def test_who_was_told_to_stop_is_not_started_again() -> None:
+def test_stopped_process_is_not_restarted() -> None:
     with Scripted(f"raise SystemExit({STOPPED})") as cluster:
         wait(cluster)
         cluster.supervise()
@@ -118,7 +116,7 @@ def supervise_for_ever(cluster: LocalCluster, watch: StatusPoller | None = None)
         cluster.supervise(7, 9, watch)
 
 
-def test_a_death_wakes_the_loop_and_its_successor_starts_in_the_same_look() -> None:
+def test_child_exit_wakes_the_loop_and_restarts_the_child_at_once() -> None:
     runtime = Runtime()
     idle = StatusPoller(every_s=inf)
     runtime.add(idle, f"inproc://{idle.name}")
@@ -138,17 +136,17 @@ def test_a_death_wakes_the_loop_and_its_successor_starts_in_the_same_look() -> N
     runtime.close(linger_ms=0)
 
 
-def test_a_master_that_has_ended_is_asked_again_once() -> None:
+def test_ended_master_is_restarted_once_to_report_the_outcome() -> None:
     """It can tell, by the registry, what the one before it did not."""
     with Scripted(f"raise SystemExit({STOPPED})") as cluster:
         wait(cluster)
         assert cluster.nodes_ended
         first = cluster.pids
-        cluster.ask_again()
+        cluster.restart_master()
         assert cluster.pids["master"] != first["master"]
         assert cluster.pids["node-0"] == first["node-0"]
         with pytest.raises(Unavailable, match="without recording an outcome"):
-            cluster.ask_again()
+            cluster.restart_master()
 
 
 def wait(cluster: LocalCluster) -> None:
@@ -163,7 +161,7 @@ def test_a_process_is_not_replaced_before_it_has_ended(
     """The kernel may hold it, for a disk that does not answer."""
     with Scripted("import time; time.sleep(60)") as cluster:
         asked = [["node-0"], []]
-        monkeypatch.setattr(cluster._hangs, "look", lambda *_: asked.pop(0) if asked else [])
+        monkeypatch.setattr(cluster._hangs, "find_hung", lambda *_: asked.pop(0) if asked else [])
         node = cluster._processes["node-0"]
         really_kill = node.kill
         monkeypatch.setattr(node, "kill", lambda: None)
@@ -179,7 +177,7 @@ def test_a_process_is_not_replaced_before_it_has_ended(
             process.kill()
 
 
-def test_who_is_killed_for_silence_again_and_again_ends_the_run_and_gets_more_time_before(
+def test_repeated_hang_kills_back_off_and_end_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     deaths = []
@@ -191,7 +189,7 @@ def test_who_is_killed_for_silence_again_and_again_ends_the_run_and_gets_more_ti
         return ["node-0"] if "node-0" in running else []
 
     with Scripted("import time; time.sleep(60)") as cluster:
-        monkeypatch.setattr(cluster._hangs, "look", look)
+        monkeypatch.setattr(cluster._hangs, "find_hung", look)
         with pytest.raises(Unavailable, match=rf"died {DEATHS_MAX} times(.|\n)*as it was silent"):
             supervise_for_ever(cluster, StatusPoller())
         assert set(deaths) == set(range(DEATHS_MAX))
