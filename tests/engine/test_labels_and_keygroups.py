@@ -29,6 +29,8 @@ from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack, round_trip
 from tests.engine.state.states import frozen
 
+keys = frozen.filter(lambda key: "nan" not in repr(key))
+"""Strategy for keys: NaN is not a key."""
 labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
 
 
@@ -123,16 +125,16 @@ def test_consecutive_roots_are_spread_over_all_nodes(start: int, front: int, nod
 # Many keys at once ----------------------------------------------------------------------------
 
 
-@given(st.lists(frozen, max_size=20) | st.lists(st.text(max_size=8), max_size=20))
+@given(st.lists(keys, max_size=20) | st.lists(st.text(max_size=8), max_size=20))
 def test_group_cache_and_owners_match_the_functions(keys: list[object]) -> None:
     owners = Owners(3)
     assert owners.owners_of(keys) == [owner(group_of(key), 3) for key in keys]
     groups = GroupCache()
     for _ in range(2):
-        assert [groups[key] for key in keys] == list(map(group_of, keys))
+        assert [groups[key] for key in exact_keys(keys)] == list(map(group_of, keys))
 
 
-@given(frozen, frozen)
+@given(keys, keys)
 @example(5, 5.0)
 @example(1, True)
 @example(0.0, -0.0)

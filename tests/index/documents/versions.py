@@ -41,5 +41,5 @@ versions = st.builds(
     values=tuples_of(values),
     stored=st.binary(max_size=10),
     deleted=st.booleans(),
-    before=st.none() | tuples_of(st.none() | replaced),
+    replaced=st.none() | tuples_of(st.none() | replaced),
 )
