@@ -294,7 +294,7 @@ class Coordinator:
             "network can fail in one direction, or between two hosts. A process that is dead, and "
             "that is not restarted looks the same",
             *(seconds, ", and ".join(missed)),
-            extra=event_fields("makes-way", absent=absent, deaf=deaf, seconds=seconds),
+            extra=event_fields("stepped-down", absent=absent, deaf=deaf, seconds=seconds),
         )
         self.phase = Phase.BROKEN
 

@@ -95,7 +95,7 @@ class Members:
             log.warning(
                 "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
                 *(name, silent_s, lease.timeout_s),
-                extra=event_fields("back", name=name, seconds=silent_s),
+                extra=event_fields("member-back", name=name, seconds=silent_s),
             )
         if silent_s > self._usual_s:
             lease.calm_since = now

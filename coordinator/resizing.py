@@ -313,7 +313,7 @@ class Resizing:
     def _postpone(self, why: str, now: float) -> None:
         """Resume the current nodes; retry later."""
         text = "resizing: %s; the run continues; retrying"
-        log.warning(text, why, extra=event_fields("resizing-put-off", reason=why))
+        log.warning(text, why, extra=event_fields("resizing-postponed", reason=why))
         self._resume_fronts()
         self._again_at = now + self._pause_timeout_s
         self._pause_timeout_s *= 2
@@ -328,7 +328,7 @@ class Resizing:
         if self.phase in (ResizePhase.NONE, ResizePhase.SWITCHING):
             return
         log.warning(
-            "resizing is given up: %s", why, extra=event_fields("resizing-given-up", reason=why)
+            "resizing is given up: %s", why, extra=event_fields("resizing-abandoned", reason=why)
         )
         self._resume_fronts()
         self.forget()

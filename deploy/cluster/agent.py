@@ -371,7 +371,7 @@ class Agent:
             if hosting.is_done:
                 self._ended_runs.add(hosting.submission.run)
                 log.info(
-                    "flow %s is over here", name, extra=event_fields("hosting-over", flow=name)
+                    "flow %s is over here", name, extra=event_fields("hosting-ended", flow=name)
                 )
             if hosting.fatal_error:
                 self._fail(hosting.submission, hosting.fatal_error)
@@ -413,7 +413,7 @@ class Agent:
         if outcome is None or outcome.run != submission.run:
             return
         name = submission.name
-        told = event_fields("flow-over", flow=name, error=outcome.error, reason=outcome.text)
+        told = event_fields("flow-ended", flow=name, error=outcome.error, reason=outcome.text)
         if outcome.error and outcome.error != CANCELLED:
             log.error("flow %s has failed: %s: %s", name, outcome.error, outcome.text, extra=told)
         else:

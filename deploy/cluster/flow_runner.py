@@ -186,7 +186,7 @@ class FlowRunner(threading.Thread):
         except DriftlineError as error:
             self.transient_error = f"{type(error).__name__}: {error}"
         except BaseException as error:
-            told = event_fields("died", error=type(error).__name__)
+            told = event_fields("crashed", error=type(error).__name__)
             log.critical("an unexpected error", exc_info=True, extra=told)
             self.transient_error = (
                 f"an unexpected error: {error!r}; see the log of agent {self._host.agent}"

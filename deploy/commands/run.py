@@ -219,7 +219,7 @@ def run(
     write_json(json_file, report | {"ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
-    log.info("%s: %s", what, as_words(report), extra=event_fields("run-over", **figures))
+    log.info("%s: %s", what, as_words(report), extra=event_fields("run-ended", **figures))
     if start is not None and not report["records"]:
         log.warning(
             "no record was read: the input ends before the time of %s. A run from a savepoint "
@@ -235,6 +235,6 @@ def run(
         log.info(
             "drained by %s: the same command %s",
             *(ended_by.name, then),
-            extra=event_fields("ended-in-good-order", signal=ended_by.name),
+            extra=event_fields("drained", signal=ended_by.name),
         )
         raise SystemExit(128 + ended_by)

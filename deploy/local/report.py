@@ -29,7 +29,7 @@ class ExitStatus(StrEnum):
     """How the last call of a run's command ended; the values appear in `--json`."""
 
     COMPLETE = "complete"
-    ASKED = "asked-to-end"
+    ASKED = "drained"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     NOT_BEGUN = "not-begun"

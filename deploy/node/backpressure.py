@@ -224,12 +224,14 @@ class Backpressure:
                     "%s holds its input back: %s",
                     *(self._name, self._why(waiting, unsaved)),
                     extra=event_fields(
-                        "held-back", name=self._name, waiting=waiting, unsaved=unsaved
+                        "backpressure", name=self._name, waiting=waiting, unsaved=unsaved
                     ),
                 )
         elif before and not self.is_paused and self._told:
             log.info(
-                "%s takes input again", self._name, extra=event_fields("goes-on", name=self._name)
+                "%s takes input again",
+                self._name,
+                extra=event_fields("backpressure-over", name=self._name),
             )
         return self.is_paused
 

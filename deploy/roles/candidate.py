@@ -161,7 +161,7 @@ class Candidate(Role):
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:
-            told = event_fields("leads", process=self._process)
+            told = event_fields("leader", process=self._process)
             log.info("this master leads now, as %s", self._process, extra=told)
             self.master = self._make(result)
             self.master.addresses.update(self.addresses)

@@ -499,5 +499,5 @@ class ProducerLog:
             name,
             "its producer has" if known == 1 else f"all {known} producers have",
             counted(records, "record"),
-            extra=event_fields("stream-over", name=name, producers=known, records=records),
+            extra=event_fields("producers-ended", name=name, producers=known, records=records),
         )

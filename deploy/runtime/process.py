@@ -206,7 +206,7 @@ def main(argument: str, front: RoleMain | None = None) -> int:
         log.error("%s", error, extra=event_fields("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except BaseException as error:
-        told = event_fields("died", error=type(error).__name__)
+        told = event_fields("crashed", error=type(error).__name__)
         log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
         return DIED
 

@@ -223,7 +223,7 @@ def serve(
             text = "ended normally: the same command resumes"
         else:
             text = "cancelled by a command: accepted records are processed when the service resumes"
-        log.info(text, extra=event_fields("service-over"))
+        log.info(text, extra=event_fields("service-ended"))
 
 
 def _ready(listening: Listening) -> None:

@@ -36,7 +36,7 @@ FIGURES = {
     "bytes_per_posting": "Bytes of a posting in segments.",
     "bytes_per_posting_without_positions": "Bytes of a posting in segments, without positions.",
     "watches": "Watches of the shard.",
-    "watches_always_looked_at": "Watches without an anchor: each version is looked at for them.",
+    "watches_without_anchor": "Watches without an anchor: each version is looked at for them.",
     "watch_events": "Events of watches that are retained.",
 }
 """Descriptions of a searcher's statistics."""

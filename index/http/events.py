@@ -71,8 +71,8 @@ LIMIT = Parameter[int](
     "How many watches.",
     {"type": "integer", "minimum": 1, "maximum": WATCHES_MAX, "default": 100},
 )
-BEHIND = Parameter[str](
-    "behind",
+START_AFTER = Parameter[str](
+    "start_after",
     text_up_to(512, "bytes"),
     "",
     "Only watches whose ids come after this one.",
@@ -157,7 +157,7 @@ def watch_operations(index: Index) -> list[Operation]:
         ),
         Operation(
             "GET", "/watches", watching.list_watches, "watches", "Stored queries, by their ids.",
-            (LIMIT, BEHIND, AFTER), answer=schemas.WATCHES, refusals=(404, 503), tag="watches",
+            (LIMIT, START_AFTER, AFTER), answer=schemas.WATCHES, refusals=(404, 503), tag="watches",
         ),
     ]  # fmt: skip
 
@@ -199,7 +199,7 @@ class _Watching:
     async def list_watches(self, call: Call) -> Response:
         collection = self._index.collection(call)
         question = WatchesQuestion(
-            collection=collection.name, limit=call[LIMIT], behind=call[BEHIND]
+            collection=collection.name, limit=call[LIMIT], start_after=call[START_AFTER]
         )
         after = max(call[AFTER], self._index.newest)
         # Any shard: all have all watches.

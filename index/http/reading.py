@@ -171,7 +171,7 @@ class _Reads:
             at=time,
             q=call[Q],
             limit=call[LIMIT],
-            behind=None if cursor is None else (cursor.score, cursor.label_time, cursor.value),
+            start_after=None if cursor is None else (cursor.score, cursor.label_time, cursor.value),
             sort=None if sort is None else SortBy(field, sort.descending),
             facets=tuple(dict.fromkeys(call[FACET])),
             snippets=call[SNIPPETS],

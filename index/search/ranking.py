@@ -46,8 +46,8 @@ def rank_by_score(
 
     `found`: ordinals, ascending; `scores`, `times`: of each of them.
     """
-    behind = None if after is None else (-after.score, after.time)
-    rows = _first(-scores, times, limit, behind)
+    start_after = None if after is None else (-after.score, after.time)
+    rows = _first(-scores, times, limit, start_after)
     return [Ranked(SortPosition(float(scores[i]), int(times[i])), int(found[i])) for i in rows]
 
 
@@ -65,8 +65,8 @@ def rank_by_value(
     `found`: ordinals in the part, which begins at the ordinal `first`.
     """
     keys = _keys(column, found, sort)
-    behind = None if after is None else (_key(column, after.value, sort), after.time)
-    rows = _first(keys, times, limit, behind)
+    start_after = None if after is None else (_key(column, after.value, sort), after.time)
+    rows = _first(keys, times, limit, start_after)
     return [
         Ranked(
             SortPosition(0.0, int(times[i]), _value(column, int(found[i]))), int(found[i]) + first
@@ -85,12 +85,12 @@ def merge_ranked(
 
 
 def _first(
-    keys: Keys, times: NDArray[np.int64], limit: int, behind: tuple[float | int, int] | None
+    keys: Keys, times: NDArray[np.int64], limit: int, start_after: tuple[float | int, int] | None
 ) -> list[int]:
     """Return the rows of the first `limit` in order, after `behind`."""
     rows = np.arange(len(keys))
-    if behind is not None:
-        key, time = behind
+    if start_after is not None:
+        key, time = start_after
         rows = np.flatnonzero((keys > key) | ((keys == key) & (times > time)))
         keys = keys[rows]
     if len(rows) > limit:

@@ -309,9 +309,9 @@ def _best(
         found = np.flatnonzero(mask)
         column = part.values(sort.field)
         return rank_by_value(sort, column, found, part.first, part.times[found], limit, after)
-    behind = after is not None  # a page after the first may exclude the best ones
-    found = np.flatnonzero(mask) if behind else candidates(scorer, matching, mask, floor)
+    start_after = after is not None  # a page after the first may exclude the best ones
+    found = np.flatnonzero(mask) if start_after else candidates(scorer, matching, mask, floor)
     scores = scorer.scores(matching, found)
-    if not behind:
+    if not start_after:
         floor.rise(scores)
     return rank_by_score(found + part.first, scores, part.times[found], limit, after)

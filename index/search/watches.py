@@ -265,7 +265,7 @@ class WatchIndex:
         """Return statistics for people and metrics, by name."""
         return {
             "watches": self._watch_count,
-            "watches_always_looked_at": len(self._unanchored),
+            "watches_without_anchor": len(self._unanchored),
             "watch_events": self._event_count,
         }
 

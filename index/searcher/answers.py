@@ -98,9 +98,9 @@ def _answer_to(asked: QuestionContext) -> Struct:
             events = [FoundEvent(*event) for event in found if event.time < time]
             upto = time if len(events) < limit else found[-1].time + 1
             return FoundEvents(events, upto)
-        case messages.WatchesQuestion(behind=behind, limit=limit):
+        case messages.WatchesQuestion(start_after=start_after, limit=limit):
             there = watches.watches()
-            some = (watch for watch in there if watch.id > behind)
+            some = (watch for watch in there if watch.id > start_after)
             return FoundWatches(len(there), list(map(_stored, islice(some, limit))))
         case messages.WatchQuestion(watch=id):
             watch = watches.find(id)
@@ -163,9 +163,9 @@ def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
         _field(name, collection, keywords, "with keywords to count", "facet").number
         for name in question.facets
     ]
-    behind = _behind(question, by)
+    start_after = _behind(question, by)
     found = asked.shard.search(
-        query, asked.time, question.limit, behind, sort=sort, facets=numbers, pause=asked.pause
+        query, asked.time, question.limit, start_after, sort=sort, facets=numbers, pause=asked.pause
     )
     facets = {}
     for name, counts in zip(question.facets, found.facets, strict=True):
@@ -228,11 +228,11 @@ def _field(
 
 def _behind(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
     """Return the position after which hits start; `by`: the field that hits are sorted by."""
-    if question.behind is None:
+    if question.start_after is None:
         return None
-    score, time, value = question.behind
+    score, time, value = question.start_after
     if not (isfinite(score) and _is_value(by, value)):
-        raise ApiError("invalid", "behind is not the score, the time and the value of a hit")
+        raise ApiError("invalid", "start_after is not the score, the time and the value of a hit")
     return SortPosition(score, time, value)
 
 

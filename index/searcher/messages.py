@@ -65,7 +65,7 @@ class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
 
     q: str
     limit: Annotated[int, Meta(ge=0, le=LIMIT_MAX)]
-    behind: tuple[float, Annotated[int, Meta(ge=0, le=INFINITY)], SortValue] | None = None
+    start_after: tuple[float, Annotated[int, Meta(ge=0, le=INFINITY)], SortValue] | None = None
     sort: SortBy | None = None
     facets: Annotated[tuple[str, ...], Meta(max_length=FACETS_MAX)] = ()
     snippets: bool = False
@@ -102,7 +102,7 @@ class EventsQuestion(IndexQuestion, frozen=True, kw_only=True):
 class WatchesQuestion(IndexQuestion, frozen=True, kw_only=True):
     """The first current watches whose ids are larger than `behind`."""
 
-    behind: str = ""
+    start_after: str = ""
     limit: Annotated[int, Meta(ge=1, le=WATCHES_MAX)] = WATCHES_MAX
 
 

@@ -221,7 +221,7 @@ class ConnectionLimiter:
         self._per_address = per_address
         self._count: Counter[str] = Counter()
         self._late = RateLimitedLog(
-            "request-late", f"no head of a request came within {head_s:g} s, connection closed"
+            "request-timeout", f"no head of a request came within {head_s:g} s, connection closed"
         )
         self._crowded = RateLimitedLog(
             "connection-refused",

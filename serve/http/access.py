@@ -96,7 +96,7 @@ class Access:
             log.warning(text, extra=event_fields("tokens-kept", reason=str(error)))
         else:
             count = len(self._holders)
-            told = event_fields("tokens", path=str(self._path), count=count)
+            told = event_fields("tokens-loaded", path=str(self._path), count=count)
             log.info("%s was read again: access tokens: %d", self._path, count, extra=told)
 
 

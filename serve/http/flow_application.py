@@ -81,8 +81,8 @@ LIMIT = Parameter[int](
     "How many keys.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
 )
-BEHIND = Parameter[str | None](
-    "behind", text_up_to(4096), None, "Only keys that come after this.", _TEXT
+START_AFTER = Parameter[str | None](
+    "start_after", text_up_to(4096), None, "Only keys that come after this.", _TEXT
 )
 CURSOR = Parameter[str](
     "cursor",
@@ -202,7 +202,7 @@ def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
             values.list,
             "values",
             "The keys of a view in order, and their values.",
-            (NAME, KIND, PREFIX, LIMIT, BEHIND, CURSOR, AT, AFTER),
+            (NAME, KIND, PREFIX, LIMIT, START_AFTER, CURSOR, AT, AFTER),
             answer=_VALUES,
             refusals=refusals,
             tag="views",
@@ -236,11 +236,11 @@ class _Values:
         question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT]}
         query = pack((call[NAME], call[PREFIX]))
         if call[CURSOR]:
-            time, question["behind"] = _place(call, query)
+            time, question["start_after"] = _place(call, query)
         else:
             time = as_of(self._backend, call, self._view(call))
-            if (behind := call[BEHIND]) is not None:
-                question["behind"] = _key(call, behind)
+            if (start_after := call[START_AFTER]) is not None:
+                question["start_after"] = _key(call, start_after)
         for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
             match answer:
                 case {"items": (*items, {"key": last} as row), "more": True}:
@@ -283,7 +283,7 @@ def _row(answer: object) -> dict[str, Json]:
 
 def _place(call: Call, query: bytes) -> tuple[int, object]:
     """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
-    if call[BEHIND] is not None:
+    if call[START_AFTER] is not None:
         raise ApiError("invalid", "behind is for a list that begins: leave it out")
     match decode_cursor(call[CURSOR], query, _SAME):
         case (int(time), key) if call[AT] in (None, time):

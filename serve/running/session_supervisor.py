@@ -66,7 +66,7 @@ class SessionSupervisor:
         if self._end_at == inf:
             self._end_at = now + ENDS_WITHIN_S
             log.info(
-                "%s: no more is taken", asked, extra=event_fields("asked-to-end", signal=asked)
+                "%s: no more is taken", asked, extra=event_fields("drain-requested", signal=asked)
             )
             http.stop()
         if not front.draining and (http.ended or now >= self._end_at):

@@ -11,7 +11,7 @@ elements but the first. Other outputs, and those with a key longer than `KEY_MAX
 Questions, for a process that hosts it:
 
     {"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or the ApiError "absent"
-    {"what": "items", "prefix": text, "limit": n, "behind"?: key, "at"?: T}
+    {"what": "items", "prefix": text, "limit": n, "start_after"?: key, "at"?: T}
         -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether there are further ones}
 
 The size of an answer with items is bounded, except that a single item may be larger.
@@ -125,7 +125,7 @@ class KeyValueView:
         return self._get(exact_key(key), self._checked(at))
 
     def items(
-        self, prefix: str = "", at: int | None = None, behind: object = _NOTHING
+        self, prefix: str = "", at: int | None = None, start_after: object = _NOTHING
     ) -> Iterator[tuple[object, KeyVersion]]:
         """Yield the keys with a prefix, or all, in order, and their values as of a T.
 
@@ -133,7 +133,7 @@ class KeyValueView:
         strings before other keys. `apply` may be called during the iteration. Raises as `get` does,
         also once the T is no longer retained.
         """
-        return self._items(self._keys(prefix, behind), self._checked(at))
+        return self._items(self._keys(prefix, start_after), self._checked(at))
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer a question (see the module's docstring). Raises ApiError."""
@@ -145,8 +145,12 @@ class KeyValueView:
                 case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
                     at, int
                 ):
-                    behind = {"behind": question["behind"]} if "behind" in question else {}
-                    found = self.items(prefix, at, **behind)
+                    start_after = (
+                        {"start_after": question["start_after"]}
+                        if "start_after" in question
+                        else {}
+                    )
+                    found = self.items(prefix, at, **start_after)
                     return {"at": at, **_page(found, max(0, min(limit, LIMIT)))}
         except RetentionExceeded as error:
             raise ApiError("retained", str(error), {"oldest": error.oldest}) from None
@@ -264,7 +268,7 @@ class KeyValueView:
             if version is not None:
                 yield plain_key(key), version
 
-    def _keys(self, prefix: str, behind: object) -> list[object]:
+    def _keys(self, prefix: str, start_after: object) -> list[object]:
         """Return the keys with a prefix that come after `behind`, in order."""
         order, new = self._order, self._new
         if len(new) * _INSERT_RATIO < len(order):
@@ -278,8 +282,8 @@ class KeyValueView:
         if prefix:
             first = bisect_left(order, _rank(prefix), key=_rank)
             after = bisect_left(order, True, first, key=lambda key: not _begins(key, prefix))
-        if behind is not _NOTHING:
-            first = bisect_right(order, _rank(exact_key(behind)), first, after, key=_rank)
+        if start_after is not _NOTHING:
+            first = bisect_right(order, _rank(exact_key(start_after)), first, after, key=_rank)
         return order[first:after]
 
     def _versions(self, key: object) -> Iterator[tuple[Sequence[int], Sequence[object]]]:

@@ -41,7 +41,7 @@ SETTLED = 1 / 6
 STORY_LINES_MAX = 10
 GOES_ON = "running", "taken-over"
 
-NOT_OF_KILLS = ("progress", "held-back", "goes-on")
+NOT_OF_KILLS = ("progress", "backpressure", "backpressure-over")
 
 LATE_S = 30.0
 """By how much a record may be late: recoveries, and what waits after the slow minute."""
@@ -208,7 +208,7 @@ def check_progress(run: LiveRun) -> None:
             assert sent - LATE_S * RATE <= event.number("records") <= sent + RATE, event.message
             assert event.number("outputs") <= event.number("records")
             assert event.number("under_way") <= LATE_S * RATE
-    [over] = [event for event in events if event.name == "run-over"]
+    [over] = [event for event in events if event.name == "run-ended"]
     assert over.number("records") == sum(run.stored().values())
 
 

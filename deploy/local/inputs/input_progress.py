@@ -118,7 +118,9 @@ class InputProgress:
             name = self._source.name
             if self._start == 1 and not self.front.sent_records and not self.front.bad:
                 log.warning(
-                    "%s is empty: it has no record", name, extra=event_fields("empty", name=name)
+                    "%s is empty: it has no record",
+                    name,
+                    extra=event_fields("input-empty", name=name),
                 )
 
     def read_figures(self, now: float) -> InputFigures:

@@ -127,7 +127,7 @@ class LocalCluster(Supervisor):
         name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
         log.warning(
-            "kill -9 %s (pid %d)", name, pid, extra=event_fields("kill", name=name, pid=pid)
+            "kill -9 %s (pid %d)", name, pid, extra=event_fields("chaos-kill", name=name, pid=pid)
         )
         self._processes[name].kill()
         self._processes[name].wait()
@@ -195,7 +195,7 @@ class LocalCluster(Supervisor):
         log.error(
             "%s The run keeps its %s",
             *(error, counted(self._desired_nodes, "node")),
-            extra=event_fields("resizing-given-up", reason=str(error)),
+            extra=event_fields("resizing-abandoned", reason=str(error)),
         )
         self._children.pop(name).cut()
 
@@ -229,7 +229,7 @@ class LocalCluster(Supervisor):
             if status == STEPPED_DOWN
             else "lost its place as a master",
             extra=event_fields(
-                "master-replaced", name=name, pid=dead.pid, made_way=status == STEPPED_DOWN
+                "master-replaced", name=name, pid=dead.pid, stepped_down=status == STEPPED_DOWN
             ),
         )
         return now + REPLACE_AFTER_S

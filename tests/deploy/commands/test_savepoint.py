@@ -85,7 +85,7 @@ def has_lines(place: Place, count: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("number", "how"), [(signal.SIGTERM, "asked-to-end"), (signal.SIGKILL, "interrupted")]
+    ("number", "how"), [(signal.SIGTERM, "drained"), (signal.SIGKILL, "interrupted")]
 )
 def test_savepoint_does_not_change_the_verdict_on_a_stopped_live_run(
     tmp_path: Path, number: signal.Signals, how: str

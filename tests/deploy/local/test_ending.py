@@ -156,7 +156,7 @@ def has_lines(place: Place, count: int) -> bool:
 
 def test_verify_distinguishes_killed_signalled_and_completed_runs(tmp_path: Path) -> None:
     place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
-    for number, how in ((signal.SIGKILL, "interrupted"), (signal.SIGTERM, "asked-to-end")):
+    for number, how in ((signal.SIGKILL, "interrupted"), (signal.SIGTERM, "drained")):
         before = len(place.lines())
         process = place.start()
         try:

@@ -18,7 +18,7 @@ from tests.deploy.local.test_log import Line, Watched
 STORY_LINES_MAX = 10
 RECORDS = 300
 WAITING = "cannot-open", "job-failed", "consumer-unavailable"
-OF_OTHERS = "progress", "run-over", "log-file"
+OF_OTHERS = "progress", "run-ended", "log-file"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
 
@@ -123,7 +123,7 @@ def test_outcome_is_written_once_the_disk_has_space(tmp_path: Path, disk: SmallD
         disk.make_room()
         assert run.end() == 0, run.raw
         assert as_sent(run)
-        assert run.until("run-over")["fields"]["restarts"] == 0
+        assert run.until("run-ended")["fields"]["restarts"] == 0
         assert len(told(run)) <= STORY_LINES_MAX
 
 
@@ -141,6 +141,6 @@ def test_node_killed_on_a_full_disk_restarts_once_there_is_space(
         disk.make_room()
         assert run.end() == 0, run.raw
         assert as_sent(run), waits
-        assert run.until("run-over")["fields"]["restarts"] == 1
+        assert run.until("run-ended")["fields"]["restarts"] == 1
         places = [line["message"] for line in run.lines if line["event"] in WAITING]
         assert [place for place in places if str(disk.folder) in place]

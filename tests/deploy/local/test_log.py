@@ -217,7 +217,7 @@ def test_final_progress_matches_report_and_reference(killed: Watched) -> None:
         {"name": "in.jsonl", "records": 600, "position": size, "size": size, "percent": 100.0,
          "waiting": None, "lag_s": 0, "producers": None}
     ]  # fmt: skip
-    over = killed.until("run-over")["fields"]
+    over = killed.until("run-ended")["fields"]
     assert (over["records"], over["restarts"]) == (600, 1)
 
 
@@ -270,7 +270,7 @@ def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> 
         assert (source["waiting"], source["lag_s"], figures["lag_s"]) == (0, 0, 0)
         with Producer(address, "one") as one:
             one.end()
-        assert run.until("stream-over")["fields"]["records"] == 2
+        assert run.until("producers-ended")["fields"]["records"] == 2
         assert run.end() == 0
 
 

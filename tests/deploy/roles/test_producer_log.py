@@ -42,7 +42,7 @@ def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
     source.end_producer("b")
     producers.update(23.0, 0)
     producers.update(24.0, 0)
-    assert events(caplog) == ["no-producers", "stream-over"]
+    assert events(caplog) == ["no-producers", "producers-ended"]
     assert caplog.messages[0].startswith(
         "orders: no producer is connected, and the run waits for one. 1 of 2 producers that have "
         "sent records have ended (Producer.end); the stream is over once all have."

@@ -184,7 +184,7 @@ async def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
         assert shown == {"id": "a", "q": "tea a", "label": labels["a"]}
         listed = (await client.get("/watches?limit=2")).json()
         assert (listed["total"], [each["id"] for each in listed["watches"]]) == (3, ["a", "b"])
-        rest = (await client.get("/watches?behind=b")).json()["watches"]
+        rest = (await client.get("/watches?start_after=b")).json()["watches"]
         assert [each["id"] for each in rest] == ["c"]
         await client.delete("/watches/a", params={"wait": "visible"})
         assert (await client.get("/watches/a")).status_code == 404

@@ -136,8 +136,8 @@ REFUSED: list[tuple[str, str, Question]] = [
     ),
     ("invalid", "'pages' is not a field .* there are tags", {**SEARCH, "facets": ["pages"]}),
     ("invalid", "length <= 16", {**SEARCH, "facets": ["tags"] * 17}),
-    ("invalid", r"`\$.behind\[1\]`", {**SEARCH, "behind": (0.5, 2**63, None)}),
-    ("invalid", "behind is not the score", {**SEARCH, "behind": (0.5, 3, "a")}),
+    ("invalid", r"`\$.start_after\[1\]`", {**SEARCH, "start_after": (0.5, 2**63, None)}),
+    ("invalid", "start_after is not the score", {**SEARCH, "start_after": (0.5, 3, "a")}),
     ("query", "there is no field 'titel'.*, at character 5$", {**SEARCH, "q": "cat titel:dog"}),
     ("absent", "no document 'x'", {"what": "explain", "q": "tea", "id": "x"}),
 ]

@@ -163,7 +163,7 @@ def test_watch_requests_are_answered(watching: Searcher) -> None:
     other = {"id": "v", "query": "a (", "time": 3}
     assert ask(watching, "watch", watch="w") == watch
     assert ask(watching, "watches") == {"total": 2, "watches": (other, watch)}
-    last = ask(watching, "watches", behind="v", limit=1)
+    last = ask(watching, "watches", start_after="v", limit=1)
     assert last == {"total": 2, "watches": (watch,)}
     begins = {"time": 2, "id": "p", "event": "entered"}
     ceases = {"time": 4, "id": "p", "event": "left"}

@@ -166,15 +166,15 @@ def hits_of(answer: Answer) -> list[Hit]:
 def pages(searchers: Sequence[HostedView], query: str, at: int, limit: int) -> Iterator[list[Hit]]:
     """The hits of all shards together, page by page."""
     question = {"what": "search", "collection": "c", "q": query, "limit": limit, "at": at}
-    behind: tuple[float, int, None] | None = None
+    start_after: tuple[float, int, None] | None = None
     while True:
-        answers = [searcher.ask({**question, "behind": behind}) for searcher in searchers]
+        answers = [searcher.ask({**question, "start_after": start_after}) for searcher in searchers]
         hits = [hit for answer in answers for hit in hits_of(answer)]
         page = sorted(hits, key=lambda hit: (-hit[1], hit[2]))[:limit]
         yield page
         if len(page) < limit:
             return
-        behind = *page[-1][1:], None
+        start_after = *page[-1][1:], None
 
 
 def check(searchers: Sequence[HostedView], model: Model, queries: list[str], at: int) -> None:

@@ -62,7 +62,7 @@ def test_values_are_read_as_of_a_token() -> None:
             assert again.json() == {**newest, "at": at}
             listed = (await client.get("/views/counts?prefix=t&limit=1")).json()["items"]
             assert [(row["key"], row["value"]) for row in listed] == [("tea", 1)]
-            rest = (await client.get("/views/counts?prefix=t&behind=tea")).json()["items"]
+            rest = (await client.get("/views/counts?prefix=t&start_after=tea")).json()["items"]
             assert [(row["key"], row["value"]) for row in rest] == [("the", 1)]
             for path in ("/views/counts/none", "/views/counts/7?kind=json", "/views/cuonts/the"):
                 absent = await client.get(path)
@@ -123,9 +123,9 @@ def test_a_list_begins_behind_any_text_or_number() -> None:
             for key in (1, 2, 4, "019", "02", "021", "03"):
                 await backend.write((key, 0))
             for query, keys in (
-                ({"behind": "020"}, ["021", "03"]),
-                ({"behind": "019", "prefix": "02"}, ["02", "021"]),
-                ({"behind": "1.5", "kind": "json"}, [2, 4, "019", "02", "021", "03"]),
+                ({"start_after": "020"}, ["021", "03"]),
+                ({"start_after": "019", "prefix": "02"}, ["02", "021"]),
+                ({"start_after": "1.5", "kind": "json"}, [2, 4, "019", "02", "021", "03"]),
             ):
                 found = (await client.get("/views/counts", params=query)).json()
                 assert [row["key"] for row in found["items"]] == keys, query

@@ -120,7 +120,7 @@ def test_keys_differ_by_type_and_outputs_without_key_are_counted() -> None:
         "[(1, 'a'), (True, 'c'), (1.0, 'b'), ((1, 2), 'e'), ((1.0, 2), 'd')]"
     )
     assert view.get(True) == KeyVersion(2, "c")
-    assert [key for key, _ in view.items(behind=True)] == [1.0, (1, 2), (1.0, 2)]
+    assert [key for key, _ in view.items(start_after=True)] == [1.0, (1, 2), (1.0, 2)]
     assert view.without_key == len(odd)
     other = KeyValueView(1)
     other.load(view.save())
