@@ -148,9 +148,9 @@ class Cluster:
 
     def close(self) -> None:
         """Close the consumers, and release all roles and their sources."""
-        for party in self._world.hosts["consumer"].roles.values():
-            if isinstance(party, ConsumerServer):
-                party.close()
+        for role in self._world.hosts["consumer"].roles.values():
+            if isinstance(role, ConsumerServer):
+                role.close()
         self._timeline.clear()
         for host in self._world.hosts.values():
             host.roles.clear()
@@ -165,8 +165,8 @@ class Cluster:
     @property
     def nodes(self) -> list[Node]:
         """The nodes that run or have ended normally; a killed one is missing."""
-        parties = [host.role or host.ended_role for host in self._nodes]
-        return [party for party in parties if isinstance(party, Node)]
+        roles = [host.role or host.ended_role for host in self._nodes]
+        return [role for role in roles if isinstance(role, Node)]
 
     @property
     def delivered(self) -> int:
@@ -240,7 +240,7 @@ class Cluster:
                 address=process,
                 dead_letters=self._dead_letters,
                 run=RUN,
-                pace=TurnBudget(self._plan, lambda: self._world.clock),
+                budget=TurnBudget(self._plan, lambda: self._world.clock),
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
             return [node]
@@ -267,14 +267,14 @@ class Cluster:
 
         return make
 
-    def _after_turn(self, host: SimulatedHost, party: Role) -> None:
-        if isinstance(party, Master) and party.broken:
+    def _after_turn(self, host: SimulatedHost, role: Role) -> None:
+        if isinstance(role, Master) and role.broken:
             raise Crashed("broken")
-        if isinstance(party, ConsumerServer) and party.trouble:
+        if isinstance(role, ConsumerServer) and role.trouble:
             # In virtual time, the barrier would retry forever without delay.
-            self.failed = self.failed or Unavailable(next(iter(party.trouble.values())))
-        if isinstance(party, Front) and party.outcome is not None:
-            self._end(party.outcome)
+            self.failed = self.failed or Unavailable(next(iter(role.trouble.values())))
+        if isinstance(role, Front) and role.outcome is not None:
+            self._end(role.outcome)
 
     def _end(self, outcome: Stop) -> None:
         if outcome.error:

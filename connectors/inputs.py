@@ -223,10 +223,10 @@ def _expanded(text: str) -> list[str]:
         if left_out:
             more = f" and {len(left_out) - NAMES_SHOWN} more" * (len(left_out) > NAMES_SHOWN)
             names = f"{', '.join(left_out[:NAMES_SHOWN])}{more}"
-            told = event_fields(
+            fields = event_fields(
                 "files-skipped", directory=str(path), names=names, count=len(left_out)
             )
-            log.warning("directory %s: the input is without %s", path, names, extra=told)
+            log.warning("directory %s: the input is without %s", path, names, extra=fields)
         if not files:
             raise Unavailable(f"directory {path} has no files of a known format")
         return files

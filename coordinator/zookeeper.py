@@ -240,8 +240,8 @@ class _ConnectionLog:
             text = f"ZooKeeper at {self._servers} is connected again"
             self._trouble.record_success(monotonic(), text, servers=self._servers)
         elif self._client.client_state != KeeperState.CLOSED:  # otherwise `close` ended it
-            told = event_fields("zookeeper-expired", servers=self._servers)
-            log.warning("the session with ZooKeeper at %s is over", self._servers, extra=told)
+            fields = event_fields("zookeeper-expired", servers=self._servers)
+            log.warning("the session with ZooKeeper at %s is over", self._servers, extra=fields)
 
 
 class _KazooLog(logging.LoggerAdapter[logging.Logger]):
@@ -260,10 +260,10 @@ class _KazooLog(logging.LoggerAdapter[logging.Logger]):
         if level == logging.WARNING and ": " in text:
             self.reason = text.partition(": ")[2]
         failed = level >= logging.ERROR
-        told = event_fields("zookeeper-client", text=text)
+        fields = event_fields("zookeeper-client", text=text)
         self.logger.log(
             logging.ERROR if failed else logging.DEBUG, "kazoo: %s", text,
-            exc_info=failed, extra=told,
+            exc_info=failed, extra=fields,
         )  # fmt: skip
 
 

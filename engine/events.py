@@ -58,8 +58,8 @@ class Trouble:
         self._next_log_at = now + REPEAT_LOG_S
         lasts = now - self._since
         again = "" if self.count == 1 else f" (for {lasts:.0f} s now, {self.count} times)"
-        told = event_fields(self._event, reason=text, count=self.count, seconds=lasts, **fields)
-        log.warning("%s%s", text, again, extra=told)
+        event = event_fields(self._event, reason=text, count=self.count, seconds=lasts, **fields)
+        log.warning("%s%s", text, again, extra=event)
 
     def record_success(self, now: float, text: str, **fields: Field) -> None:
         """Record a success. Log it if it follows failures."""
@@ -67,9 +67,9 @@ class Trouble:
             return
         lasted, count = now - self._since, self.count
         self.count = 0
-        told = event_fields(f"{self._event}-over", count=count, seconds=lasted, **fields)
+        event = event_fields(f"{self._event}-over", count=count, seconds=lasted, **fields)
         times = "once" if count == 1 else f"{count} times"
-        log.warning("%s; it had failed %s in %.1f s", text, times, lasted, extra=told)
+        log.warning("%s; it had failed %s in %.1f s", text, times, lasted, extra=event)
 
 
 class RateLimitedLog:
@@ -119,5 +119,5 @@ class RateLimitedLog:
 
     def _log(self, count: int, last: str) -> None:
         times = f" {count} times since the last such line, the last time" * (count > 1)
-        told = event_fields(self._event, count=count, reason=last)
-        log.log(self._level, "%s%s: %s", self._what, times, last, extra=told)
+        fields = event_fields(self._event, count=count, reason=last)
+        log.log(self._level, "%s%s: %s", self._what, times, last, extra=fields)

@@ -96,9 +96,9 @@ class Masters:
 
     def _send_leader(self, host: SimulatedHost, process: str, address: str) -> None:
         if host.process == process and self._world.timeline.now >= host.paused_until:
-            for party in host.roles.values():
-                if isinstance(party, Member):
-                    party.receive(encode((AGENT, 0, 0), MasterAt(address)))
+            for role in host.roles.values():
+                if isinstance(role, Member):
+                    role.receive(encode((AGENT, 0, 0), MasterAt(address)))
 
     # Exits and restarts.
 
@@ -114,17 +114,17 @@ class Masters:
         leads = [master for master in found if master is not None and master.coordinator.leads]
         return leads[-1].waits_for if leads else "the master is down"
 
-    def is_broken(self, host: SimulatedHost, party: Role) -> bool:
+    def is_broken(self, host: SimulatedHost, role: Role) -> bool:
         """Return whether a master's process must exit for a new one; count takeovers."""
-        master = master_of(party)
+        master = master_of(role)
         if master is not None and master.coordinator.taken_over:
             self._count(host.process)
-        if isinstance(party, Candidate) and party.stepped_down:
+        if isinstance(role, Candidate) and role.stepped_down:
             counted = self._world.timeline.counted
             counted["stepped down"] += 1
             self._deaths.record_progress(counted["delivered bundle"], 0)
             self._deaths.record_step_down(host.name)
-        return isinstance(party, Candidate | Master) and party.broken
+        return isinstance(role, Candidate | Master) and role.broken
 
     def _count(self, process: str) -> None:
         if process not in self._counted:
@@ -144,8 +144,8 @@ class Masters:
         return bool(ended)
 
 
-def master_of(party: Role | None) -> Master | None:
+def master_of(role: Role | None) -> Master | None:
     """Return the master that a role is, or that it leads as."""
-    if isinstance(party, Candidate):
-        return party.master
-    return party if isinstance(party, Master) else None
+    if isinstance(role, Candidate):
+        return role.master
+    return role if isinstance(role, Master) else None

@@ -234,7 +234,7 @@ class Simulation:
                 address=process,
                 dead_letters=True,
                 run=self._run,
-                pace=TurnBudget(self.plan, lambda: self.world.clock),
+                budget=TurnBudget(self.plan, lambda: self.world.clock),
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
                 tells=self.scenario.policy.ordered and not self.scenario.embedded,
             )
@@ -314,13 +314,13 @@ class Simulation:
         ended = [host.ended_role is not None for host in self.world.hosts.values()]
         return self.counted["delivered bundle"], acknowledged, ended, self._run
 
-    def _check(self, host: SimulatedHost, party: Role) -> None:
+    def _check(self, host: SimulatedHost, role: Role) -> None:
         """Check the invariants of a node after its turn; crash a broken master."""
-        if isinstance(party, Node):
-            party.validate()
-            self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
-            self.counted["input held back"] += party.backpressure.is_paused
-        elif self.masters.is_broken(host, party):
+        if isinstance(role, Node):
+            role.validate()
+            self.waiting_bytes = max(self.waiting_bytes, role.barrier.waiting_bytes)
+            self.counted["input held back"] += role.backpressure.is_paused
+        elif self.masters.is_broken(host, role):
             raise Crashed("broken")
 
     def _process_ended(self, host: SimulatedHost) -> None:

@@ -251,9 +251,9 @@ class Agent:
                 self._reconcile(now)
             self._reap_runners(now)
             self._woken.wait(CHECK_EVERY_S)
-        told = event_fields("agent-ends", name=config.name, signal=signals.stop_signal.name)
+        fields = event_fields("agent-ends", name=config.name, signal=signals.stop_signal.name)
         ends = "agent %s ends, asked by %s, and its processes with it"
-        log.info(ends, config.name, signals.stop_signal.name, extra=told)
+        log.info(ends, config.name, signals.stop_signal.name, extra=fields)
 
     def close(self) -> None:
         """End all processes of this agent."""
@@ -312,8 +312,8 @@ class Agent:
             except StateMismatch as error:
                 damaged[each.name] = str(error)
         for name in damaged.keys() - before.keys():
-            told = event_fields("cannot-host", flow=name, reason=damaged[name])
-            log.error("flow %s: %s", name, damaged[name], extra=told)
+            fields = event_fields("cannot-host", flow=name, reason=damaged[name])
+            log.error("flow %s: %s", name, damaged[name], extra=fields)
         return states
 
     def _reconcile_flow(self, wanted: Submission, state: ClusterState, now: float) -> None:
@@ -380,11 +380,11 @@ class Agent:
             trouble = hosting.transient_error or hosting.fatal_error
             self._retry_at[name] = now + RETRY_AFTER_S if trouble else 0.0
             if trouble and self._troubles.get(name) != trouble:
-                told = event_fields("cannot-host", flow=name, reason=trouble)
+                fields = event_fields("cannot-host", flow=name, reason=trouble)
                 log.error(
                     "flow %s: %s. It is tried again in %.0f s",
                     *(name, trouble, RETRY_AFTER_S),
-                    extra=told,
+                    extra=fields,
                 )
             if trouble:
                 self._troubles[name] = trouble
@@ -413,11 +413,11 @@ class Agent:
         if outcome is None or outcome.run != submission.run:
             return
         name = submission.name
-        told = event_fields("flow-ended", flow=name, error=outcome.error, reason=outcome.text)
+        fields = event_fields("flow-ended", flow=name, error=outcome.error, reason=outcome.text)
         if outcome.error and outcome.error != CANCELLED:
-            log.error("flow %s has failed: %s: %s", name, outcome.error, outcome.text, extra=told)
+            log.error("flow %s has failed: %s: %s", name, outcome.error, outcome.text, extra=fields)
         else:
-            log.info("flow %s: %s", name, outcome.text or "complete", extra=told)
+            log.info("flow %s: %s", name, outcome.text or "complete", extra=fields)
 
     def _fail(self, submission: Submission, reason: str) -> None:
         """Write to the registry that the flow cannot continue, as a command would."""

@@ -186,8 +186,8 @@ class FlowRunner(threading.Thread):
         except DriftlineError as error:
             self.transient_error = f"{type(error).__name__}: {error}"
         except BaseException as error:
-            told = event_fields("crashed", error=type(error).__name__)
-            log.critical("an unexpected error", exc_info=True, extra=told)
+            fields = event_fields("crashed", error=type(error).__name__)
+            log.critical("an unexpected error", exc_info=True, extra=fields)
             self.transient_error = (
                 f"an unexpected error: {error!r}; see the log of agent {self._host.agent}"
             )

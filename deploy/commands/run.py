@@ -228,9 +228,9 @@ def run(
             extra=event_fields("no-records"),
         )
     if report.get("bad_records") or report.get("dead_letters"):
-        told = event_fields("set-aside", directory=str(directory / DEAD_LETTERS))
+        fields = event_fields("set-aside", directory=str(directory / DEAD_LETTERS))
         places = dict.fromkeys((str(directory / DEAD_LETTERS), place.dead_letter_location))
-        log.warning("bad records and failed elements are in %s", " and ".join(places), extra=told)
+        log.warning("bad records and failed elements are in %s", " and ".join(places), extra=fields)
     if ended_by is not None:
         log.info(
             "drained by %s: the same command %s",

@@ -273,8 +273,8 @@ def drive(
             signals.check()
             if signals.stop_signal is not None and not fronts[0].draining:
                 name = signals.stop_signal.name
-                told = event_fields("drain-requested", signal=name)
-                log.info("%s: %s", name, describe_drain(config.policy), extra=told)
+                fields = event_fields("drain-requested", signal=name)
+                log.info("%s: %s", name, describe_drain(config.policy), extra=fields)
                 for front in fronts:
                     front.drain()
             now = monotonic()

@@ -103,14 +103,14 @@ class Node(Member):
         address: str = "",
         dead_letters: bool = False,
         run: str = "",
-        pace: TurnBudget | None = None,
+        budget: TurnBudget | None = None,
         waiting_bytes: int = WAITING_BYTES,
         tells: bool = False,
     ) -> None:
         super().__init__(f"node-{index}", process, address, run)
         self.index = index
         self.plan = plan
-        self.budget = pace or TurnBudget(plan)
+        self.budget = budget or TurnBudget(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Returns the driver's figures for a `StatusReport`."""
         layout = tuple(range(nodes)) if index < nodes else (index,)
@@ -135,15 +135,15 @@ class Node(Member):
         self._restoring = Restoring(self._factory, load, start, same_code, self.now)
         self._set_up(self._factory.make_pipeline(), start)
 
-    def _set_up(self, assembly: NodePipeline, start: int) -> None:
+    def _set_up(self, pipeline: NodePipeline, start: int) -> None:
         """Begin to work with an assembly from time `start`."""
-        self.pipeline = assembly
-        self.barrier = assembly.barrier
-        self._delivery = Delivery(assembly.barrier, self.incarnation, self.address)
+        self.pipeline = pipeline
+        self.barrier = pipeline.barrier
+        self._delivery = Delivery(pipeline.barrier, self.incarnation, self.address)
         self._tracking = self._factory.make_tracking(start)
-        self._snapshots = Snapshotter(assembly, self.incarnation)
+        self._snapshots = Snapshotter(pipeline, self.incarnation)
         self._stages = Stages(
-            self._factory, assembly, self._tracking, self._snapshots, self.budget, self.send
+            self._factory, pipeline, self._tracking, self._snapshots, self.budget, self.send
         )
         self.backpressure = Backpressure(self.name, self._waiting_bytes)
         self._gossip = DeliveryGossip(self._factory.others, start)

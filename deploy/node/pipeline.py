@@ -211,8 +211,8 @@ class Snapshotter:
     parts are written in order.
     """
 
-    def __init__(self, assembly: NodePipeline, incarnation: int) -> None:
-        self._assembly = assembly
+    def __init__(self, pipeline: NodePipeline, incarnation: int) -> None:
+        self._assembly = pipeline
         self._incarnation = incarnation
         self._capture: Capture | None = None
         self._number = 0

@@ -51,16 +51,16 @@ class Stages:
 
     def __init__(
         self,
-        components: PolicyFactory,
-        assembly: NodePipeline,
+        factory: PolicyFactory,
+        pipeline: NodePipeline,
         tracking: Tracking,
         snapshots: Snapshotter,
-        pace: TurnBudget,
+        budget: TurnBudget,
         send: Send,
     ) -> None:
-        plan = components.plan
-        self.input_queue = components.make_input_queue()
-        self.peers = Peers(components.others, None if components.ordered else assembly.defer_frame)
+        plan = factory.plan
+        self.input_queue = factory.make_input_queue()
+        self.peers = Peers(factory.others, None if factory.ordered else pipeline.defer_frame)
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the frames that the node made for itself."""
         self.unfinished = False
@@ -69,18 +69,18 @@ class Stages:
         """Whether gates may hold elements below the frontiers of their stages."""
         self.frames = 0
         """Number of frames made in this incarnation."""
-        self._pipeline = assembly
-        self._has_markers = components.policy.has_markers
+        self._pipeline = pipeline
+        self._has_markers = factory.policy.has_markers
         self._tracking = tracking
         self._snapshots = snapshots
-        self._budget = pace
+        self._budget = budget
         self._send = send
-        self._new_id = components.new_id
-        self._place = components.place
-        self._names = names_of(components.layout)
+        self._new_id = factory.new_id
+        self._place = factory.place
+        self._names = names_of(factory.layout)
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
-        self._entries = assembly.chains.entries
+        self._entries = pipeline.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
         """(feeder, port, node) -> packed outputs that are in no frame yet."""
@@ -119,16 +119,16 @@ class Stages:
         Of each gate, apply as many elements as fit into the turn.
         """
         self.gates_due = False
-        pace, frontiers = self._budget, self._tracking.frontiers
+        budget, frontiers = self._budget, self._tracking.frontiers
         for port, gate in self._pipeline.gates.items():
             frontier = frontiers[gate.stage]
             if not gate.due(frontier):
                 continue
             behind_gate = len(self._entries) + port  # its number in the turn budget
-            batch, tokens = gate.take(frontier, pace.elements_left(behind_gate, frontier - 1))
-            pace.begin_batch(behind_gate, batch)
+            batch, tokens = gate.take(frontier, budget.elements_left(behind_gate, frontier - 1))
+            budget.begin_batch(behind_gate, batch)
             self._entries[port].push(*batch.elements())
-            pace.end_batch(behind_gate, len(batch.labels))
+            budget.end_batch(behind_gate, len(batch.labels))
             self._send_on(port)
             self._admit_own()
             self._tracking.acks.join(tokens, ())
@@ -161,28 +161,28 @@ class Stages:
         the turn is over. Return new tokens, and the rest. Raises MalformedMessage if payloads
         cannot be decoded.
         """
-        assembly, pace = self._pipeline, self._budget
-        assembly.begin_blocks(number, blocks)
-        gate, push = assembly.gates.get(number), self._entries[number].push
+        pipeline, budget = self._pipeline, self._budget
+        pipeline.begin_blocks(number, blocks)
+        gate, push = pipeline.gates.get(number), self._entries[number].push
         batches = in_label_order(blocks)
         next_times = min_times_from(batches[1:]) if len(batches) > 1 else []
         tokens: list[Token] = []
         for at, batch in enumerate(batches):
             if at:
-                if pace.is_over and not to_the_end:
+                if budget.is_over and not to_the_end:
                     return tokens, batches[at:]
                 # Not after the last batch: its outputs have to leave before anything is closed.
                 self._pack(number)
-                assembly.close(number, min(next_times[at - 1], complete))
+                pipeline.close(number, min(next_times[at - 1], complete))
             rest: ElementBatch | None = batch
             while rest is not None:
-                first, rest = pace.cut(number, rest)
-                pace.begin_batch(number, first)
+                first, rest = budget.cut(number, rest)
+                budget.begin_batch(number, first)
                 if gate is None:
                     push(*first.elements())
                 else:
                     tokens += gate.push(*first.elements())
-                pace.end_batch(number, len(first.labels))
+                budget.end_batch(number, len(first.labels))
                 if rest is not None and not to_the_end:
                     return tokens, [rest, *batches[at + 1 :]]
         return tokens, []

@@ -84,19 +84,19 @@ class StateTransfer:
     """State transfer of one process into a layout. `epoch`: of the master that requests it."""
 
     def __init__(
-        self, components: PolicyFactory, asked: Join, epoch: int, process: str, address: str
+        self, factory: PolicyFactory, asked: Join, epoch: int, process: str, address: str
     ) -> None:
         self.layout = asked.layout
-        self.factory = replace(components, layout=asked.layout)
+        self.factory = replace(factory, layout=asked.layout)
         self.jobs: list[DurableJob] = []
         self.trouble = ""
         """Why the transfer starts over, for people; "" if it did not."""
         self._process, self._address = process, address
         self.epoch = epoch
         place, nodes = self.factory.place, self.factory.nodes
-        groups = owned_groups(place, nodes, components.plan.flow.groups)
+        groups = owned_groups(place, nodes, factory.plan.flow.groups)
         self._groups = groups[0], groups[-1]
-        self._owners, self._place = Owners(nodes, components.plan.flow.groups), place
+        self._owners, self._place = Owners(nodes, factory.plan.flow.groups), place
         self._asked = asked
         self._vacating: Vacate | None = None
         self._storing: StoreSnapshot | None = None
@@ -149,9 +149,9 @@ class StateTransfer:
 
     def pipeline_from(self, start: int) -> NodePipeline:
         """Return the assembly, with outputs that begin at `start`, the time of its snapshot."""
-        assembly = self.pipeline or self.factory.make_pipeline()
-        assembly.barrier.advance(start)
-        return assembly
+        pipeline = self.pipeline or self.factory.make_pipeline()
+        pipeline.barrier.advance(start)
+        return pipeline
 
     def repeat_joined(self, send: Send) -> None:
         """Repeat `Joined`."""
@@ -203,12 +203,12 @@ class StateTransfer:
 
     # Work.
 
-    def work(self, pace: TurnBudget, send: Send, now: float) -> bool:
+    def work(self, budget: TurnBudget, send: Send, now: float) -> bool:
         """Restore for one turn. Return whether more remains."""
         if self.pipeline is None or self._storing is not None or not self._fetches:
             return False
         try:
-            while not pace.is_over:
+            while not budget.is_over:
                 if (chunk := next(self._steps, None)) is not None:
                     if chunk:
                         self._kept.append(chunk)
@@ -220,12 +220,12 @@ class StateTransfer:
                     self._steps = restore_owned_rows(tables, segment, owners, self._place)
                 else:
                     break
-                pace.step()
+                budget.step()
         except DriftlineError as error:
             self._begin_anew(str(error), now)
             return False
         self._ask_on(send, now)
-        more = bool(self._segments) or pace.is_over
+        more = bool(self._segments) or budget.is_over
         if not more and all(pull.is_over for pull in self._fetches.values()):
             self._store()
         return more
@@ -387,7 +387,7 @@ class Restoring:
     """
 
     def __init__(
-        self, components: PolicyFactory, load: LoadSnapshot, start: int, same_code: bool, now: float
+        self, factory: PolicyFactory, load: LoadSnapshot, start: int, same_code: bool, now: float
     ) -> None:
         self.load = load
         self.start = start
@@ -397,7 +397,7 @@ class Restoring:
         self.pipeline: NodePipeline | None = None
         """The assembly, once its whole state is restored."""
         self._began, self._log_at = now, now + TOLD_EVERY_S
-        self._factory = components
+        self._factory = factory
         self._steps: Iterator[NodePipeline | None] = iter(())
         self.under_way = False
         """Whether more remains to be restored."""
@@ -409,12 +409,12 @@ class Restoring:
         self._steps = self._all_steps(result)
         self.under_way = True
 
-    def work(self, pace: TurnBudget, incarnation: int) -> Message | None:
+    def work(self, budget: TurnBudget, incarnation: int) -> Message | None:
         """Restore for one turn. Return a message to the master if the snapshot is unusable."""
         try:
-            for assembly in self._steps:
-                self.pipeline = assembly
-                if pace.step():
+            for pipeline in self._steps:
+                self.pipeline = pipeline
+                if budget.step():
                     return None
         except (SnapshotDamaged, MalformedMessage) as error:
             self.under_way = False
@@ -431,13 +431,13 @@ class Restoring:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)
-        assembly = self._factory.make_pipeline(
+        pipeline = self._factory.make_pipeline(
             self.start, result.number, result.meta, self._same_code
         )
         self.bytes, self.restored_bytes = sum(map(len, result.segments)), 0
-        for _ in assembly.load(self._counted(result.segments), self.start):
+        for _ in pipeline.load(self._counted(result.segments), self.start):
             yield None
-        yield assembly
+        yield pipeline
 
     def _counted(self, segments: Sequence[bytes]) -> Iterator[bytes]:
         for segment in segments:

@@ -161,8 +161,8 @@ class Candidate(Role):
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:
-            told = event_fields("leader", process=self._process)
-            log.info("this master leads now, as %s", self._process, extra=told)
+            fields = event_fields("leader", process=self._process)
+            log.info("this master leads now, as %s", self._process, extra=fields)
             self.master = self._make(result)
             self.master.addresses.update(self.addresses)
             self.addresses = self.master.addresses

@@ -79,8 +79,8 @@ class DeadLetters(RateLimitedLog):
     def _log(self, count: int, last: str) -> None:
         letters = counted(count, f"{self._more}dead letter")
         which = "the last one: " * (count > 1)
-        told = event_fields(self._event, count=count, directory=self._what, **self._fields)
-        log.warning("%s in %s: %s%s", letters, self._what, which, last, extra=told)
+        fields = event_fields(self._event, count=count, directory=self._what, **self._fields)
+        log.warning("%s in %s: %s%s", letters, self._what, which, last, extra=fields)
         self._more = "more "
 
 
@@ -121,10 +121,10 @@ class ConsumerServer(Role):
             self.send(sender, Delayed(message.barrier, message.incarnation, str(error)))
         except DriftlineError as error:
             kind = type(error).__name__
-            told = event_fields(
+            fields = event_fields(
                 "consumer-refuses", barrier=message.barrier, error=kind, reason=str(error)
             )
-            log.error("%s: the consumer refuses: %s", message.barrier, error, extra=told)
+            log.error("%s: the consumer refuses: %s", message.barrier, error, extra=fields)
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
             if message.barrier in self.trouble:

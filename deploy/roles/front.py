@@ -447,22 +447,22 @@ class ReplayLog:
         self._until = furthest if since <= furthest else 0
         self._began = now
         if self._until:
-            told = event_fields(
+            fields = event_fields(
                 "replay", name=self._front, source=self._source, since=since, until=furthest
             )
             log.info(
                 "%s reads %s again from %s to %s",
                 *(self._front, self._source, format_time(since), format_time(furthest)),
-                extra=told,
+                extra=fields,
             )
 
     def update(self, now: float, settled: int) -> None:
         """Log the end of the replay, once all its records are below `settled`."""
         if self._until and settled > self._until:
             took = now - self._began
-            told = event_fields("caught-up", name=self._front, seconds=took, time=self._until)
+            fields = event_fields("caught-up", name=self._front, seconds=took, time=self._until)
             text = "%s has caught up after %.1f s, at %s"
-            log.info(text, self._front, took, format_time(self._until), extra=told)
+            log.info(text, self._front, took, format_time(self._until), extra=fields)
             self._until = 0
 
 

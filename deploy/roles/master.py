@@ -408,11 +408,11 @@ class RunStallDetector:
             if stood >= self._tell_after:
                 pause = min(max(STANDSTILL_S, 2 * stood) - stood, self._pause_max)
                 self._tell_after, self._told = stood + pause, True
-                told = event_fields("standstill", seconds=stood, reason=waits_for)
-                log.warning("no progress for %.0f s: %s", stood, waits_for, extra=told)
+                fields = event_fields("standstill", seconds=stood, reason=waits_for)
+                log.warning("no progress for %.0f s: %s", stood, waits_for, extra=fields)
             return
         if self._told:
-            told = event_fields("standstill-over", seconds=stood)
-            log.warning("there is progress again, after %.0f s", stood, extra=told)
+            fields = event_fields("standstill-over", seconds=stood)
+            log.warning("there is progress again, after %.0f s", stood, extra=fields)
         self._progress, self._since = progress, now
         self._tell_after, self._told = STANDSTILL_S, False

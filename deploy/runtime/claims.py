@@ -51,8 +51,8 @@ def lock_in_time(path: Path, taken: str) -> Lock:
     with suppress(InUse):
         return Lock(path, taken, wait_s=soon_s)
     text = "%s is in use: waiting for up to %g s, as the processes of a killed run end by then"
-    told = event_fields("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
-    log.warning(text, path.parent, CLAIM_S, extra=told)
+    fields = event_fields("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
+    log.warning(text, path.parent, CLAIM_S, extra=fields)
     return Lock(path, taken, wait_s=CLAIM_S - soon_s)
 
 

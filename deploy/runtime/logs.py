@@ -222,9 +222,9 @@ class ToFile(RotatingFileHandler):
         if self._has_failed or not isinstance(error, OSError):
             return
         self._has_failed = True  # before the warning, which reaches this handler too
-        told = event_fields("log-file", path=self.baseFilename, reason=error.strerror)
+        fields = event_fields("log-file", path=self.baseFilename, reason=error.strerror)
         log.warning(
-            "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
+            "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=fields
         )
 
     def close(self) -> None:

@@ -112,7 +112,7 @@ def _master(
     return master
 
 
-def report_to_watch(party: Role, config: ProcessConfig) -> None:
+def report_to_watch(role: Role, config: ProcessConfig) -> None:
     """Let a role report to the watch as if the watch had asked."""
     if config.watch_address:
-        party.handle(config.watch_name, AskReport(config.watch_address))
+        role.handle(config.watch_name, AskReport(config.watch_address))

@@ -86,7 +86,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         dead_letters=config.dead_letters,
         run=config.run,
         tells=config.journal,
-        pace=TurnBudget(flow_plan, monotonic, careful=config.careful, note=note),
+        budget=TurnBudget(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
     cores = CpuAffinity(config.cores, (config.index + 1) % 2, config.index % 2)
@@ -206,8 +206,8 @@ def main(argument: str, front: RoleMain | None = None) -> int:
         log.error("%s", error, extra=event_fields("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except BaseException as error:
-        told = event_fields("crashed", error=type(error).__name__)
-        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
+        fields = event_fields("crashed", error=type(error).__name__)
+        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=fields)
         return DIED
 
 

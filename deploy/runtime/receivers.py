@@ -216,11 +216,11 @@ class StandardInput(Receiver):
             self._ended = True
             self._source.end()
             records = self._source.records
-            told = event_fields("input-ended", name=self._source.name, records=records)
+            fields = event_fields("input-ended", name=self._source.name, records=records)
             if records:
-                log.info("standard input has ended, after %d records", records, extra=told)
+                log.info("standard input has ended, after %d records", records, extra=fields)
             else:
-                log.warning("standard input is empty: it has ended without a record", extra=told)
+                log.warning("standard input is empty: it has ended without a record", extra=fields)
 
     def _take(self, lines: bytes) -> None:
         # A byte order mark is allowed only at the start of the first line, so later chunks get an

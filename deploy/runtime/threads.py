@@ -75,27 +75,27 @@ class Worker:
         begun = self._begun
         if begun is None or now - begun[0] < SLOW_S:
             return
-        since, party, job = begun
+        since, role, job = begun
         took = now - since
-        text = f"{party.name} has waited for its disk for {took:.0f} s, to {job.what}"
-        party.obstacles[SLOW] = text
+        text = f"{role.name} has waited for its disk for {took:.0f} s, to {job.what}"
+        role.obstacles[SLOW] = text
         if took >= self._warn_after_s:
             self._warn_after_s = 2 * took
-            told = event_fields("job-slow", name=party.name, job=type(job).__name__, seconds=took)
-            log.warning("%s: is it frozen, or overloaded?", text, extra=told)
+            fields = event_fields("job-slow", name=role.name, job=type(job).__name__, seconds=took)
+            log.warning("%s: is it frozen, or overloaded?", text, extra=fields)
 
     def deliver_results(self) -> None:
         """Hand the results of jobs to their roles. Raises ThreadDied."""
         while self._results:
-            party, job, result = self._results.popleft()
+            role, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
                 raise result
-            if party.obstacles.pop(SLOW, None) is not None:
+            if role.obstacles.pop(SLOW, None) is not None:
                 self._warn_after_s = SLOW_S
-                told = event_fields("job-slow-over", name=party.name, job=type(job).__name__)
-                log.warning("%s can %s again", party.name, job.what, extra=told)
-            self._log_outcome(party, job, result)
-            party.on_job_done(job, result)
+                fields = event_fields("job-slow-over", name=role.name, job=type(job).__name__)
+                log.warning("%s can %s again", role.name, job.what, extra=fields)
+            self._log_outcome(role, job, result)
+            role.on_job_done(job, result)
 
     def _log_outcome(self, role: Role, job: DurableJob, result: object) -> None:
         """Log when jobs of a kind start to fail, while they fail, and when they succeed again."""
@@ -118,16 +118,16 @@ class Worker:
 
     def _loop(self) -> None:
         while (task := self._tasks.get()) is not None:
-            party, job, work = task
-            self._begun = monotonic(), party, job
+            role, job, work = task
+            self._begun = monotonic(), role, job
             try:
                 result: object = work(job)
             except DriftlineError as error:
                 result = error
             except BaseException as error:
-                result = ThreadDied.of(error, f"{type(job).__name__} of {party.name}")
+                result = ThreadDied.of(error, f"{type(job).__name__} of {role.name}")
             self._begun = None
-            self._results.append((party, job, result))
+            self._results.append((role, job, result))
             self.ring.send(b"")
             if isinstance(result, ThreadDied):
                 return
@@ -159,11 +159,11 @@ class LocalParty:
     """Role in a thread of its own that talks to one partner."""
 
     def __init__(
-        self, party: Role, partner: Role, ring: zmq.Socket[bytes], at_end: Callable[[], None]
+        self, role: Role, partner: Role, ring: zmq.Socket[bytes], at_end: Callable[[], None]
     ) -> None:
         """`ring`: wakes the partner's loop; `at_end`: called by the thread as it ends."""
         self._at_end = at_end
-        self._party = party
+        self._party = role
         self._partner = partner
         self._ring = ring
         self._answers: deque[bytes] = deque()
@@ -200,17 +200,17 @@ class LocalParty:
                 return self._tasks.get(timeout=max(0.0, self._tick_at - now))
 
     def _loop(self) -> None:
-        party = self._party
+        role = self._party
         try:
             while (data := self._next()) is not None:
-                party.now = monotonic()
-                party.receive(data)
-                for _, answer in party.outbox:
+                role.now = monotonic()
+                role.receive(data)
+                for _, answer in role.outbox:
                     self._answers.append(answer)
-                if party.outbox:
-                    party.outbox.clear()
+                if role.outbox:
+                    role.outbox.clear()
                     self._ring.send(b"")
             self._at_end()
         except BaseException as error:
-            self._died = ThreadDied.of(error, party.name)
+            self._died = ThreadDied.of(error, role.name)
             self._ring.send(b"")

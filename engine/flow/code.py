@@ -105,8 +105,8 @@ class Code:
     def log_unseen(self) -> None:
         """Log the values whose changes are not detected."""
         if self.unseen:
-            told = event_fields("code-unseen", values=", ".join(self.unseen))
-            log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=told)
+            fields = event_fields("code-unseen", values=", ".join(self.unseen))
+            log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=fields)
 
 
 NO_CODE = Code()

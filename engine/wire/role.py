@@ -85,15 +85,15 @@ class Role:
         """Count a malformed or unsendable message; log the first one, and then fewer and fewer."""
         self.malformed += 1
         if self.malformed == 1:
-            told = event_fields("malformed", reason=str(error), count=1)
+            fields = event_fields("malformed", reason=str(error), count=1)
             kind = "malformed " * isinstance(error, MalformedMessage)
-            log.warning("%s dropped a %smessage: %s", self.name, kind, error, extra=told)
+            log.warning("%s dropped a %smessage: %s", self.name, kind, error, extra=fields)
         elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
-            told = event_fields("malformed", reason=str(error), count=self.malformed)
+            fields = event_fields("malformed", reason=str(error), count=self.malformed)
             log.warning(
                 "%s has dropped %d malformed messages; the last one: %s",
                 *(self.name, self.malformed, error),
-                extra=told,
+                extra=fields,
             )
 
     def on_job_done(self, job: DurableJob, result: object) -> None:

@@ -155,8 +155,8 @@ class HttpServer:
         try:
             await self._server.serve([listener])
         except Exception as error:
-            told = event_fields("http-died", error=type(error).__name__)
-            log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=told)
+            fields = event_fields("http-died", error=type(error).__name__)
+            log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=fields)
             raise
         finally:
             starting.cancel()

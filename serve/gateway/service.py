@@ -117,9 +117,9 @@ class ServiceBackend:
             async with asyncio.timeout(CATCHES_UP_S):
                 await self._wait_for(self._resume_time)
         except TimeoutError:
-            told = event_fields("not-caught-up", within_s=CATCHES_UP_S)
+            fields = event_fields("not-caught-up", within_s=CATCHES_UP_S)
             text = "not caught up after %g s: reads may be older than before the restart"
-            log.warning(text, CATCHES_UP_S, extra=told)
+            log.warning(text, CATCHES_UP_S, extra=fields)
         await self._views_at(self._time)
         self.started = True
 

@@ -350,8 +350,8 @@ class ViewHost(Role):
         except DriftlineError as error:
             self._answer(route, number, ApiError("unavailable", str(error)))
         except Exception as error:  # a bug must not keep other questions from being answered
-            told = event_fields("question-failed", view=self.name, question=_kind(asked.question))
-            log.exception("%s could not answer a question", self.name, extra=told)
+            fields = event_fields("question-failed", view=self.name, question=_kind(asked.question))
+            log.exception("%s could not answer a question", self.name, extra=fields)
             text = f"{self.name} could not answer: {type(error).__name__}"
             self._answer(route, number, ApiError("internal", text))
         self._charge(answering)

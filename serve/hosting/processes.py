@@ -43,7 +43,7 @@ def _status_of(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> i
         log.error("%s", error, extra=event_fields("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except BaseException as error:
-        told = event_fields("crashed", error=type(error).__name__)
-        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
+        fields = event_fields("crashed", error=type(error).__name__)
+        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=fields)
         return DIED
     return STOPPED

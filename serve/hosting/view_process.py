@@ -174,8 +174,8 @@ def _copy(name: str, do: Callable[[], None]) -> int:
             "%s: %s", name, error, extra=event_fields("copy-failed", error=type(error).__name__)
         )
     except BaseException as error:
-        told = event_fields("copy-failed", error=type(error).__name__)
-        log.critical("a copy of %s has failed", name, exc_info=True, extra=told)
+        fields = event_fields("copy-failed", error=type(error).__name__)
+        log.critical("a copy of %s has failed", name, exc_info=True, extra=fields)
     else:
         os._exit(0)
     os._exit(_COPY_FAILED)
@@ -198,13 +198,13 @@ def run_view(config: ServiceConfig) -> None:
     view: HostedView = restore_view(path, whose, lambda: spec.make_view(place))
     kept = view.time
     if kept:
-        told = event_fields("view-restored", view=config.name, time=kept)
-        log.info("%s is restored as of %s", config.name, format_time(kept), extra=told)
+        fields = event_fields("view-restored", view=config.name, time=kept)
+        log.info("%s is restored as of %s", config.name, format_time(kept), extra=fields)
     notes = directory / RETAINED
     if notes.exists() and not path.exists():  # `publish` writes both
-        told = event_fields("checkpoint-gone", view=config.name, path=str(path))
+        fields = event_fields("checkpoint-gone", view=config.name, path=str(path))
         text = "the checkpoint %s is gone; rebuilding the view from the journal"
-        log.warning(text, path, extra=told)
+        log.warning(text, path, extra=fields)
     retained = Retained(config.retained_s, time, read_notes(notes, kept))
 
     def publish() -> None:
@@ -240,8 +240,8 @@ def run_view(config: ServiceConfig) -> None:
     if host.ending:
         return
     if host.lost is None:
-        told = event_fields("view-damaged", view=config.name, reason=view.damage)
-        log.error("rebuilding %s from the journal: %s", config.name, view.damage, extra=told)
+        fields = event_fields("view-damaged", view=config.name, reason=view.damage)
+        log.error("rebuilding %s from the journal: %s", config.name, view.damage, extra=fields)
         return
     raise Unavailable(f"{config.name} cannot follow the journal: {host.lost.reason}")
 

@@ -96,8 +96,8 @@ class Access:
             log.warning(text, extra=event_fields("tokens-kept", reason=str(error)))
         else:
             count = len(self._holders)
-            told = event_fields("tokens-loaded", path=str(self._path), count=count)
-            log.info("%s was read again: access tokens: %d", self._path, count, extra=told)
+            fields = event_fields("tokens-loaded", path=str(self._path), count=count)
+            log.info("%s was read again: access tokens: %d", self._path, count, extra=fields)
 
 
 def _content(path: Path) -> tuple[str, str]:

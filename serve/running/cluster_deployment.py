@@ -223,8 +223,8 @@ class _Beside(threading.Thread):
         except DriftlineError as error:
             self.error = error
         except BaseException as error:
-            told = event_fields("crashed", error=type(error).__name__)
-            log.critical("an unexpected error", exc_info=True, extra=told)
+            fields = event_fields("crashed", error=type(error).__name__)
+            log.critical("an unexpected error", exc_info=True, extra=fields)
             self.error = Unavailable(f"an unexpected error: {error!r}; see the lines above")
 
     def _run(self) -> None:
@@ -273,7 +273,7 @@ class _Beside(threading.Thread):
                 "flow %s waits: %s", name, text, extra=event_fields("flow-waits", reason=text)
             )
         for text in sorted(self._troubles - found):
-            told = event_fields("flow-waits-over", reason=text)
-            log.info("flow %s waited, and does no more: %s", name, text, extra=told)
+            fields = event_fields("flow-waits-over", reason=text)
+            log.info("flow %s waited, and does no more: %s", name, text, extra=fields)
         self._troubles = found
         self.wait_reason = "; ".join(sorted(found))

@@ -159,21 +159,21 @@ class SessionStart:
         if before is not None and runs:
             if _can_resume(before, flow, service):
                 nodes = len(before.current_layout(registered))
-                text, told = (
+                text, fields = (
                     "",
                     event_fields("service-resumed", flow=name, run=before.run, nodes=nodes),
                 )
                 if serving.nodes not in (None, nodes):
                     text = f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
-                log.info("flow %s runs: this is its front again%s", name, text, extra=told)
+                log.info("flow %s runs: this is its front again%s", name, text, extra=fields)
                 replace(note, begun=True).write(state)
                 return before
             fail(tree, before, CANCELLED, "its service starts over, with other code or address")
         made = submit(tree, flow, self._order(serving, service, before, registered))
         replace(note, begun=True).write(state)
         places = ", ".join(map(made.agent_of, made.current_layout(registry_of(tree, name))))
-        told = event_fields("service-submitted", flow=name, run=made.run, nodes=places)
-        log.info("flow %s is submitted: nodes at %s", name, places, extra=told)
+        fields = event_fields("service-submitted", flow=name, run=made.run, nodes=places)
+        log.info("flow %s is submitted: nodes at %s", name, places, extra=fields)
         return made
 
     def _order(

@@ -169,9 +169,9 @@ class World:
         self.start(host)
 
     def _make(self, host: SimulatedHost) -> None:
-        for party in host.make(host.process):
-            host.roles[party.name] = party
-            self._host_of_role.setdefault(party.name, host)
+        for role in host.make(host.process):
+            host.roles[role.name] = role
+            self._host_of_role.setdefault(role.name, host)
 
     def _safely(self, host: SimulatedHost, when: str, action: Callable[[], None]) -> bool:
         """Call `action` in a process, and handle its errors. Return whether the process lives."""
@@ -203,9 +203,9 @@ class World:
             return
         now = self.timeline.now
         delay = self.tick_s
-        for party in host.roles.values():
-            party.now = now
-            delay = min(delay, party.tick(now) - now)
+        for role in host.roles.values():
+            role.now = now
+            delay = min(delay, role.tick(now) - now)
         self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
         self.turn_soon(host)
 
@@ -229,17 +229,17 @@ class World:
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
     def _turn_all(self, host: SimulatedHost) -> None:
-        for party in host.roles.values():
-            party.now = self.timeline.now
-            if party.turn():
+        for role in host.roles.values():
+            role.now = self.timeline.now
+            if role.turn():
                 self.turn_soon(host)
 
     def _beat(self, host: SimulatedHost, process: str, end: float) -> None:
         if host.process != process or not self.timeline.now < end == host.paused_until:
             return
-        for party in host.roles.values():
-            for to, data in party.make_heartbeats(self.clock):
-                self._send(host, party, to, data)
+        for role in host.roles.values():
+            for to, data in role.make_heartbeats(self.clock):
+                self._send(host, role, to, data)
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
     def _end_turn(self, host: SimulatedHost, process: str) -> None:
@@ -249,23 +249,23 @@ class World:
         if sends and self.timeline.happens(self.timeline.faults.crash_before_send):
             self.crash(host, "before sending")
             return
-        for party in host.roles.values():
-            for to, data in party.outbox:
-                if party.stopped and self._dies_at_end(host):
+        for role in host.roles.values():
+            for to, data in role.outbox:
+                if role.stopped and self._dies_at_end(host):
                     return
-                self._send(host, party, to, data)
-            party.outbox.clear()
-            for job in party.jobs:
-                self._begin(host, party, job)
-            party.jobs.clear()
+                self._send(host, role, to, data)
+            role.outbox.clear()
+            for job in role.jobs:
+                self._begin(host, role, job)
+            role.jobs.clear()
         if self._safely(host, "after a turn", lambda: self._check_all(host)):
             self._end_if_done(host)
 
     def _end_if_done(self, host: SimulatedHost) -> None:
-        party = host.role
-        if party is not None and party.ended:
+        role = host.role
+        if role is not None and role.ended:
             self.timeline.add_trace(f"{host.process} ends")
-            host.ended_role, host.process = party, ""
+            host.ended_role, host.process = role, ""
             host.roles.clear()
             self.on_exit(host)
 
@@ -277,24 +277,24 @@ class World:
         return True
 
     def _check_all(self, host: SimulatedHost) -> None:
-        for party in host.roles.values():
-            self.check(host, party)
+        for role in host.roles.values():
+            self.check(host, role)
 
     # Disk.
 
-    def _begin(self, host: SimulatedHost, party: Role, job: DurableJob) -> None:
+    def _begin(self, host: SimulatedHost, role: Role, job: DurableJob) -> None:
         process = host.process
         timeline = self.timeline
         took = timeline.rng.expovariate(1 / timeline.faults.job_s)
         host.disk_free_at = max(host.disk_free_at, timeline.now) + took
-        event = partial(self._carry_out, host, process, party, job)
+        event = partial(self._carry_out, host, process, role, job)
         timeline.at_time(host.disk_free_at, event)
 
-    def _carry_out(self, host: SimulatedHost, process: str, party: Role, job: DurableJob) -> None:
+    def _carry_out(self, host: SimulatedHost, process: str, role: Role, job: DurableJob) -> None:
         """Execute a job; it is atomic, because it is one transaction of a store."""
         if host.process != process or not host.roles:
             return
-        event = partial(self._carry_out, host, process, party, job)
+        event = partial(self._carry_out, host, process, role, job)
         if self._is_away(host, event):
             return
         assert host.disk is not None
@@ -316,19 +316,17 @@ class World:
             return
         if timeline.trace is not None:
             timeline.add_trace(f"{process} has done {job}, result {result}")
-        if self._safely(
-            host, f"because of a failed {kind}", lambda: party.on_job_done(job, result)
-        ):
+        if self._safely(host, f"because of a failed {kind}", lambda: role.on_job_done(job, result)):
             self.turn_soon(host)
 
     # Messages.
 
-    def _send(self, host: SimulatedHost, party: Role, to: str, data: bytes) -> None:
+    def _send(self, host: SimulatedHost, role: Role, to: str, data: bytes) -> None:
         neighbour = host.roles.get(to)
         if neighbour is not None:  # in a thread of the same process
             self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
             return
-        address = party.addresses.get(to, "")
+        address = role.addresses.get(to, "")
         # Several hosts may have a role of this name: the address tells which.
         target = (
             self.hosts.get(address.partition("#")[0])
@@ -342,8 +340,8 @@ class World:
             self.network.send(host.process, to, arrive)
 
     def _arrive(self, sender: str, host: SimulatedHost, to: str, address: str, data: bytes) -> None:
-        party = host.roles.get(to)
-        if party is None or not (to in host.fixed or address == host.process):
+        role = host.roles.get(to)
+        if role is None or not (to in host.fixed or address == host.process):
             return
         if self._is_away(host, partial(self._arrive, sender, host, to, address, data)):
             return
@@ -354,14 +352,14 @@ class World:
         if timeline.happens(timeline.faults.crash_at_message):
             self.crash(host, "at a message")
             return
-        if party.stopped and self._dies_at_end(host):
+        if role.stopped and self._dies_at_end(host):
             return
-        self._deliver(host, party, sender, data)
+        self._deliver(host, role, sender, data)
 
-    def _deliver(self, host: SimulatedHost, party: Role, sender: str, data: bytes) -> None:
-        if party not in host.roles.values():
+    def _deliver(self, host: SimulatedHost, role: Role, sender: str, data: bytes) -> None:
+        if role not in host.roles.values():
             return
         if self.timeline.trace is not None:
             self.timeline.add_trace(f"{sender} -> {host.process}: {describe_message(data)}")
-        if self._safely(host, "at a message", lambda: party.receive(data)):
+        if self._safely(host, "at a message", lambda: role.receive(data)):
             self.turn_soon(host)

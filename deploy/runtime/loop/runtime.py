@@ -112,8 +112,8 @@ class Runtime:
         if not self._inboxes:
             self._disk.ring = self._ring(role)
             self._calls.ring = self._ring(role)
-        told = event_fields("listening", name=role.name, address=inbox.address)
-        log.debug("%s listens on %s", role.name, inbox.address, extra=told)
+        fields = event_fields("listening", name=role.name, address=inbox.address)
+        log.debug("%s listens on %s", role.name, inbox.address, extra=fields)
         inbox.on_wake = partial(self.idle.update, False)
         self._inboxes.append(inbox)
         self._add_slot(_RoleSlot(role))
@@ -408,12 +408,12 @@ class _RoleSlot:
 
     def __init__(
         self,
-        party: Role,
+        role: Role,
         socket: zmq.Socket[bytes] | int | None = None,
         has_room: Callable[[], bool] = lambda: True,
         has_work: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.role = party
+        self.role = role
         self.tick_at = 0.0
         self._socket = socket
         self._has_room = has_room

@@ -47,27 +47,27 @@ class OfProcess:
     """Samples of every process that has a loop; `name`: as in log lines."""
 
     def __init__(
-        self, name: str, runtime: Runtime, parties: Callable[[], Sequence[Role]] | None = None
+        self, name: str, runtime: Runtime, roles: Callable[[], Sequence[Role]] | None = None
     ) -> None:
         """`parties`: returns the roles to report; by default all that the runtime drives."""
         self._name = name
         self._runtime = runtime
-        self._parties = parties or (lambda: runtime.roles)
+        self._parties = roles or (lambda: runtime.roles)
         self._began = monotonic()
         self._busy = 0.0
 
     def __call__(self) -> Iterator[Sample]:
-        parties, name = self._parties(), (self._name,)
+        roles, name = self._parties(), (self._name,)
         now = monotonic()
         # A counter must not decrease by the moment between two reads.
         self._busy = max(self._busy, now - self._began - self._runtime.idle.total(now))
         yield "driftline_process_info", (self._name, our_version()), 1
         yield "driftline_busy_seconds_total", name, self._busy
-        malformed = sum(party.malformed for party in parties)
+        malformed = sum(role.malformed for role in roles)
         yield "driftline_malformed_messages_total", name, malformed
-        yield "driftline_obstacles", name, sum(len(party.obstacles) for party in parties)
-        yield "driftline_incarnation", name, max(party.incarnation for party in parties)
-        yield "driftline_master_epoch", name, max(party.epoch for party in parties)
+        yield "driftline_obstacles", name, sum(len(party.obstacles) for party in roles)
+        yield "driftline_incarnation", name, max(party.incarnation for party in roles)
+        yield "driftline_master_epoch", name, max(party.epoch for party in roles)
 
 
 class OfNode:
@@ -170,7 +170,7 @@ class Health:
 
     def why_not_healthy(self, now: float) -> str:
         """Return why the process is not healthy; "" if it is. `now`: seconds, monotonic."""
-        turned = max((party.now for party in self._runtime.roles), default=0.0)
+        turned = max((role.now for role in self._runtime.roles), default=0.0)
         beaten = self._heartbeat.beaten_at if self._heartbeat is not None else 0.0
         silent = now - max(turned, beaten, self._began)
         if silent <= TURNS_WITHIN_S:

@@ -32,21 +32,21 @@ class Inbox:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        party: Role,
+        role: Role,
         address: str,
         transport: Transport,
         rung: Callable[[], None],
     ) -> None:
         """`rung`: called when a thread of this process has left something."""
-        transport.check_listener(party.name, address)
-        self.role = party
+        transport.check_listener(role.name, address)
+        self.role = role
         self.on_ring = rung
         self.on_wake: Callable[[float], None] = lambda now: None
         """Called with the time when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
         transport.open_in(self.socket, address)
-        self.socket.bind(inproc(party))
+        self.socket.bind(inproc(role))
         try:
             self.socket.bind(address)
             self.address = transport.resolve_advertised(
@@ -58,7 +58,7 @@ class Inbox:
         except zmq.ZMQError as error:
             self.close()
             raise Unavailable(
-                f"{party.name} cannot listen on {address}: {error.strerror}; "
+                f"{role.name} cannot listen on {address}: {error.strerror}; "
                 "is it in use by another run?"
             ) from None
 
@@ -101,14 +101,14 @@ class GuardedInbox(Inbox):
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        party: Role,
+        role: Role,
         address: str,
         transport: Transport,
         rung: Callable[[], None],
         zap: Zap,
     ) -> None:
         self._zap = zap
-        super().__init__(context, party, address, transport, rung)
+        super().__init__(context, role, address, transport, rung)
 
     def check(self) -> None:
         self._zap.check()
@@ -138,6 +138,6 @@ class GuardedInbox(Inbox):
             self.role.receive(b"".join(parts), voice)
 
 
-def inproc(party: Role) -> str:
+def inproc(role: Role) -> str:
     """Return the address of a role's inbox for threads of this process."""
-    return f"inproc://inbox-of-{party.name}"
+    return f"inproc://inbox-of-{role.name}"

@@ -48,8 +48,8 @@ class _WarmStandby:
         if not self._ready and self._link.fileno() >= 0 and self._hears(READY):
             self._ready = True
             pid = self.child.pid
-            told = event_fields("spare-ready", pid=pid)
-            log.debug("a spare process is ready (pid %d)", pid, extra=told)
+            fields = event_fields("spare-ready", pid=pid)
+            log.debug("a spare process is ready (pid %d)", pid, extra=fields)
         return self._ready
 
     def assign_role(self, name: str, config: str) -> bool:
@@ -165,5 +165,5 @@ class Spares:
         else:
             self._start_at = max(self._start_at, at)
             then = "another one is started"
-        told = event_fields("spare-died", pid=spare.child.pid, status=status)
-        log.warning("a spare process (pid %d) %s; %s", spare.child.pid, ended, then, extra=told)
+        fields = event_fields("spare-died", pid=spare.child.pid, status=status)
+        log.warning("a spare process (pid %d) %s; %s", spare.child.pid, ended, then, extra=fields)

@@ -46,7 +46,7 @@ class Beginning:
     def __init__(self, name: str = "exactly-once", pace: TurnBudget | None = None) -> None:
         ids = count(1)
         flow_plan = make_plan(two_fronts)
-        self.node = Node(0, 2, flow_plan, get_policy(name), lambda: next(ids), pace=pace)
+        self.node = Node(0, 2, flow_plan, get_policy(name), lambda: next(ids), budget=pace)
         self.now = 0.0
 
     def recover(self, incarnation: int, number: int = 0, start: int = 0) -> LoadSnapshot:
