@@ -57,10 +57,10 @@ class ClusterState:
 
     `lineage`: the run's token (see `engine.storage.manifest`). `last_session`: its newest session
     that reached an incarnation, and so had every directory open and durable. `base`: the number of
-    the snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`:
-    the identity, to report differences to another command. `code`: of the newest session; all
-    incarnations from `code_from` on have it. `output`: where the outputs of the newest session are,
-    only a hint for messages, since directories may be moved; empty if unknown.
+    the snapshot that the run began from (a savepoint); recovery cannot go back behind it.
+    `identity_details`: the identity, to report differences to another command. `code`: of the
+    newest session; all incarnations from `code_from` on have it. `output`: where the outputs of the
+    newest session are, only a hint for messages, since directories may be moved; empty if unknown.
     """
 
     identity: str
@@ -203,9 +203,9 @@ def check_identity(
 ) -> ClusterState:
     """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error; `about`: the identity, to report differences; `anew`:
-    how to start over, `other`: how to begin another run. Raises StateMismatch if the state has
-    another identity.
+    `where`: the directory, for the error; `identity_details`: the identity, to report differences;
+    `anew`: how to start over, `other`: how to begin another run. Raises StateMismatch if the state
+    has another identity.
     """
     if state is None:
         return ClusterState(identity, identity_details=about)

@@ -176,8 +176,8 @@ def flow_status(
 ) -> FlowStatus:
     """Return the status of one flow.
 
-    `reports`: of its processes; `state`: its registry's contents; `unasked`: why its processes were
-    not asked.
+    `reports`: of its processes; `state`: its registry's contents; `unasked_reason`: why its
+    processes were not asked.
     """
     over = state is not None and has_ended(state, submission)
     master = reports.get(MASTER)

@@ -380,7 +380,7 @@ class Restoring:
     """Restore of a snapshot at the start of an incarnation, over several turns.
 
     Between turns the node sends `Hello`, and receives a newer incarnation or the end of the run.
-    Invariant: `assembly` is set only when its whole state is restored.
+    Invariant: `pipeline` is set only when its whole state is restored.
 
     `load`: the job; `start`: the time of the snapshot; `same_code`: whether the code that runs now
     took it; `now`: seconds, monotonic.

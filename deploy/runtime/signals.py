@@ -56,7 +56,8 @@ class Signals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note the first signal in `asked` within this context; the caller must call `check`."""
+        """Note the first signal in `stop_signal` within this context; the caller must call
+        `check`."""
         self._is_deferring = True
         try:
             yield

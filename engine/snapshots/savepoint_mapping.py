@@ -46,7 +46,7 @@ NO_CHOICE = Choice()
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """State that an operator takes; `before`: name of the operator that left it."""
+    """State that an operator takes; `old_operator`: name of the operator that left it."""
 
     old_operator: str
     states: frozenset[str]

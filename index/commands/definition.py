@@ -56,7 +56,7 @@ def schema_in(state: Path) -> Schema:
 def define(state: Path, schema_path: Path | None) -> str:
     """Define the index of a state directory, extend it by collections, or check that it matches.
 
-    `given`: schema file; None: the existing or the default one. Returns the name of its flow.
+    `schema_path`: schema file; None: the existing or the default one. Returns the name of its flow.
     Raises SchemaError, StateMismatch if the schema of an existing collection differs, InUse if the
     index is running, Unavailable.
     """
@@ -74,7 +74,7 @@ def define(state: Path, schema_path: Path | None) -> str:
 def pin_searcher_count(state: Path, requested: int | None) -> int:
     """Return the number of shards of an index, which is fixed at its first start.
 
-    `given`: the requested number; None: the existing one, or one. Precondition: `define`. Raises
+    `requested`: number of searchers; None: the existing one, or one. Precondition: `define`. Raises
     StateMismatch if the existing number differs, Unavailable.
     """
     path = state / _SEARCHERS

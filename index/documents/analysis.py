@@ -54,7 +54,7 @@ class UnknownAnalyser(DriftlineError):
 class Analyser(Protocol):
     """Splits a text into words.
 
-    Invariant: `words` and `places` describe the same words, in the same order.
+    Invariant: `words` and `word_spans` describe the same words, in the same order.
     """
 
     @property

@@ -53,9 +53,9 @@ class ReplacedField(NamedTuple):
 class DocumentVersion(NamedTuple):
     """A state of a document; `deleted`: the document no longer exists.
 
-    `fields`, `before`: per text field of the collection, in schema order; None for a field that the
-    document lacks. `before` as a whole is None if nothing is replaced. `values`: of the keyword,
-    number and date fields. `stored`: the document as canonical JSON.
+    `fields`, `replaced`: per text field of the collection, in schema order; None for a field that
+    the document lacks. `replaced` as a whole is None if nothing is replaced. `values`: of the
+    keyword, number and date fields. `stored`: the document as canonical JSON.
     """
 
     collection: str
@@ -77,7 +77,7 @@ def words_of(words: Iterable[str]) -> Words:
 
 
 def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
-    """Return what replacing a version subtracts: `before` of its replacement."""
+    """Return what replacing a version subtracts: `replaced` of its replacement."""
     return tuple(
         None
         if field is None
@@ -87,7 +87,7 @@ def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...
 
 
 def packed(before: tuple[ReplacedField | None, ...]) -> bytes:
-    """Pack `before` for the wire and the flow's state: a tenth of the memory."""
+    """Pack `replaced` for the wire and the flow's state: a tenth of the memory."""
     return pack(tuple(field and tuple(field) for field in before))
 
 

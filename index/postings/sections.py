@@ -121,7 +121,7 @@ class Section:
 class Sections:
     """Reader of a file of sections; the mapping lives as long as anything refers to its data.
 
-    `about`: metadata of the writer; `size`: of the file; `checksum`: differs if any byte of the
+    `metadata`: metadata of the writer; `size`: of the file; `checksum`: differs if any byte of the
     sections does. Raises DamagedSegment, OtherFormat, OSError.
     """
 

@@ -56,7 +56,7 @@ class ServiceBackend:
     """The backend of a service's HTTP server; made and used in that server's loop.
 
     `submit`: passes records to the front, each with a token, and whether they are part of a bulk;
-    the outcomes come back through `told`.
+    the outcomes come back through `resolve_writes`.
     `resume_time`: the T that covers everything taken in before this session.
     """
 

@@ -55,8 +55,8 @@ async def subscribe(
 
     A span with equal ends means that there is no more for now. Back-pressure: at most
     `window_bytes` bytes, plus one span, are in flight. The subscription survives restarts of the
-    journal's process and ends with `over`. With a `scheduler`, which many subscriptions share, it
-    yields small spans and takes a turn for each. Raises RetentionExceeded, Unavailable if the
+    journal's process and ends with `closing`. With a `scheduler`, which many subscriptions share,
+    it yields small spans and takes a turn for each. Raises RetentionExceeded, Unavailable if the
     journal cannot be read.
     """
     subscription = Subscription(

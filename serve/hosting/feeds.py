@@ -54,7 +54,7 @@ STEP_BYTES = 1 << 10
 """Least cost of a step of reading, also of one without a span."""
 
 RETAINS_NOTHING = -1
-"""The `kept` of a follower that needs no part of the journal retained."""
+"""The `restart_time` of a follower that needs no part of the journal retained."""
 
 _FOLLOW, _CREDIT, _SPAN, _STORED, _GONE = range(5)
 
@@ -228,7 +228,7 @@ class Subscription:
     """The follower's end of a feed: encodes its messages, and decodes those of the journal.
 
     `name`: of the follower, constant over restarts; `session`: of this process; `since`: the time
-    to start from; `room`: the window in bytes, which one span may exceed.
+    to start from; `window_bytes`: the window in bytes, which one span may exceed.
     """
 
     def __init__(self, name: str, session: str, since: int, window_bytes: int) -> None:
@@ -244,7 +244,7 @@ class Subscription:
     def encode_follow(self, restart_time: int) -> bytes:
         """Encode a `encode_follow`, to be sent first and then every FOLLOW_EVERY_S.
 
-        `kept`: the time from which the follower would start after a restart.
+        `restart_time`: the time from which the follower would start after a restart.
         """
         return pack(
             (_FOLLOW, self._session, self._name, self.time, restart_time, self._window_bytes)

@@ -143,7 +143,7 @@ class FairQueue:
 
 @dataclass(slots=True)
 class _Answering:
-    """An answer in progress; `within`: number of other answers that it interrupts."""
+    """An answer in progress; `depth`: number of other answers that it interrupts."""
 
     asker: str
     since: float

@@ -24,8 +24,8 @@ class Simulated:
     """Flow to simulate.
 
     `projection`: maps a payload to the part that is the same in every order of arrival; None if
-    there is no such part. `any_order`: whether the labels of the outputs are the same in every
-    order of arrival.
+    there is no such part. `order_independent`: whether the labels of the outputs are the same in
+    every order of arrival.
     """
 
     spec: str

@@ -113,7 +113,7 @@ class World:
     def crash(self, host: SimulatedHost, where: str) -> None:
         """Kill a host's process, and schedule its restart. `where`: the place, for the trace.
 
-        If the host `lasts`, its process survives, and only the interrupted action is lost.
+        If the host `never_crashes`, its process survives, and only the interrupted action is lost.
         """
         if host.never_crashes:
             return

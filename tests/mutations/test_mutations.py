@@ -60,9 +60,9 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (
         outputs.consumers_have_no_fence,
         EXACTLY,
-        {"crash_at_message": 0.01, "linger": 1.0, "until": 5.0},
+        {"crash_at_message": 0.01, "linger": 1.0, "until_s": 5.0},
     ),
-    (decisions.the_end_is_told_before_it_is_written, EXACTLY, {"until": 5.0}),
+    (decisions.the_end_is_told_before_it_is_written, EXACTLY, {"until_s": 5.0}),
     (decisions.the_end_is_told_once, EXACTLY, {"crash_at_end": 0.2}),
     (decisions.any_run_may_be_over, EXACTLY, {}),
     (decisions.an_earlier_run_has_ended_this_one, EXACTLY, {}),
@@ -77,7 +77,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (disks.a_group_whose_writing_failed_is_written_again, EXACTLY, {}),
     (productions.a_production_that_failed_is_numbered_again, STRONG, {"done_but_failed": 0.05}),
     (outputs.a_consumer_counts_a_bundle_whose_storing_failed, EXACTLY, {"job_fails": 0.1}),
-    (tracking.silence_is_not_noticed, EXACTLY, {"cut": 0.02, "until": 3.0}),
+    (tracking.silence_is_not_noticed, EXACTLY, {"cut": 0.02, "until_s": 3.0}),
     (productions.frames_that_were_had_are_worked_off, STRONG, {}),
     (productions.records_that_were_had_are_worked_off, STRONG, {}),
     (productions.frames_leave_before_they_are_durable, STRONG, {}),
@@ -91,7 +91,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (
         productions.frontiers_move_before_all_is_known_that_is_sent_again,
         STRONG,
-        {"crash_at_message": 0.01, "until": 2.0},
+        {"crash_at_message": 0.01, "until_s": 2.0},
     ),
     (productions.frames_are_tracked_under_an_earlier_time, STRONG, {}),
     (productions.records_leave_that_may_be_forgotten, STRONG, {}),
@@ -147,10 +147,10 @@ BEGIN = {
 It is a seed like the others. If it finds nothing any more, the search goes on from there.
 """
 
-RECOVERIES: Focus = {"until": 1.5, "crash_at_message": 0.004, "crash_after_job": 0.05}
+RECOVERIES: Focus = {"until_s": 1.5, "crash_at_message": 0.004, "crash_after_job": 0.05}
 
 SUCCESSIONS: Focus = {
-    "until": 3.0,
+    "until_s": 3.0,
     "crash_at_message": 0.004,
     "pause": 0.004,
     "crash_before_job": 0.05,

@@ -49,7 +49,7 @@ class OfProcess:
     def __init__(
         self, name: str, runtime: Runtime, roles: Callable[[], Sequence[Role]] | None = None
     ) -> None:
-        """`parties`: returns the roles to report; by default all that the runtime drives."""
+        """`roles`: returns the roles to report; by default all that the runtime drives."""
         self._name = name
         self._runtime = runtime
         self._parties = roles or (lambda: runtime.roles)

@@ -140,7 +140,7 @@ GAP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """Running process; `process`: its token, new with each start."""
+    """Running process; `token`: its token, new with each start."""
 
     token: str
     pid: int

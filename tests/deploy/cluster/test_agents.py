@@ -23,7 +23,7 @@ from tests.zookeepers import SESSION_S, WAIT_S, expire
 class Running(threading.Thread):
     """An agent in a thread."""
 
-    asked: signal.Signals | None = None
+    stop_signal: signal.Signals | None = None
 
     def __init__(self, ensemble: Ensemble, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -41,7 +41,7 @@ class Running(threading.Thread):
             self.error = error
 
     def end(self) -> None:
-        self.asked = signal.SIGTERM
+        self.stop_signal = signal.SIGTERM
         self.join()
         self.tree.close()
 

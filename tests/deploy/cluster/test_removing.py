@@ -53,7 +53,7 @@ def again(tree: ZooKeeperTree, before: Submission) -> Submission:
     registry = tree.registry(before.name)
     state = registry.read()
     assert state is not None
-    registry.write(state.next(outcome=None, opened=made.session))
+    registry.write(state.next(outcome=None, last_session=made.session))
     return made
 
 

@@ -24,7 +24,7 @@ def test_a_log_file_on_a_full_device_is_told_once(caplog: pytest.LogCaptureFixtu
 LOGGING = """
 import json, logging, sys
 from rich.console import Console
-from driftline.deploy.runtime.logs import from_child, log_to, log_to_parent, tell_again
+from driftline.deploy.runtime.logs import from_child, log_to, log_to_parent, relay_record
 
 sys.path.append("site-packages")
 import library
@@ -45,7 +45,7 @@ def test_records_of_user_loggers_are_lines_with_their_extra_fields(tmp_path: Pat
     (tmp_path / "node.py").write_text(f"{LOGGING}\nlog_to_parent('node-7', logging.INFO)\nwork()")
     (tmp_path / "command.py").write_text(
         f"{LOGGING}\nlog_to(Console(stderr=True), 'info', as_json=True)\nwork()\n"
-        "for line in sys.stdin.buffer:\n    tell_again(from_child(line[1:], 'node-7'))\n"
+        "for line in sys.stdin.buffer:\n    relay_record(from_child(line[1:], 'node-7'))\n"
     )
     lines = b""
     for script in ("node.py", "command.py"):

@@ -21,7 +21,7 @@ def work():
     while True:
         time.sleep(60)
 
-host = SimpleNamespace(name="documents-0", work=BackgroundJob("work", work, lambda: None))
+host = SimpleNamespace(name="documents-0", job=BackgroundJob("work", work, lambda: None))
 ForkedJobs(host, ChildExitWatcher(), (), CpuAffinity()).turn()
 time.sleep(60)
 """

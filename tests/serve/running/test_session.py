@@ -79,7 +79,7 @@ def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
     state = registry.read()
     assert state is not None
     outcome = RunOutcome(submission.run, "", "it was asked to end")
-    registry.write(state.next(outcome=outcome, incarnation=1, opened=1, layout=(1, 2, 3)))
+    registry.write(state.next(outcome=outcome, incarnation=1, last_session=1, layout=(1, 2, 3)))
 
 
 def test_unfinished_run_is_resumed_and_a_finished_one_replaced(

@@ -173,7 +173,7 @@ def with_log(copy: Copy, entries: int, given: str) -> Path:
     about = type(run.identity_details)(
         run.identity_details.flow, run.identity_details.digest, "exactly-once", 2, (given,)
     )
-    registry.write(run.next(about=about))
+    registry.write(run.next(identity_details=about))
     log = InputLog(copy.state / "input-0", "in", Mark(run.lineage, "input-0", 1))
     records = tuple(LoggedRecord(time, "p", time, b"\xa1x") for time in range(1, entries + 1))
     log.write(WriteGroup(records, 100, 0))

@@ -118,7 +118,7 @@ def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
         [problem] = problems_of(policy, report_on("node-0", damage="/r/state/node-0 is damaged"))
         assert problem.fatal is not again
         [problem] = problems_of(
-            policy, report_on("node-0", damage="/r/state/node-0 kills", deadly=True)
+            policy, report_on("node-0", damage="/r/state/node-0 kills", crashes_reader=True)
         )
         assert problem.fatal
 
