@@ -33,7 +33,9 @@ def arguments_are_kept_as_they_were_given() -> AbstractContextManager[object]:
 def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
     """What is taken back is what the next function has changed."""
     return patch.object(
-        driftline.engine.operators.keyed, "kept_outputs", lambda values, also_objects=False: values
+        driftline.engine.operators.keyed,
+        "freeze_outputs",
+        lambda values, also_objects=False: values,
     )
 
 

@@ -32,7 +32,7 @@ def joins_take_the_fallback() -> AbstractContextManager[object]:
     return patch.object(
         PartStore,
         "_go_on_joining",
-        lambda self, job: go_on(self, CommitSnapshot(job.number, job.number - 1, job.whole)),
+        lambda self, job: go_on(self, CommitSnapshot(job.number, job.number - 1, job.merge_all)),
     )
 
 
@@ -168,10 +168,10 @@ CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
     (epochs_may_be_ahead_of_the_registry, a_consumer_that_is_ahead),
     (a_registry_that_is_gone_is_a_new_one, no_registry),
     (
-        _without("_of_another"),
+        _without("_check_owner"),
         refused(test_survey.report_on("node-0", mark=Mark("x", "node-0", 2))),
     ),
-    (_without("_of_age"), refused(test_survey.report_on("output-0", mark=None))),
+    (_without("_check_session"), refused(test_survey.report_on("output-0", mark=None))),
 ]
 
 

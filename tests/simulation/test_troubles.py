@@ -64,7 +64,12 @@ def resizing(seed: int) -> Scenario:
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
     pace = ArrivalSchedule(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     faults = replace(drawn.faults, job_s=0.1)
-    others: dict[str, Any] = {"slow_functions": None, "slow_consumer": None, "drain_at_s": None, "faults": faults}
+    others: dict[str, Any] = {
+        "slow_functions": None,
+        "slow_consumer": None,
+        "drain_at_s": None,
+        "faults": faults,
+    }
     return replace(drawn, nodes=2, resized=(Resized(3, 0.05),), live=(pace,), **others)
 
 

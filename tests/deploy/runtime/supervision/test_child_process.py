@@ -26,10 +26,10 @@ END_S = 30.0
 LOGS = """
 import logging, sys
 from driftline.deploy.runtime.logs import log_to_parent
-from driftline.engine.events import about, log
+from driftline.engine.events import event_fields, log
 log_to_parent("node-7", logging.INFO)
 print("no end of line", end="", file=sys.stderr, flush=True)
-log.info("first\\nsecond %s", "line", extra=about("told", number=7))
+log.info("first\\nsecond %s", "line", extra=event_fields("told", number=7))
 log.debug("nobody wants this")
 logging.getLogger("of.the.user").warning("third")
 print("last", file=sys.stderr, end="", flush=True)
