@@ -59,8 +59,8 @@ class Barrier:
         """Whether to report progress without outputs to the consumer."""
         self._reported_up_to = NO_BUNDLE
         self.ready: deque[tuple[int, bytes, int]] = deque()
-        """(time, epoch or production; blob; checksum including it) of outputs that may leave and
-        are in no bundle yet."""
+        """(unit, blob, running checksum up to and including it) of released outputs that are in no
+        bundle yet."""
         self.waiting_bytes = 0
         """Bytes of the blobs in `ready` and `outstanding`, which only the consumer delays."""
         self.released_up_to = NO_BUNDLE
@@ -68,7 +68,7 @@ class Barrier:
         self.checksum = 0
         """Running checksum over all released blobs."""
         self.outstanding: Bundle | None = None
-        """The bundle that is sent and not acknowledged."""
+        """The bundle that is sent and not yet acknowledged; None if there is none."""
         self.t_last = NO_BUNDLE
         """The consumer has all outputs up to this unit."""
         self.expected_t_last = NO_BUNDLE
@@ -91,8 +91,8 @@ class Barrier:
     def advance(self, frontier: int) -> None:
         """Release all outputs below a time, which are final by the node's own tracker.
 
-        Without label order, do nothing. Raises FunctionFailed if one of them is a failure that is
-        no dead letter.
+        Without label order, do nothing. Raises FunctionFailed if a released output is a failure and
+        not a dead letter.
         """
 
     def record_processed(self, processed: int) -> None:
@@ -150,18 +150,18 @@ class Barrier:
     def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """Process the consumer's last bundle, on recovery and when a consumer reconnects.
 
-        `t_last`, `checksum`, `blobs`: those of the bundle; NOTHING, 0 and () if there is none.
+        `t_last`, `checksum`, `blobs`: those of the bundle; NO_BUNDLE, 0 and () if there is none.
         Raises StateMismatch if the bundle contradicts the snapshot or an earlier answer.
         """
         if not self.connected and t_last < self.expected_t_last:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs up to {t_last} only, but had outputs up to "
-                f"{self.expected_t_last} when the snapshot was written that is now restored: "
+                f"{self.expected_t_last} when the snapshot that is now restored was written: "
                 f"outputs were removed, or they are an old copy. {ADVICE}"
             )
         if self.connected and t_last < self.t_last:
             raise StateMismatch(
-                f"{self.name}: the consumer has come back without outputs that it had stored "
+                f"{self.name}: the consumer has reconnected without outputs that it had stored "
                 f"(t_last {t_last} instead of {self.t_last}): restore the outputs"
             )
         self.t_last = max(self.t_last, t_last)
@@ -202,9 +202,10 @@ class Barrier:
         return self.outstanding
 
     def take_progress_report(self, incarnation: int) -> Bundle | None:
-        """Return an empty bundle, which reports that no outputs up to its t_last are missing.
+        """Return an empty bundle: it reports that the consumer has all outputs up to its t_last.
 
-        None if the consumer knows that, lacks outputs, or needs no reports. No answer is needed.
+        Return None if the consumer knows that already, lacks outputs, or needs no reports. The
+        consumer does not acknowledge the report.
         """
         if not self.reports_progress or not self.connected or not self.is_empty:
             return None
@@ -215,7 +216,7 @@ class Barrier:
         return Bundle(*told, (), self.released_up_to, self.checksum)
 
     def _queue(self, unit: int, blob: bytes) -> None:
-        """Queue a released blob of this time, epoch, production or bundle."""
+        """Add a blob to `ready`; `unit`: its time, epoch, production or bundle."""
         self.ready.append((unit, blob, self.checksum))
         self.waiting_bytes += len(blob)
 

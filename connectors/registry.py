@@ -1,4 +1,4 @@
-"""The connectors by their URI schemes, and how an address finds its connector.
+"""Registry of connectors by URI scheme; the scheme of an address selects its connector.
 
 >>> scheme_of("python:shop.py:orders"), scheme_of("mqtt://broker/a"), scheme_of("c:odd.jsonl")
 ('python', 'mqtt', '')
@@ -21,22 +21,22 @@ from driftline.engine.errors import FlowError
 from driftline.engine.sources.source import Source
 
 GROUP = "driftline.connectors"
-"""The entry-point group in which other packages name their connectors."""
+"""The entry-point group in which other packages register their connectors."""
 
 BUILT_IN = {
     "jsonl": "driftline.connectors.sinks.jsonl",
     "lmdb": "driftline.connectors.sinks.lmdb",
     "python": "driftline.connectors.python",
 }
-"""Scheme -> module of a connector."""
+"""Scheme -> module of a built-in connector."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//)?")
-"""At least two letters: a single one may be a drive."""
+"""A scheme has at least two characters: a single letter may be a Windows drive."""
 
 
 class Connector(Protocol):
-    """The functions of a connector's module; it may have only one of them."""
+    """Module of a connector; it may have only one of these functions."""
 
     def open_source(self, address: str) -> Source | LiveSource:
         """Open the source at an address. Raise FlowError or Unavailable."""
@@ -53,7 +53,7 @@ def open_source(address: str) -> Source | LiveSource:
     connector = _load_connector(address, "open_source")
     found = guarded(f"the connector of {address}", lambda: connector.open_source(address))
     if not isinstance(found, Source | LiveSource):
-        raise FlowError(f"{address}: the connector opened a {type(found).__name__}, not a source")
+        raise FlowError(f"{address}: the connector returned a {type(found).__name__}, not a source")
     return found
 
 
@@ -65,12 +65,12 @@ def open_sink(address: str, context: SinkContext) -> Consumer:
     connector = _load_connector(address, "open_sink")
     found = guarded(f"the connector of {address}", lambda: connector.open_sink(address, context))
     if not isinstance(found, Consumer):
-        raise FlowError(f"{address}: the connector opened a {type(found).__name__}, not a sink")
+        raise FlowError(f"{address}: the connector returned a {type(found).__name__}, not a sink")
     return found
 
 
 def check_sink(address: str) -> None:
-    """Raise FlowError if no connector can open a sink at an address. Opens none."""
+    """Raise FlowError if no connector can open a sink at an address; the sink is not opened."""
     _load_connector(address, "open_sink")
     if scheme_of(address) == "python":
         check_name(address)
@@ -79,7 +79,8 @@ def check_sink(address: str) -> None:
 def scheme_of(address: str) -> str:
     """Return the scheme of an address, empty for a path.
 
-    A text with `://` is an address; any other text is one if a connector has its scheme.
+    A text with `://` after its scheme is an address. A text with only a colon is an address if a
+    connector has the scheme, otherwise a path.
     """
     found = _SCHEME.match(address)
     if found is None or (found[2] is None and found[1] not in {*BUILT_IN, *_installed()}):
@@ -118,7 +119,7 @@ def _load_connector(address: str, function: str) -> Connector:
     connector = _connector_for(address)
     if not hasattr(connector, function):
         what = function.removeprefix("open_")
-        raise FlowError(f"{address}: the connector for {scheme_of(address)!r} has no {what}s")
+        raise FlowError(f"{address}: the connector for {scheme_of(address)!r} cannot open a {what}")
     return connector
 
 

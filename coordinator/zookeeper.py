@@ -1,4 +1,6 @@
-"""ZooKeeper: the registry in one z-node, and the queue of masters, with a z-node for each.
+"""ZooKeeper: the registry in one z-node, and the leader election.
+
+The election is a queue with one ephemeral sequential z-node per master.
 
 A write of the registry replaces exactly the version of the z-node that was read before it, so only
 one of two masters can continue, however late a request arrives. A ZooKeeper server may lag behind
@@ -8,9 +10,9 @@ stored value that equals the attempt counts as written.
 
 The z-nodes of masters (`leadership.py`) disappear with their sessions. ZooKeeper numbers them in
 order of arrival; each has the name of its master's process and, as its data, the address of that
-master. Watches fire once, so a thread of the client calls `changed` at most once for each look; it
-also calls it after a reconnect, which may have lost a watch. It calls `expired` when the session
-is over.
+master. Watches fire once, so a client thread calls `changed` at most once per query of the queue
+that set a watch; it also calls it after a reconnect, which may have lost a watch. It calls
+`expired` when the session is over.
 """
 
 from __future__ import annotations
@@ -52,18 +54,18 @@ REASONS = (
     (errors.ConnectionLoss, "the connection was lost"),
     (errors.OperationTimeoutError, "the servers took too long"),
     (errors.RequestTimeoutError, "the servers took too long"),
-    (errors.NotReadOnlyCallError, "the server has lost its ensemble, and is read-only"),
-    (errors.AuthFailedError, "the servers do not accept who this is"),
+    (errors.NotReadOnlyCallError, "the server has lost its quorum and is read-only"),
+    (errors.AuthFailedError, "the servers reject this client's credentials"),
     (errors.NoAuthError, "not permitted by the access list of the z-node"),
     (errors.NoNodeError, "the z-node was removed meanwhile"),
 )
 """Human-readable reasons of a failed request; the first match counts."""
 
 LOSSES = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionExpiredError)
-"""Errors of a lost connection, which the client reports itself."""
+"""Errors of a lost connection or session, which `_ConnectionLog` already logs."""
 
 CONFLICTS = (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError)
-"""Errors after a write of the z-node by another client since it was read."""
+"""Errors of a write if another client has written or removed the z-node since it was read."""
 
 _DIGITS = 10
 """Digits of the number that ZooKeeper appends to a name."""
@@ -82,7 +84,7 @@ class ZooKeeperRegistry:
         self._where = f"{client.chroot}{path} in ZooKeeper at {servers}"
 
     def read(self) -> ClusterState | None:
-        return self._decoded(self._find()[0])
+        return self._decoded(self._read_newest()[0])
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
         data = encode_state(state)
@@ -91,21 +93,21 @@ class ZooKeeperRegistry:
                 f"registry {self._where}: the state has {len(data):,} bytes, and ZooKeeper stores "
                 f"at most {DATA_BYTES_MAX:,}: use fewer nodes, or a flow with fewer operators"
             )
-        there, version = self._find()
-        if not may_replace(state, self._decoded(there), again=again):
-            raise self._taken()
-        if there == data:
+        stored, version = self._read_newest()
+        if not may_replace(state, self._decoded(stored), again=again):
+            raise self._taken_over_error()
+        if stored == data:
             return  # written by the earlier attempt
         try:
             self._replace(version, data)
         except CONFLICTS:
             # Either the earlier attempt has only now arrived, or another master has written.
-            if not again or self._find()[0] != data:
-                raise self._taken() from None
+            if not again or self._read_newest()[0] != data:
+                raise self._taken_over_error() from None
 
-    def _find(self) -> tuple[bytes | None, int]:
-        """Return the newest data of the z-node and its version; None if there is none."""
-        with self._answering():
+    def _read_newest(self) -> tuple[bytes | None, int]:
+        """Return the newest data of the z-node and its version; (None, -1) without a z-node."""
+        with self._translated_errors():
             self._client.sync_async(self._path).get(timeout=self._answer_s)
             try:
                 data, stat = self._client.get_async(self._path).get(timeout=self._answer_s)
@@ -115,21 +117,24 @@ class ZooKeeperRegistry:
 
     def _replace(self, version: int, data: bytes) -> None:
         """Replace this version of the z-node; -1: create it. Raises CONFLICTS, Unavailable."""
-        with self._answering(CONFLICTS):
+        with self._translated_errors(CONFLICTS):
             if version < 0:
-                asked = self._client.create_async(self._path, data, makepath=True)
+                pending = self._client.create_async(self._path, data, makepath=True)
             else:
-                asked = self._client.set_async(self._path, data, version)
-            asked.get(timeout=self._answer_s)
+                pending = self._client.set_async(self._path, data, version)
+            pending.get(timeout=self._answer_s)
 
     def _decoded(self, data: bytes | None) -> ClusterState | None:
         return None if data is None else decode_state(data, self._where)
 
-    def _taken(self) -> StateMismatch:
+    def _taken_over_error(self) -> StateMismatch:
         return StateMismatch(f"registry {self._where}: another master has taken over")
 
-    def _answering(self, answers: tuple[type[Exception], ...] = ()) -> AbstractContextManager[None]:
-        return translated_errors(self._client, f"registry {self._where}", self._answer_s, answers)
+    def _translated_errors(
+        self, passed_through: tuple[type[Exception], ...] = ()
+    ) -> AbstractContextManager[None]:
+        what = f"registry {self._where}"
+        return translated_errors(self._client, what, self._answer_s, passed_through)
 
 
 @contextmanager
@@ -137,17 +142,18 @@ def translated_errors(
     client: KazooClient,
     what: str,
     answer_s: float,
-    answers: tuple[type[Exception], ...] = (),
+    passed_through: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Raise Unavailable for all errors of ZooKeeper but `answers`; `what`: the target, for errors.
+    """Raise Unavailable for all errors of ZooKeeper but those `passed_through`.
 
-    Raises at once without a connection: the client would queue the request, and send it later.
+    `what`: the target, for error texts. Without a connection it raises Disconnected at once: kazoo
+    would queue the request and send it later.
     """
     if not client.connected:
         raise Disconnected(f"{what}: no server is connected now")
     try:
         yield
-    except answers:
+    except passed_through:
         raise
     except KazooTimeoutError:
         raise Unavailable(f"{what}: no answer within {answer_s:g} s") from None
@@ -169,12 +175,12 @@ def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> Kazoo
     Raises Unavailable if no server answers.
     """
     servers, _, chroot = hosts.partition("/")
-    lines = _KazooLog(log)
+    kazoo_log = _KazooLog(log)
     try:
         client = KazooClient(
             servers,
             timeout_s,
-            logger=lines,
+            logger=kazoo_log,
             connection_retry={"max_tries": -1, "max_delay": RECONNECT_S_MAX},
         )
     except ValueError:
@@ -184,7 +190,7 @@ def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> Kazoo
     client.start_async().wait(wait_s)
     if not client.connected:
         close(client)
-        why = f" ({lines.reason})" if lines.reason else ""
+        why = f" ({kazoo_log.reason})" if kazoo_log.reason else ""
         raise Unavailable(
             f"no ZooKeeper server answers at {servers}{why}: start one, or correct the address"
         )
@@ -239,15 +245,16 @@ class _ConnectionLog:
         elif state == KazooState.CONNECTED:
             text = f"ZooKeeper at {self._servers} is connected again"
             self._trouble.record_success(monotonic(), text, servers=self._servers)
-        elif self._client.client_state != KeeperState.CLOSED:  # otherwise `close` ended it
+        elif self._client.client_state != KeeperState.CLOSED:  # LOST, and not by our own `close`
             fields = event_fields("zookeeper-expired", servers=self._servers)
             log.warning("the session with ZooKeeper at %s is over", self._servers, extra=fields)
 
 
 class _KazooLog(logging.LoggerAdapter[logging.Logger]):
-    """Debug log of kazoo's lines; `_ConnectionLog` logs the important events.
+    """Adapter for kazoo's logger: logs its errors as errors and its other lines at debug level.
 
-    kazoo warns at each attempt to connect. Requests, with their data, are left out.
+    `_ConnectionLog` logs the important events. kazoo warns at each attempt to connect. Requests,
+    with their data, are left out.
     """
 
     reason = ""
@@ -280,18 +287,22 @@ class LeaderQueue:
         expired: Callable[[], None] = lambda: None,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """`address`: where members find this process, if it queues up."""
+        """Add a listener to the client.
+
+        `address`: where members find this process, if it queues up. `changed`, `expired`: callbacks
+        for a change of the queue and the end of the session, which client threads call.
+        """
         self._client = client
         self._path = path
         self._address = address
         self._changed = changed
         self._expired = expired
         self._answer_s = answer_s
-        client.add_listener(self._connection)
+        client.add_listener(self._on_connection_state)
 
     def close(self) -> None:
         """Remove the listener."""
-        self._client.remove_listener(self._connection)
+        self._client.remove_listener(self._on_connection_state)
 
     def carry_out(self, job: DurableJob) -> object:
         """Do `Enlist`, `FindPredecessor` or `FindSuccessor`. Raises Unavailable, StateMismatch."""
@@ -308,7 +319,7 @@ class LeaderQueue:
         with translated_errors(self._client, self._path, self._answer_s):
             while True:
                 try:
-                    children = self._client.get_children_async(self._path, watch=self._fired)
+                    children = self._client.get_children_async(self._path, watch=self._on_watch)
                     queue = _in_order(children.get(timeout=self._answer_s))
                 except errors.NoNodeError:
                     self._client.ensure_path_async(self._path).get(timeout=self._answer_s)
@@ -316,8 +327,8 @@ class LeaderQueue:
                 if not queue:
                     return "", ""
                 try:
-                    asked = self._client.get_async(f"{self._path}/{queue[0]}")
-                    data, _ = asked.get(timeout=self._answer_s)
+                    pending = self._client.get_async(f"{self._path}/{queue[0]}")
+                    data, _ = pending.get(timeout=self._answer_s)
                 except errors.NoNodeError:
                     continue  # removed meanwhile
                 return _process(queue[0]), data.decode(errors="replace")
@@ -357,8 +368,8 @@ class LeaderQueue:
                 if at == 0:
                     return ""
                 watched = f"{self._path}/{queue[at - 1]}"
-                asked = self._client.exists_async(watched, watch=self._fired)
-                if asked.get(timeout=self._answer_s) is not None:
+                pending = self._client.exists_async(watched, watch=self._on_watch)
+                if pending.get(timeout=self._answer_s) is not None:
                     return _process(queue[at - 1])
 
     def _find_successor(self, process: str) -> str:
@@ -375,10 +386,10 @@ class LeaderQueue:
 
     # Called by threads of the client.
 
-    def _fired(self, event: WatchedEvent) -> None:
+    def _on_watch(self, event: WatchedEvent) -> None:
         self._changed()
 
-    def _connection(self, state: str) -> None:
+    def _on_connection_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self._changed()
         elif state == KazooState.LOST and self._client.client_state != KeeperState.CLOSED:

@@ -264,7 +264,7 @@ def run_blocks(path: Path) -> dict[str, object]:
 SERVED = ROOT / "docs/reference/client.md"
 """What it shows is run with a service, by tests/index/client."""
 
-SERVED_TOO = ROOT / "docs/service.md"
+SERVED_TOO = ROOT / "docs/howto-service.md"
 """The same, by tests/index/commands."""
 
 

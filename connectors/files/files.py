@@ -1,12 +1,12 @@
 """A file as a source: its format, and its records with their numbers.
 
-The format follows from the name without `.gz`, `.bz2`, `.xz` or `.zst`: `.jsonl`, `.ndjson`,
-`.json`, `.csv`, `.tsv`, `.xml`, `.txt`. With another name, a file that begins like XML is XML, any
-other is text.
+The format follows from the extension, without `.gz`, `.bz2`, `.xz` or `.zst`: `.jsonl`, `.ndjson`,
+`.json`, `.csv`, `.tsv`, `.xml`, `.txt`. With another extension, a file that begins like XML is XML,
+and any other file is text.
 
 A record's time is its number in the file, from 1; with `sections`, the number of the section.
-Malformed records keep their number. If the file breaks off, the last record is a BadRecord that
-`ends`, with the next number.
+Malformed records keep their number. If the file breaks off, the last record is a BadRecord with
+`ends_input` and the next number.
 
 Cost: `read(start)` reads the file from its beginning and parses the records that it skips, as
 formats and compressed files have no index. Memory: one record.
@@ -139,7 +139,7 @@ def _plain(path: Path) -> Path:
 
 
 def _name_of(path: Path) -> str:
-    """Return a file's name with escapes for bytes that are not UTF-8: it is part of the state."""
+    """Return a file's name as UTF-8 text, with other bytes escaped: the state contains it."""
     return path.name.encode(errors="backslashreplace").decode()
 
 
@@ -160,20 +160,21 @@ class FileSource:
         self.parse_rows = rows
         self.shape = shape
         self.skipped_after_break = "nothing after that is read"
-        """What a run lacks if this file breaks off, in words."""
+        """Part of the error text if this file breaks off: what is not read."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
         self._unended = b""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """Return all records with time >= `start`."""
+        """Yield all records with time >= `start`."""
         return self.numbered(1, 1, start)
 
     def numbered(
         self, row: int, time: int, start: int
     ) -> Generator[tuple[int, object] | BadRecord, None, tuple[int, int] | None]:
-        """Yield all records with time >= `start`; the first row and record have these numbers.
+        """Yield all records with time >= `start`.
 
-        Returns the numbers after the end of the file; None if it cannot be read to its end.
+        `row`: the number of the file's first row; `time`: the time of its first record. Returns the
+        next row number and time after the end of the file; None if the file breaks off.
         """
         self._buffers = Buffers(self.path)
         self._unended = b""
@@ -198,7 +199,10 @@ class FileSource:
         return row, at
 
     def broken_off(self, broken: Broken, at: int, first: int = 1) -> BadRecord:
-        """Return the end of the input: the file cannot be read from the record at time `at` on."""
+        """Return the bad record that ends the input: the file cannot be read from time `at` on.
+
+        `first`: the time of the file's first record.
+        """
         found = self._bad(Malformed(str(broken), ""), at, first)
         reason = f"{found.reason}. {BREAKS_OFF}: {self.skipped_after_break}. {BAD_FILE_HINT}"
         return replace(found, reason=reason, ends_input=True)
@@ -223,7 +227,7 @@ class FileSource:
         return (self._buffers.length - len(text), text) if text else None
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """Return the line at an offset, without its end, cut soon after `size` bytes."""
+        """Return the line at an offset, without its newline, cut soon after `size` bytes."""
         line, buffers = b"", Buffers(self.path)
         with suppress(Broken):
             for buffer in buffers:
@@ -237,9 +241,10 @@ class FileSource:
         return self._buffers.consumed, self.path.stat().st_size
 
     def identity(self) -> str:
-        """Return a text of name, format and shape; not of directory, compression or content.
+        """Return a text that identifies the input by its name, format and shape.
 
-        A file may grow; `engine.sources.fingerprint` checks what a run has used of it.
+        The text omits directory and compression. It also omits the content, since a file may grow:
+        `engine.sources.fingerprint` checks the records that a run has used.
         """
         kind = self.parse_rows.__name__.removesuffix("_rows")
         return f"{_name_of(_plain(self.path))} ({kind}{self.shape.as_text()})"
@@ -249,7 +254,7 @@ class SeveralFiles:
     """The records of at least two files, in their order, with record numbers over all of them.
 
     A bad record names its file, its number in the file, and its number over all files. If a file
-    breaks off, so does the input: the records of the files after it could not keep their numbers.
+    breaks off, so does the input: the numbers of the records in later files are then unknown.
 
     Cost: `read(start)` reads all files before `start` to count their records, but each only once.
     """
@@ -262,7 +267,7 @@ class SeveralFiles:
             file.skipped_after_break = f"the files after it are not read ({_listed(names, number)})"
         self.sizes = [file.path.stat().st_size for file in files]
         self._begins = [(1, 1)]
-        """(row, record): the first numbers of each file, as far as they are known."""
+        """(number of the first row, time of the first record) of each file, as far as known."""
         self._at = 0
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
@@ -283,7 +288,7 @@ class SeveralFiles:
         return self.files[number].describe_place(time - self._begins[number][1] + 1)
 
     def incomplete_line(self) -> tuple[int, bytes] | None:
-        """Return `unended` of the last file. Precondition: the latest `read` has ended."""
+        """Return `incomplete_line` of the last file. Precondition: the latest `read` has ended."""
         return self.files[self._at].incomplete_line()
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
@@ -299,9 +304,9 @@ class SeveralFiles:
         return sum(self.sizes[: self._at]) + (done[0] if done is not None else 0), sum(self.sizes)
 
     def identity(self) -> str:
-        """Return the identity of the first file: more may be added later, even to a single one.
+        """Return the identity of the first file, because files may be added after it later.
 
-        The order of the others shows in the checksum over the records that a run has used.
+        A change of the other files changes the checksum over the records that a run has used.
         """
         return self.files[0].identity()
 

@@ -1,7 +1,7 @@
 """Agent of a cluster: runs the masters, nodes and fronts of flows on its host.
 
-Takes the submissions of a cluster, as they change. Gives a `FlowRunner` for each flow that has
-places here, and a record of itself with its problems. Its processes end with it: if an agent is
+Follows the submissions of a cluster. Runs a `FlowRunner` for each flow that has processes on this
+host, and publishes a record of itself, with its problems. Its processes end with it: if an agent is
 killed, its processes end, and its next start restarts them.
 
 A flow is over once its registry has the outcome of its run. If a flow cannot run here now, for
@@ -47,11 +47,14 @@ from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.kinds import AGENT
 
-ANY_PORT = 1
-"""Placeholder for the ports of processes: each uses a free one."""
+PLACEHOLDER_PORT = 1
+"""Port in the addresses that `record_of` checks; each process later binds a free port."""
 
 SESSION_FILE = "holder"
-"""File in the state directory that lets the next agent take over this agent's place."""
+"""File in the state directory with the ZooKeeper session of this agent's record.
+
+So the next agent can replace that record at once.
+"""
 
 
 def record_of(
@@ -59,39 +62,46 @@ def record_of(
 ) -> AgentRecord:
     """Return the record of an agent in this process before it runs anything.
 
-    Raises NotPermitted or Unavailable if processes could not listen there.
+    Raises NotPermitted or Unavailable if this host's processes could not listen at the addresses of
+    `network`.
     """
-    public = ""
+    public_key = ""
     if network.scheme == "tcp":
-        transport, endpoint = network.transport(), network.endpoint(ANY_PORT)
+        transport, endpoint = network.transport(), network.endpoint(PLACEHOLDER_PORT)
         transport.check_listener(AGENT, endpoint)
-        public = parse(transport.resolve_advertised(endpoint)).public_key
+        public_key = parse(transport.resolve_advertised(endpoint)).public_key
     return AgentRecord(
         name,
         roles,
         socket.gethostname(),
         slots,
         os.getpid(),
-        public=public,
+        public=public_key,
         state=str(state),
     )
 
 
 class Registration:
-    """Registration of an agent in the tree. `record`: its constant part."""
+    """Registration of an agent in the tree.
+
+    `record`: the agent's record without its problems, which alone change.
+    """
 
     def __init__(self, tree: ZooKeeperTree, record: AgentRecord) -> None:
         self._tree = tree
         self._record = record
         self._path = f"{AGENTS}/{record.name}"
         self._saved_session_id = ""
-        """The holder noted for the next agent."""
+        """The session id last written to SESSION_FILE."""
         self._published: AgentRecord | None = None
 
-    def publish(self, trouble: tuple[tuple[str, str], ...] = ()) -> None:
-        """Write the agent's record if it is new or changed. Raises InUse, Unavailable."""
+    def publish(self, problems: tuple[tuple[str, str], ...] = ()) -> None:
+        """Write the agent's record if it is new or changed. Raises InUse, Unavailable.
+
+        `problems`: (flow, reason) of each.
+        """
         self._save_session_id()
-        record = replace(self._record, trouble=trouble)
+        record = replace(self._record, trouble=problems)
         if record != self._published:
             self._tree.put_ephemeral(self._path, record.encode())
             self._published = record
@@ -114,25 +124,25 @@ class Registration:
         )
 
     def _save_session_id(self) -> None:
-        """Note the holder (session) of this agent's place before it is taken."""
-        holder = self._tree.session_id()
-        if holder != self._saved_session_id:
+        """Write the session id to SESSION_FILE before a record is created in that session."""
+        session_id = self._tree.session_id()
+        if session_id != self._saved_session_id:
             state = Path(self._record.state)
             with suppress(OSError):  # then the next agent waits until the session expires
-                (state / SESSION_FILE).write_text(f"{_directory_identity(state)} {holder}")
-            self._saved_session_id = holder
+                (state / SESSION_FILE).write_text(f"{_directory_identity(state)} {session_id}")
+            self._saved_session_id = session_id
 
 
 def read_previous_session_id(state: Path) -> str:
-    """Return the noted holder of the previous agent's place in the tree; "" if there is none.
+    """Return the session id of the previous agent's record; "" if there is none.
 
     `state`: its state directory. Precondition: that agent has ended.
     """
     try:
-        place, _, holder = (state / SESSION_FILE).read_text().rpartition(" ")
+        directory, _, session_id = (state / SESSION_FILE).read_text().rpartition(" ")
     except OSError:
         return ""
-    return holder if place == _directory_identity(state) else ""
+    return session_id if directory == _directory_identity(state) else ""
 
 
 def _directory_identity(state: Path) -> str:
@@ -174,11 +184,10 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
         sockets = stack.enter_context(socket_folder(config.state))
         if config.metrics:
             check_ports(config.metrics, 1)
-        tree.take_over(
-            read_previous_session_id(config.state)
-        )  # that agent has ended: the claim is ours
-        log.addFilter(_name_flow)
-        stack.callback(log.removeFilter, _name_flow)
+        # The previous agent has ended: this one holds agent.lock.
+        tree.take_over(read_previous_session_id(config.state))
+        log.addFilter(_set_process_name)
+        stack.callback(log.removeFilter, _set_process_name)
         agent = Agent(config, tree, sockets)
         stack.callback(agent.close)
         stack.enter_context(serve_agent(config.metrics, agent.status))
@@ -186,7 +195,7 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
             agent.run(signals)
 
 
-def _name_flow(record: logging.LogRecord) -> bool:
+def _set_process_name(record: logging.LogRecord) -> bool:
     """Set the process name of a log record: the flow in a flow's thread, else the agent.
 
     A logging filter that accepts all records.
@@ -205,16 +214,29 @@ class Agent:
         """Raise NotPermitted or Unavailable for unusable keys or addresses."""
         self._config = config
         self._tree = tree
-        about_host = config.slots, config.network, config.state
-        self._registration = Registration(tree, record_of(config.name, config.roles, *about_host))
-        level = log.getEffectiveLevel()
-        given = config.state, sockets, config.network, config.session_s, level
-        self._host = HostResources(config.name, *given, process_metrics_address(config.metrics))
+        record = record_of(
+            config.name,
+            config.roles,
+            slots=config.slots,
+            network=config.network,
+            state=config.state,
+        )
+        self._registration = Registration(tree, record)
+        self._host = HostResources(
+            config.name,
+            state=config.state,
+            sockets=sockets,
+            network=config.network,
+            session_s=config.session_s,
+            log_level=log.getEffectiveLevel(),
+            metrics=process_metrics_address(config.metrics),
+        )
         self.status = AgentStatus(config.name, config.roles, config.slots)
         self._runners = self.status.runners
         self._ended_runs: set[str] = set()
         """Runs that have ended here."""
         self._troubles = self.status.troubles
+        """Flow -> why it could not run."""
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; its running processes continue."""
         self._retry_at: dict[str, float] = {}
@@ -238,29 +260,29 @@ class Agent:
             self._check_keys()
         roles = ",".join(config.roles)
         log.info(
-            "agent %s with roles %s is at work, with %s",
+            "agent %s (roles %s) is running; cluster: %s",
             *(config.name, roles, tree.where),
             extra=event_fields("agent", name=config.name, roles=roles, slots=config.slots),
         )
-        look_at = 0.0
+        poll_at = 0.0
         while signals.stop_signal is None:
             now = self.status.turned_at = monotonic()
-            if self._woken.is_set() or now >= look_at:
+            if self._woken.is_set() or now >= poll_at:
                 self._woken.clear()
-                look_at = now + POLL_EVERY_S
+                poll_at = now + POLL_EVERY_S
                 self._reconcile(now)
             self._reap_runners(now)
             self._woken.wait(CHECK_EVERY_S)
         fields = event_fields("agent-ends", name=config.name, signal=signals.stop_signal.name)
-        ends = "agent %s ends, asked by %s, and its processes with it"
+        ends = "agent %s ends on %s, with all its processes"
         log.info(ends, config.name, signals.stop_signal.name, extra=fields)
 
     def close(self) -> None:
         """End all processes of this agent."""
-        for hosting in self._runners.values():
-            hosting.stop_requested.set()
-        for hosting in self._runners.values():
-            hosting.join()
+        for runner in self._runners.values():
+            runner.stop_requested.set()
+        for runner in self._runners.values():
+            runner.join()
         self._registration.end()
 
     def _reconcile(self, now: float) -> None:
@@ -271,7 +293,7 @@ class Agent:
             self._publish_record()
             damaged: dict[str, str] = {}
             known = list_submissions(self._tree, damaged)
-            states = self._states(known, damaged)
+            states = self._read_registries(known, damaged)
             known = [each for each in known if each.name in states]
         except InUse:
             raise  # another agent took this name after the session expired
@@ -284,20 +306,20 @@ class Agent:
             return
         self.status.unreachable_reason = ""
         self._outage.record_success(now, f"{self._tree.where} can be reached again")
-        wanted = [
+        concerned = [
             each
             for each in known
             if each.concerns(config.name, config.roles, each.current_layout(states[each.name]))
         ]
-        for each in wanted:
+        for each in concerned:
             self._reconcile_flow(each, states[each.name], now)
-        names = {each.name for each in wanted}
+        names = {each.name for each in concerned}
         for name in self._runners.keys() - names - self._unreadable.keys():
             self._runners[name].stop_requested.set()  # the flow was removed
         for name in self._troubles.keys() - names:
             del self._troubles[name]
 
-    def _states(
+    def _read_registries(
         self, known: Sequence[Submission], damaged: dict[str, str]
     ) -> dict[str, ClusterState]:
         """Return the registry contents of flows, without damaged ones, which `damaged` collects.
@@ -305,84 +327,88 @@ class Agent:
         `damaged` contains the flows with a damaged submission already. Raises Unavailable.
         """
         states: dict[str, ClusterState] = {}
-        before, self._unreadable = self._unreadable, damaged
+        previously_unreadable, self._unreadable = self._unreadable, damaged
         for each in known:
             try:
                 states[each.name] = registry_of(self._tree, each.name)
             except StateMismatch as error:
                 damaged[each.name] = str(error)
-        for name in damaged.keys() - before.keys():
+        for name in damaged.keys() - previously_unreadable.keys():
             fields = event_fields("cannot-host", flow=name, reason=damaged[name])
             log.error("flow %s: %s", name, damaged[name], extra=fields)
         return states
 
-    def _reconcile_flow(self, wanted: Submission, state: ClusterState, now: float) -> None:
+    def _reconcile_flow(self, submission: Submission, state: ClusterState, now: float) -> None:
         """Start, update or end a flow as its submission demands."""
-        hosting = self._runners.get(wanted.name)
-        ended = has_ended(state, wanted)
-        if hosting is not None and hosting.submission.run != wanted.run:
-            hosting.stop_requested.set()  # it is restarted once it has ended
-        elif hosting is not None:
-            hosting.submission = wanted
-            hosting.draining = wanted.desired_state is DesiredState.STOP
-            hosting.flow_ended |= ended
-            if wanted.desired_state is DesiredState.CANCEL:
-                hosting.stop_requested.set()
+        runner = self._runners.get(submission.name)
+        ended = has_ended(state, submission)
+        if runner is not None and runner.submission.run != submission.run:
+            # The flow was submitted again: its new run starts once this one has ended.
+            runner.stop_requested.set()
+        elif runner is not None:
+            runner.submission = submission
+            runner.draining = submission.desired_state is DesiredState.STOP
+            runner.flow_ended |= ended
+            if submission.desired_state is DesiredState.CANCEL:
+                runner.stop_requested.set()
         elif (
             not ended
-            and wanted.desired_state is not DesiredState.CANCEL
-            and self._may_run(wanted, now)
+            and submission.desired_state is not DesiredState.CANCEL
+            and self._may_run(submission, now)
         ):
-            self._start(wanted, state)
+            self._start(submission, state)
 
-    def _may_run(self, wanted: Submission, now: float) -> bool:
-        return wanted.run not in self._ended_runs and now >= self._retry_at.get(wanted.name, 0.0)
+    def _may_run(self, submission: Submission, now: float) -> bool:
+        return submission.run not in self._ended_runs and now >= self._retry_at.get(
+            submission.name, 0.0
+        )
 
-    def _start(self, wanted: Submission, state: ClusterState) -> None:
+    def _start(self, submission: Submission, state: ClusterState) -> None:
         self._runners_created += 1
-        layout = wanted.current_layout(state)
-        names = wanted.processes_of(self._config.name, self._config.roles, layout)
-        parts = (
-            wanted,
+        layout = submission.current_layout(state)
+        names = submission.processes_of(self._config.name, self._config.roles, layout)
+        runner = self._runners[submission.name] = FlowRunner(
+            submission,
             names,
             layout,
-            self._host,
-            self._tree,
-            self._runners_created,
-            self._woken.set,
+            host=self._host,
+            tree=self._tree,
+            number=self._runners_created,
+            changed=self._woken.set,
         )
-        hosting = self._runners[wanted.name] = FlowRunner(*parts)
-        hosting.draining = wanted.desired_state is DesiredState.STOP
+        runner.draining = submission.desired_state is DesiredState.STOP
         log.info(
             "flow %s: running %s here",
-            *(wanted.name, ", ".join(names) or "nothing yet"),
-            extra=event_fields("hosting", flow=wanted.name, processes=", ".join(names)),
+            *(submission.name, ", ".join(names) or "nothing yet"),
+            extra=event_fields("hosting", flow=submission.name, processes=", ".join(names)),
         )
-        hosting.start()
+        runner.start()
 
     def _reap_runners(self, now: float) -> None:
         """Handle flows that have ended here, and problems that are over."""
-        for name, hosting in list(self._runners.items()):
-            if hosting.is_alive():
+        for name, runner in list(self._runners.items()):
+            if runner.is_alive():
                 continue
-            hosting.join()
+            runner.join()
             del self._runners[name]
             self._woken.set()
-            if hosting.is_done:
-                self._ended_runs.add(hosting.submission.run)
+            if runner.is_done:
+                self._ended_runs.add(runner.submission.run)
                 log.info(
-                    "flow %s is over here", name, extra=event_fields("hosting-ended", flow=name)
+                    "flow %s has ended on this host",
+                    name,
+                    extra=event_fields("hosting-ended", flow=name),
                 )
-            if hosting.fatal_error:
-                self._fail(hosting.submission, hosting.fatal_error)
-            if AgentRole.MASTER in self._config.roles and not hosting.transient_error:
-                self._log_outcome(hosting.submission)
-            trouble = hosting.transient_error or hosting.fatal_error
+            if runner.fatal_error:
+                self._fail(runner.submission, runner.fatal_error)
+            if AgentRole.MASTER in self._config.roles and not runner.transient_error:
+                self._log_outcome(runner.submission)
+            trouble = runner.transient_error or runner.fatal_error
             self._retry_at[name] = now + RETRY_AFTER_S if trouble else 0.0
             if trouble and self._troubles.get(name) != trouble:
                 fields = event_fields("cannot-host", flow=name, reason=trouble)
                 log.error(
-                    "flow %s: %s. It is tried again in %.0f s",
+                    "flow %s: %s; retrying in %.0f s",
                     *(name, trouble, RETRY_AFTER_S),
                     extra=fields,
                 )
@@ -390,19 +416,19 @@ class Agent:
                 self._troubles[name] = trouble
             else:
                 self._troubles.pop(name, None)
-        for name, hosting in self._runners.items():
-            if hosting.rescale_failed:
+        for name, runner in self._runners.items():
+            if runner.rescale_failed:
                 self._cancel_rescale(name)
-            if now >= hosting.created_at + HEALTHY_AFTER_S:
+            if now >= runner.created_at + HEALTHY_AFTER_S:
                 self._troubles.pop(name, None)
 
     def _cancel_rescale(self, name: str) -> None:
-        """Withdraw the request for another number of nodes of a flow."""
+        """Withdraw a flow's request to rescale, which has failed."""
         try:
-            wanted = cancel_rescale(self._tree, self._runners[name].submission)
+            submission = cancel_rescale(self._tree, self._runners[name].submission)
         except (Unavailable, StateMismatch):
             return  # retried later
-        self._runners[name].submission = wanted
+        self._runners[name].submission = submission
 
     def _log_outcome(self, submission: Submission) -> None:
         """Log how a flow ended, if it did: its processes do not log it."""
@@ -420,7 +446,7 @@ class Agent:
             log.info("flow %s: %s", name, outcome.text or "complete", extra=fields)
 
     def _fail(self, submission: Submission, reason: str) -> None:
-        """Write to the registry that the flow cannot continue, as a command would."""
+        """Record in the registry that the flow has failed, for `reason`."""
         try:
             fail(self._tree, submission, Unavailable.__name__, reason)
         except DriftlineError as error:
@@ -428,22 +454,22 @@ class Agent:
 
     def _publish_record(self) -> None:
         """Update this agent's record in the tree if it changed."""
-        held = self._troubles | self._unreadable
-        self._registration.publish(tuple(held.items()))
+        problems = self._troubles | self._unreadable
+        self._registration.publish(tuple(problems.items()))
 
     def _check_keys(self) -> None:
         """Warn of agents whose processes cannot communicate with those of this agent."""
         network, alive = self._config.network, list_agents(self._tree)
         if network.scheme == "tcp" and network.keys:
             others = find_unauthorised(network, alive) + [a.name for a in alive if not a.public]
-            why = f"have no key of the set of {network.keys}"
+            why = f"do not use the key set {network.keys}"
         else:
             others = [agent.name for agent in alive if agent.public]
-            why = "have keys (--bind and --keys)"
+            why = "use keys (--bind and --keys), and this agent does not"
         if others:
             log.warning(
-                "agents %s %s, unlike this one: their processes cannot speak with those here. Give "
-                "all agents of a cluster the keys of one set, or none any",
+                "agents %s %s: their processes cannot communicate with those of this agent. Start "
+                "all agents of a cluster with keys of one set, or all without keys",
                 *(", ".join(others), why),
                 extra=event_fields("other-keys", agents=", ".join(others)),
             )

@@ -2,10 +2,10 @@
 
 Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
 `Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
-(consumer), and the messages of a state transfer (`joining`). Gives: frames and markers, an
+(consumer), and the messages of a state transfer (`state_transfer`). Sends: frames and markers, an
 `Acknowledge` of processed frames, `Prepared`, `Reached` and `Delivered` (label order), bundles,
-`FetchLast`, `Unloadable` or `Failed` if it cannot continue. Invariants: frames leave before, or
-with, the acknowledgement of the frames that they were made of; the node runs only with the whole
+`FetchLast`; `Unloadable` or `Failed` if it cannot continue. Invariants: frames leave before, or
+with, the acknowledgement of the frames from which they were made; the node runs only with the whole
 state of the snapshot, and with the consumer's t_last.
 
 A turn processes all received blocks, stage by stage (`stages`). The frames of a stage leave as soon
@@ -13,9 +13,9 @@ as the stage is done (strong productions: as soon as they are durable), outputs 
 stage is done. Only then follows work that no output waits for: snapshots, settling, encoding. While
 the consumer is slow, turns process no blocks (`Backpressure`).
 
-Recovery: after `Recover` the node loads the snapshot and restores it into a new assembly
-(`joining`), then asks the consumer for its last bundle. The first answer makes it ready, and it
-runs.
+Recovery: after `Recover` the node loads the snapshot and restores it into a new pipeline
+(`Restoring`), then asks the consumer for its last bundle. With the first answer the node is ready
+and runs.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
-"""Rows of each state to encode in one turn: with no message to send, and after
-`POSTPONED_TURNS_MAX` turns."""
+"""Rows of each state to encode in one turn: in a turn without messages to send; and in a turn with
+messages, once `POSTPONED_TURNS_MAX` turns have postponed encoding."""
 
 BUNDLES_WAITING = 8
-"""Number of bundles that fit into the bytes of outputs that may wait for the consumer."""
+"""`waiting_bytes` holds this many bundles of the maximum size."""
 
 OVERDUE_S = 1.0
 """Age in seconds from which on an unstored bundle counts as waiting for the consumer."""
@@ -80,15 +80,15 @@ SILENT_AFTER = 4
 """Unanswered questions to the consumer, one a second, before the node logs a warning."""
 
 JOINING, CONSUMER = "joining", "consumer"
-"""Keys of obstacles: what delays the state transfer into a layout, and the consumer."""
+"""Keys of `obstacles`: what delays the state transfer into the next layout, and the consumer."""
 
 
 class Node(Member):
     """Node `index`, with any policy. The first layout has `nodes` nodes; the master sends later
     ones.
 
-    `process`, `address`, `run`: see `Member`; `dead_letters`, `tells`: see `Barrier`;
-    `waiting_bytes`: see `Backpressure`.
+    `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`; `tells`:
+    `Barrier.reports_progress`; `waiting_bytes`: see `Backpressure`.
     """
 
     def __init__(
@@ -127,16 +127,16 @@ class Node(Member):
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
         """Drop all volatile state and begin to load a snapshot of time `start`.
 
-        `same_code`: whether the code that runs now took it.
+        `same_code`: whether the snapshot was taken by the code that runs now.
         """
         self.running = self.ready = False
         self._restored = False
-        """Whether the assembly has the state of the snapshot; otherwise it is empty."""
+        """Whether the pipeline has the state of the snapshot; otherwise it is empty."""
         self._restoring = Restoring(self._factory, load, start, same_code, self.now)
         self._set_up(self._factory.make_pipeline(), start)
 
     def _set_up(self, pipeline: NodePipeline, start: int) -> None:
-        """Begin to work with an assembly from time `start`."""
+        """Begin to work with a pipeline from time `start`."""
         self.pipeline = pipeline
         self.barrier = pipeline.barrier
         self._delivery = Delivery(pipeline.barrier, self.incarnation, self.address)
@@ -154,11 +154,11 @@ class Node(Member):
         self._frontiers_moved = False
         """Whether frontiers have moved since the end of the last turn."""
         self._final = 0
-        """Elements below this time are delivered, and are settled when there is time."""
+        """Elements below this time are delivered; the node settles them at the end of a turn."""
         self._postponed_turns = 0
         """Consecutive turns that have postponed settling and encoding."""
         self._unsaved = 0
-        """Bytes that wait for a snapshot that waits for no block, as of the last look."""
+        """Bytes that wait for the next snapshot, when last checked; 0 if it needs more blocks."""
 
     # Status.
 
@@ -445,7 +445,7 @@ class Node(Member):
     def _take_jobs(self, joining: StateTransfer) -> None:
         self.obstacles.pop(JOINING, None)
         if joining.trouble:
-            self.obstacles[JOINING] = f"{self.name} reads the state anew: {joining.trouble}"
+            self.obstacles[JOINING] = f"{self.name} fetches the state again: {joining.trouble}"
         self.jobs += joining.jobs
         joining.jobs = []
 
@@ -555,5 +555,5 @@ class Node(Member):
             self.send(to, message)
 
     def validate(self) -> None:
-        """Assert the invariants of the assembly."""
+        """Assert the invariants of the pipeline."""
         self.pipeline.validate()

@@ -9,10 +9,10 @@ Invariants: times grow. Frames and promises together cover all times below `next
 After a `Start` with an offset the same records get the same labels again. The records under way fit
 into a window (`window.py`), so a slow system slows down the input instead of filling memory.
 
-The time of a bad record of a file is passed only together with a good one after it, because the end
-of a file may be repaired. A bad record that cannot be set aside, or at which the input breaks off,
-ends the run once everything before it is delivered. No output passes its time, so the run can
-resume there.
+`next` passes the time of a bad record of a file only together with a later good record, because the
+end of a file may be repaired. A bad record that cannot be set aside, or at which the input breaks
+off, ends the run once everything before it is delivered. No output has its time or a later one, so
+the run can resume there.
 
 A drain has four steps: `drain` makes each front report the time up to which it sends records; the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
@@ -73,10 +73,13 @@ BATCH_BYTES = 1 << 21
 """A turn takes no more records once it has this many bytes."""
 
 MANY_BYTES = KEPT_BYTES * 3 // 4
-"""A front asks for a snapshot from this many replay bytes on; more than a full window."""
+"""A front asks for a snapshot from this many bytes of records kept for a replay on.
+
+It is more than the bytes of a full window.
+"""
 
 TRIM_EVERY_S = 1.0
-"""Interval at which a live source without replays trims its log, which is a write."""
+"""Seconds between two trims of the log of a live source without replays; a trim is a write."""
 
 Record = PackedRecord | None
 
@@ -107,6 +110,7 @@ class Front(Member):
         self.groups = plan.flow.groups
         self.policy = policy
         self._by_delivery = policy.retains_until_delivery
+        """Whether a record is under way until it is delivered; otherwise until it is processed."""
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
@@ -117,7 +121,7 @@ class Front(Member):
         self.next = 1
         """All records below this time have been sent in this incarnation."""
         self.since = 0
-        """The time from which the front first started to read; 0 before that."""
+        """The time from which this process first read; 0 before that."""
         self.settled = 0
         """Records below this time are no longer under way."""
         self.sent_records = 0
@@ -142,14 +146,15 @@ class Front(Member):
         self._covered = 0
         """Frames and promises cover all times below this one."""
         self._durable = 0
-        """The last promise said that records below this time survive a crash."""
+        """`durable` of the last promise: records below this time survive a crash."""
         self._requested_time = 0
         """A tracker has asked for a promise up to this time."""
         self._early = False
-        """A record waits until it is durable."""
+        """Whether a record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
+        """(number, offset) of epochs; `Prepared` follows once the records below it are durable."""
         self.draining = False
-        """The run is to drain and end."""
+        """Whether the front drains: the run ends once everything taken so far is delivered."""
         self._until = INFINITY
         """No record with this or a later time is sent."""
         self._pause_time = INFINITY
@@ -159,6 +164,7 @@ class Front(Member):
         self._trim_at = 0.0
         """When a live source trims delivered records next; only without replays."""
         self.more_figures: Callable[[], dict[str, int]] = dict
+        """Returns the driver's figures for a `StatusReport`."""
 
     @property
     def begun(self) -> bool:
@@ -225,15 +231,18 @@ class Front(Member):
                 self._trim_delivered(self.next)
 
     def _pause(self, message: Pause) -> None:
-        """Send only the records below a time, or none from now on, and answer `Paused`."""
+        """Send no record from the time of the message on, and answer `Paused`.
+
+        If the front has already passed that time, it sends no further record.
+        """
         self._pause_time = max(self.next, message.time)
         self._requested_time = max(self._requested_time, message.time)
         self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
 
     def note_used(self, until: int) -> None:
-        """Store durably which records below this time were used, if the source may change.
+        """Store the fingerprint of the records below this time durably, if the source may change.
 
-        Precondition: all of them were read. If the write fails, the older note still holds.
+        Precondition: all of them were read. If the write fails, the older fingerprint stays valid.
         """
         if self._checked is not None:
             used = self._checked.fingerprint_until(until)
@@ -470,6 +479,6 @@ def trimmed_error(source: str, start: int, trimmed: int) -> str:
     """Return the error text for a replay that needs records before `trimmed`."""
     return (
         f"{source}: a replay from {format_time(start)} on is needed, but records before "
-        f"{format_time(trimmed)} were given up when newer snapshots were committed, which cannot "
-        "be loaded any more: restore the state directory"
+        f"{format_time(trimmed)} were removed when newer snapshots were committed, and those "
+        "snapshots can no longer be loaded: restore the state directory"
     )

@@ -22,21 +22,25 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
 
 SESSION_S = 1.5
-"""Default session timeout in seconds; the next master leads after it."""
+"""Default session timeout in seconds; if the leader fails, the next master takes over after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds for dead, lost and slow. Each is an option of `driftline run`."""
+    """When a process counts as dead, work as lost, and an element as slow.
+
+    Each is an option of `driftline run`.
+    """
 
     missing_after_s: float = MISSING_AFTER_S
     """Silence in seconds after which a node or front counts as dead."""
     stalled_after_s: float = STALLED_AFTER_S
-    """Time in seconds that work may stay unfinished, with idle nodes, before it counts as lost."""
+    """Seconds that work may stay unfinished while all nodes are idle before it counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
     """Time in seconds that an element may take before a warning."""
     deaths: int = DEATHS_MAX
-    """Deaths of a process without progress of the run after which the run ends."""
+    """The run ends after this many deaths of one process without progress of the run between
+    them."""
 
 
 LIMITS = Limits()
@@ -49,6 +53,7 @@ class Reading:
     inputs: tuple[str, ...] = ()
     shape: Shape = DEFAULT_SHAPE
     window: int = WINDOW
+    """Maximum number of records under way from a front."""
     let_anyone_send: bool = False
 
 
@@ -60,8 +65,10 @@ class ProcessConfig:
     """Configuration that all processes of a run share, and the role of this process."""
 
     flow: str
+    """Module or file of the flow."""
     nodes: int
     policy: str
+    """With `ordering`, the arguments of `get_policy`."""
     ordering: str
     checkpoint_s: float
     state: str
@@ -69,21 +76,26 @@ class ProcessConfig:
     sockets: str
     """Directory of the ipc sockets."""
     identity: str
+    """`Identity.text` of the run: state with another one is rejected."""
     run: str
-    """Token of one call of a command: the registry may hold the outcome of an earlier call."""
+    """Token of this call of the command.
+
+    It distinguishes the outcome of this call in the registry from that of an earlier one.
+    """
     dead_letters: bool
     lineage: str = ""
-    """The run's token and the number of its session; see `engine.storage.manifest`."""
+    """Token of the run's state, the same in all sessions; see `engine.storage.manifest`."""
     session: int = 0
+    """Number of this start of a command on that state, from 1."""
     layout: tuple[int, ...] = ()
     """Numbers of the nodes to start with; (): the first `nodes`."""
     cores: tuple[int, ...] = ()
     """CPU cores of a service, of which each process gets one half; (): no affinity."""
     output: str = ""
-    """Directory of the run's records about its outputs; if empty, the consumer has its own
-    process."""
+    """Directory of the run's records about its outputs, and of the outputs themselves for the sinks
+    `jsonl:` and `lmdb:`; "": a separate process consumes the outputs."""
     sink: str = "jsonl:"
-    """Address of the sink that each node opens; JSON lines and LMDB are in `output`."""
+    """Address of the sink that each node opens, unless `output` is empty."""
     journal: bool = False
     """Whether the consumer process merges the outputs of all nodes in label order."""
     role: str = ""
@@ -95,19 +107,28 @@ class ProcessConfig:
     spare_fd: int = -1
     """File descriptor over which a spare receives its role; -1: not a spare."""
     careful: tuple[int, int] = CARELESS
-    """First and last time of the elements that the node notes and applies one by one."""
+    """After a crash: the node applies elements one by one, noting each first, from the first time
+    on until the run is past the last."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Directories added to the end of the module search path."""
     code: str = ""
-    """The flow's code in the command, as `Code.text`; empty: do not compare."""
+    """`Code.text` of the flow as the command loaded it, to compare with this process's; "": do not
+    compare."""
     process: str = ""
-    """Name of this process, unique among all processes of its role and new with each start."""
+    """Identity of this process: unique among all processes of its role, and new with each start."""
     watch_address: str = ""
-    """Address of the command's watch, to which the process reports when it starts."""
+    """Address of the `StatusPoller` of the command or agent; "": none.
+
+    The process reports to it unasked when it starts.
+    """
     watch_name: str = WATCH
+    """Name of that `StatusPoller`."""
     is_restart: bool = False
-    """Whether an earlier process of this run had the role, and so could open its directories."""
+    """Whether an earlier process of this run had this role.
+
+    If so, this process retries while it cannot open its directories.
+    """
     log_level: int = logging.WARNING
     """Lowest level of the log lines that go to the parent."""
     metrics: str = ""
@@ -142,7 +163,7 @@ class ProcessConfig:
 
     @property
     def name(self) -> str:
-        """Name of this process."""
+        """Name of this process's role, the same after a restart: `node-0`."""
         numbered = self.role in ("node", "front") or (self.role == "master" and self.zookeeper)
         return f"{self.role}-{self.index}" if numbered else self.role
 
@@ -169,5 +190,8 @@ class ProcessConfig:
         return self.network.inbox(name, self.sockets)
 
     def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
-        """Return the transport of this process. `sinks`: those whose outputs leave this process."""
+        """Return the transport of this process.
+
+        `sinks`: names of the sinks to which this process sends outputs.
+        """
         return self.network.transport(sinks)

@@ -21,10 +21,11 @@ from driftline.engine.wire.role import DurableJob
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot(DurableJob):
-    """Job: make a part durable, with `segments` by key group, and `meta`. Result: None.
+    """Job: make a part durable. Result: None.
 
-    `number`: of the snapshot; `snapshot_incarnation`: the incarnation, as a later one may take
-    another snapshot with the same number.
+    `segments`: key group -> segment; a new part has only the key `MIXED`. `meta`: the part's
+    metadata. `number`: the snapshot's number, unique only within `snapshot_incarnation`: a later
+    incarnation may reuse it.
     """
 
     what: ClassVar[str] = "write its part of a snapshot"
@@ -39,8 +40,8 @@ class StoreSnapshot(DurableJob):
 class LoadSnapshot(DurableJob):
     """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
-    `snapshot_incarnation`: the incarnation that took it. `or_later`: load the newest part instead,
-    and remove nothing; precondition: the newest part has at least this number.
+    `snapshot_incarnation`: the incarnation that took it. `or_later`: load the newest
+    snapshot instead, and remove nothing; precondition: its number is at least `number`.
     """
 
     what: ClassVar[str] = "load a snapshot"
@@ -52,11 +53,12 @@ class LoadSnapshot(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(DurableJob):
-    """Job: merge parts after the commit of `number`; `before`: the previous commit (0: none).
+    """Job, once snapshot `number` is committed: merge parts up to the previously committed one.
 
-    Both stay loadable; parts up to `before` may be merged. Result: whether there is more to merge.
-    `merge_all`: merge everything in this job; otherwise do one step, and the caller repeats the
-    job.
+    `before`: the number of the previously committed snapshot; 0: none. Both snapshots stay
+    loadable, because only parts up to `before` are merged. `merge_all`: merge everything in this
+    job; otherwise do one step, and the caller repeats the job. Result: whether there is more to
+    merge.
     """
 
     what: ClassVar[str] = "merge its parts of snapshots"
@@ -77,12 +79,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class ListParts(DurableJob):
-    """Job: list the segments of snapshot `number` that snapshot `after` lacks (0: none).
+    """Job: list the segments of snapshot `number` that are not in snapshot `after` (0: list all).
 
-    `snapshot_incarnation`, `after_incarnation`: the incarnations in which these were taken;
+    `snapshot_incarnation`, `after_incarnation`: the incarnations in which the two were taken;
     `groups`: the first and the last key group needed; `requester`: the node that asks. Result:
     (part, key group, checksum) of each, in order. Raises SnapshotDamaged if one of these snapshots
-    is missing or was joined into another.
+    is missing or was merged into another.
     """
 
     what: ClassVar[str] = "list its parts of snapshots for another node"
@@ -113,10 +115,11 @@ class ReadSlice(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class Vacate(DurableJob):
-    """Job: remove all parts, to receive those of other nodes; the master of `epoch` requests it.
+    """Job: remove all parts, before the node receives those of other nodes.
 
-    Result: whether the parts were removed. A store already vacated for a later master stays
-    unchanged: its parts may belong to the run since then.
+    `epoch`: that of the master that requests it. Result: whether the parts were removed. A request
+    of an older master is ignored once a later one has vacated the store: the store may already
+    hold new parts.
     """
 
     what: ClassVar[str] = "empty its state directory"
@@ -125,7 +128,7 @@ class Vacate(DurableJob):
 
 
 MIXED = 0xFFFE
-"""Key group number of a segment of all groups, whose rows are in the order they became final."""
+"""Key group number of a segment that holds rows of all groups, in the order they became final."""
 
 
 class Capture:
@@ -137,7 +140,7 @@ class Capture:
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
         self._taken: list[Iterator[bytes]] = []
-        self._work = self._steps()
+        self._encoding = self._encode_chunks()
 
     def take(self, changelog: Changelog) -> None:
         """Empty an operator's changelog; its later changes belong to the next snapshot."""
@@ -145,9 +148,9 @@ class Capture:
 
     def step(self) -> bool:
         """Encode one chunk. Returns False when `segments` is complete."""
-        return next(self._work, False)
+        return next(self._encoding, False)
 
-    def _steps(self) -> Iterator[bool]:
+    def _encode_chunks(self) -> Iterator[bool]:
         chunks = []
         for chunk in chain.from_iterable(self._taken):
             chunks.append(chunk)

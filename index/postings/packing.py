@@ -1,7 +1,7 @@
 """Packing of number lists into byte arrays: each list uses the narrowest sufficient width.
 
 A packed list is one byte, the width of its values (1, 2 or 4 bytes; 0: all are 0), then the values,
-little-endian. A list is therefore read in place, without a loop and without unpacking.
+little-endian. A single list can therefore be read in place, as a view of the bytes (`unpack_list`).
 
 >>> data, places = pack_lists(np.array([3, 4, 900], np.uint32), np.array([2, 1]))
 >>> data.tobytes().hex(" "), places
@@ -41,15 +41,15 @@ def list_offsets(counts: Indices | Narrow) -> Indices:
     >>> list_offsets(np.array([2, 0, 3]))
     array([0, 2, 2, 5])
     """
-    found = np.zeros(len(counts) + 1, np.intp)
-    counts.cumsum(out=found[1:])
-    return found
+    offsets = np.zeros(len(counts) + 1, np.intp)
+    counts.cumsum(out=offsets[1:])
+    return offsets
 
 
 def narrow_list_offsets(counts: Indices) -> NDArray[np.uint32] | Indices:
     """Return `list_offsets`, as 32-bit numbers if these suffice."""
-    found = list_offsets(counts)
-    return found if found[-1] >> 32 else found.astype(np.uint32)
+    offsets = list_offsets(counts)
+    return offsets if offsets[-1] >> 32 else offsets.astype(np.uint32)
 
 
 def ranges(begins: Indices | Numbers, counts: Indices) -> Indices:
@@ -71,70 +71,71 @@ def intersect_indices(ours: Ascending, theirs: Ascending) -> tuple[Indices, Indi
     if len(ours) > len(theirs):
         there, here = intersect_indices(theirs, ours)
         return here, there
-    at = np.searchsorted(theirs, ours)
-    at[at == len(theirs)] = 0
-    rows = np.flatnonzero(theirs[at] == ours) if len(theirs) else at
-    return rows, at[rows]
+    positions = np.searchsorted(theirs, ours)
+    # Any valid index: a value beyond the end of `theirs` equals none of its values.
+    positions[positions == len(theirs)] = 0
+    rows = np.flatnonzero(theirs[positions] == ours) if len(theirs) else positions
+    return rows, positions[rows]
 
 
 def delta_encode(values: Numbers, counts: Indices) -> Numbers:
-    """Return how many numbers each value of ascending lists skips after the previous value.
+    """Return the gaps of ascending lists: each value minus its predecessor, minus 1.
 
     The first value of a list is unchanged.
     """
-    found = values.copy()
-    found[1:] -= values[:-1]
-    found[1:] -= np.uint32(1)
-    firsts = list_offsets(counts)[:-1][counts > 0]
-    found[firsts] = values[firsts]
-    return found
+    deltas = values.copy()
+    deltas[1:] -= values[:-1]
+    deltas[1:] -= np.uint32(1)
+    first_rows = list_offsets(counts)[:-1][counts > 0]
+    deltas[first_rows] = values[first_rows]
+    return deltas
 
 
 def delta_decode(deltas: Narrow, counts: Indices) -> Numbers:
-    """Return the ascending lists with these `delta_encode`."""
+    """Reverse `delta_encode`."""
     values = np.cumsum(deltas, dtype=np.uint32)  # modulo 2**32, like everything below
     values += np.arange(len(values), dtype=np.uint32)
     if len(counts) > 1:
         filled = counts > 0
-        firsts = list_offsets(counts)[:-1][filled]
-        values -= np.repeat(values[firsts] - deltas[firsts], counts[filled])
+        first_rows = list_offsets(counts)[:-1][filled]
+        values -= np.repeat(values[first_rows] - deltas[first_rows], counts[filled])
     return values
 
 
 def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
-    """Pack lists. Return their bytes, and the `list_offsets` of the lists in them."""
-    first = list_offsets(counts)
+    """Pack lists. Return their bytes, and the byte offset of each list, followed by the end."""
+    starts = list_offsets(counts)
     filled = np.flatnonzero(counts)
     widths = np.zeros(len(counts), np.intp)
     if len(filled):
-        maxima = np.maximum.reduceat(values, first[filled])
+        maxima = np.maximum.reduceat(values, starts[filled])
         widths[filled] = np.array([0, *_WIDTHS])[np.searchsorted(_MAXIMA, maxima)]
-    places = list_offsets(1 + counts * widths)
-    data = np.empty(places[-1], np.uint8)
-    data[places[:-1]] = widths
+    byte_offsets = list_offsets(1 + counts * widths)
+    data = np.empty(byte_offsets[-1], np.uint8)
+    data[byte_offsets[:-1]] = widths
     for width, lists in _by_width(widths, counts):
-        size = counts[lists]
-        narrow = values[ranges(first[lists], size)].astype(f"<u{width}").view(np.uint8)
-        data[ranges(places[lists] + 1, size * width)] = narrow
+        sizes = counts[lists]
+        narrow = values[ranges(starts[lists], sizes)].astype(f"<u{width}").view(np.uint8)
+        data[ranges(byte_offsets[lists] + 1, sizes * width)] = narrow
     for i in np.flatnonzero((counts > _LONG) & (widths > 0)).tolist():
-        long = values[first[i] : first[i + 1]].astype(f"<u{widths[i]}")
-        data[places[i] + 1 : places[i + 1]] = long.view(np.uint8)
-    return data, places
+        long = values[starts[i] : starts[i + 1]].astype(f"<u{widths[i]}")
+        data[byte_offsets[i] + 1 : byte_offsets[i + 1]] = long.view(np.uint8)
+    return data, byte_offsets
 
 
 def unpack_lists(
     data: Bytes, begins: Indices | Numbers, counts: Indices
 ) -> tuple[Numbers, Indices]:
     """Unpack lists that begin at these bytes of data. Return their values, and where each ends."""
-    first = list_offsets(counts)
+    starts = list_offsets(counts)
     widths = data[begins].astype(np.intp)
-    values = np.zeros(first[-1], np.uint32)
+    values = np.zeros(starts[-1], np.uint32)
     for width, lists in _by_width(widths, counts):
-        size = counts[lists]
-        narrow = data[ranges(begins[lists] + 1, size * width)].view(f"<u{width}")
-        values[ranges(first[lists], size)] = narrow
+        sizes = counts[lists]
+        narrow = data[ranges(begins[lists] + 1, sizes * width)].view(f"<u{width}")
+        values[ranges(starts[lists], sizes)] = narrow
     for i in np.flatnonzero((counts > _LONG) & (widths > 0)).tolist():
-        values[first[i] : first[i + 1]], _ = unpack_list(data, int(begins[i]), int(counts[i]))
+        values[starts[i] : starts[i + 1]], _ = unpack_list(data, int(begins[i]), int(counts[i]))
     return values, begins + 1 + counts * widths
 
 
@@ -149,7 +150,7 @@ def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
 
 
 def _by_width(widths: Indices, counts: Indices) -> Iterator[tuple[int, Indices]]:
-    """Yield the lists of each width, except long ones."""
+    """Yield each nonzero width with the indices of its lists, except long lists."""
     for width in _WIDTHS:
         lists = np.flatnonzero((widths == width) & (counts <= _LONG))
         if len(lists):

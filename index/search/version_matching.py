@@ -50,18 +50,18 @@ class Anchor(NamedTuple):
 
 
 class VersionContents:
-    """The contents of a version that queries read.
+    """What queries read of a version; positions and values are loaded on first use.
 
-    `words`: the distinct words of each text field; `version`: returns the version itself, possibly
-    read from disk; called only if a query needs positions or values.
+    `words`: the distinct words of each text field; `read_version`: returns the version, possibly
+    from disk; called at most once, and only if a query needs positions or values.
     """
 
     def __init__(
-        self, words: Sequence[Collection[str]], version: Callable[[], DocumentVersion | None]
+        self, words: Sequence[Collection[str]], read_version: Callable[[], DocumentVersion | None]
     ) -> None:
         self.words = words
-        self._read = version
-        self._places: dict[tuple[int, str], PackedPositions] = {}
+        self._read = read_version
+        self._position_arrays: dict[tuple[int, str], PackedPositions] = {}
 
     @classmethod
     def of(cls, version: DocumentVersion) -> VersionContents:
@@ -72,19 +72,21 @@ class VersionContents:
     @cached_property
     def _version(self) -> DocumentVersion:
         version = self._read()
-        assert version is not None, "its words are known"
+        assert version is not None, "a version whose words are known exists"
         return version
 
     @cached_property
     def _positions(self) -> list[Mapping[str, Sequence[int]]]:
         return [{} if field is None else dict(field.words) for field in self._version.fields]
 
-    def places(self, field: int, words: Iterable[str]) -> Mapping[str, PackedPositions]:
+    def position_arrays(self, field: int, words: Iterable[str]) -> Mapping[str, PackedPositions]:
         """Return the positions of words of a text as arrays. Precondition: the text has them."""
         for word in words:
-            if (field, word) not in self._places:
-                self._places[field, word] = np.array(self._positions[field][word], np.int64)
-        return {word: self._places[field, word] for word in words}
+            if (field, word) not in self._position_arrays:
+                self._position_arrays[field, word] = np.array(
+                    self._positions[field][word], np.int64
+                )
+        return {word: self._position_arrays[field, word] for word in words}
 
     def value(self, field: int) -> Value | None:
         """Return the number, date or keywords of a field."""
@@ -96,40 +98,43 @@ class VersionContents:
         return value if isinstance(value, tuple) else ()
 
 
-def matches(part: Node, contents: VersionContents) -> bool:
+def matches(node: Node, contents: VersionContents) -> bool:
     """Return whether a query or subquery matches a version."""
-    match part:
+    match node:
         case Term():
-            return part.word in contents.words[part.field]
+            return node.word in contents.words[node.field]
         case And():
-            return all(matches(each, contents) for each in part.parts)
+            return all(matches(each, contents) for each in node.parts)
         case Or():
-            return any(matches(each, contents) for each in part.parts)
+            return any(matches(each, contents) for each in node.parts)
         case Phrase():
-            if not all(word in contents.words[part.field] for word in part.words):
+            if not all(word in contents.words[node.field] for word in node.words):
                 return False
-            return len(starts_in_text(part.words, contents.places(part.field, part.words))) > 0
+            return (
+                len(starts_in_text(node.words, contents.position_arrays(node.field, node.words)))
+                > 0
+            )
         case Not():
-            return not matches(part.part, contents)
+            return not matches(node.part, contents)
         case Prefix():
-            return any(word.startswith(part.prefix) for word in contents.words[part.field])
+            return any(word.startswith(node.prefix) for word in contents.words[node.field])
         case Fuzzy():
-            return any(is_near(part.word, word) for word in contents.words[part.field])
+            return any(is_near(node.word, word) for word in contents.words[node.field])
         case Exists():
-            return bool(contents.words[part.field])
+            return bool(contents.words[node.field])
         case Keyword():
-            return part.keyword in contents.keywords(part.field)
+            return node.keyword in contents.keywords(node.field)
         case KeywordPrefix():
-            return any(word.startswith(part.prefix) for word in contents.keywords(part.field))
+            return any(word.startswith(node.prefix) for word in contents.keywords(node.field))
         case Range():
-            value = contents.value(part.field)
-            return isinstance(value, float | int) and part.low <= value <= part.high
+            value = contents.value(node.field)
+            return isinstance(value, float | int) and node.low <= value <= node.high
         case MatchAll():
             return True
-    assert_never(part)
+    assert_never(node)
 
 
-def anchors_of(part: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
+def anchors_of(node: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
     """Return the anchors of a query; None if it has none. `frequency` decides which words are
     rare."""
 
@@ -138,20 +143,20 @@ def anchors_of(part: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
         # Keywords come last: those of a replaced version have to be read from disk.
         return len(words) < len(anchors), sum(frequency(each.field, each.text) for each in words)
 
-    match part:
+    match node:
         case Term():
-            return (Anchor(False, part.field, part.word),)
+            return (Anchor(False, node.field, node.word),)
         case Phrase():
-            return min(((Anchor(False, part.field, word),) for word in part.words), key=rank)
+            return min(((Anchor(False, node.field, word),) for word in node.words), key=rank)
         case Keyword():
-            return (Anchor(True, part.field, part.keyword),)
+            return (Anchor(True, node.field, node.keyword),)
         case And():
-            found = [anchors_of(each, frequency) for each in part.parts]
-            there = [anchors for anchors in found if anchors is not None]
-            return min(there, key=rank, default=None)
+            per_part = [anchors_of(each, frequency) for each in node.parts]
+            anchored = [anchors for anchors in per_part if anchors is not None]
+            return min(anchored, key=rank, default=None)
         case Or():
             merged: dict[Anchor, None] = {}
-            for each in part.parts:
+            for each in node.parts:
                 anchors = anchors_of(each, frequency)
                 if anchors is None:
                     return None

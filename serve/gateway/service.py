@@ -213,6 +213,7 @@ class ServiceBackend:
         while True:
             try:
                 async for span in subscribe(self._config.feeds, self._time):
+                    self._trouble.record_success(monotonic(), "the gateway follows the journal")
                     self._take(span)
             except DriftlineError as error:
                 now = monotonic()

@@ -1,11 +1,11 @@
 """Questions to views in other processes: their messages, and the client in an asyncio loop.
 
 A client sends a request (number, question, `after`, timeout) or cancels it; the view replies once,
-with an answer or an error. No question is lost with a process: after a restart of the view, the
-client resends the unanswered questions.
+with an answer or an error. If the view's process dies, no question is lost: the client resends
+the unanswered ones to the new process.
 
-A view also sends its T to each client whenever it has applied outputs, so a client knows which T
-can be read without waiting.
+A view also sends its time T to each client whenever T grows; it has applied all outputs below T. So
+a client knows what it can read without waiting.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from driftline.serve.errors import ApiError
 from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.views.hosted import Answer, Question
 
-BEYOND_S = 1.0
-"""Extra timeout of the client beyond that of the view, whose process may be dead."""
+REPLY_GRACE_S = 1.0
+"""How much longer than the view's own timeout the client waits, in seconds.
 
-_REQUEST, _CANCEL, _ANSWER, _REFUSAL, _REACHED = range(5)
+A dead view never rejects a question.
+"""
+
+_REQUEST, _CANCEL, _ANSWER, _ERROR, _TIME = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers once it has reached `after`, or rejects it after `within_s`.
+    """A question; the view answers once its T is `after` or more, or rejects it after `within_s`.
 
-    `asker`: the client that asks; clients share the time of the view.
+    `asker`: the end user's client; the view divides its CPU time fairly between askers.
     """
 
     number: int
@@ -63,28 +66,28 @@ def decode_request(data: bytes) -> Request | Cancel:
     """Decode the result of `encode_request`. Raises MalformedMessage."""
     match unpack(data):
         case (
-            code,
+            kind,
             int(number),
             dict(question),
             int(after),
             int() | float() as within,
             str(asker),
-        ) if code == _REQUEST:
+        ) if kind == _REQUEST:
             return Request(number, question, after, within, asker)
-        case (code, int(number)) if code == _CANCEL:
+        case (kind, int(number)) if kind == _CANCEL:
             return Cancel(number)
     raise MalformedMessage("not a question")
 
 
 def encode_reached(time: int) -> bytes:
     """Encode a view's message that it has applied all outputs below this T."""
-    return pack((_REACHED, time))
+    return pack((_TIME, time))
 
 
 def encode_answer(number: int, answer: Answer | ApiError) -> bytes:
     """Encode an answer of a view. Raises PayloadError for values outside the wire format."""
     if isinstance(answer, ApiError):
-        return pack((_REFUSAL, number, answer.code, str(answer), answer.details))
+        return pack((_ERROR, number, answer.code, str(answer), answer.details))
     return pack((_ANSWER, number, dict(answer)))
 
 
@@ -94,12 +97,12 @@ def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
     Raises MalformedMessage.
     """
     match unpack(data):
-        case (code, int(time)) if code == _REACHED:
+        case (kind, int(time)) if kind == _TIME:
             return ViewTime(time)
-        case (code, int(number), dict(answer)) if code == _ANSWER:
+        case (kind, int(number), dict(answer)) if kind == _ANSWER:
             return number, answer
-        case (code, int(number), str(kind), str(text), dict(details)) if code == _REFUSAL:
-            return number, ApiError(kind, text, details)
+        case (kind, int(number), str(error_code), str(text), dict(details)) if kind == _ERROR:
+            return number, ApiError(error_code, text, details)
     raise MalformedMessage("not an answer")
 
 
@@ -114,48 +117,51 @@ class ViewClient:
         self._numbers = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
         """Number of a question -> the future of its answer, and the message."""
-        self._client = IpcClient(path, self._hear, self._ask_again)
+        self._client = IpcClient(path, self._receive, self._resend_unanswered)
 
     async def ask(self, question: Question, after: int, within_s: float, asker: str = "") -> Answer:
-        """Ask, and return the answer. Raises ApiError; "unavailable" if there is none in time."""
+        """Ask, and return the answer.
+
+        Raises ApiError: the view's error, or "unavailable" if no answer arrives in time.
+        """
         number = next(self._numbers)
         try:
             data = encode_request(Request(number, question, after, within_s, asker))
         except PayloadError as error:
-            raise ApiError("invalid", f"the question {error}") from None
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer, data
+            raise ApiError("invalid", f"the question cannot be sent: {error}") from None
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future, data
         try:
             self._client.send(data)
-            async with asyncio.timeout(within_s + BEYOND_S):
-                return await answer
+            async with asyncio.timeout(within_s + REPLY_GRACE_S):
+                return await future
         except TimeoutError:
-            text = f"{self.name} does not answer; it may be starting again"
+            text = f"{self.name} does not answer; it may be restarting"
             raise ApiError("unavailable", text) from None
         finally:
             self._waiting.pop(number, None)
-            if not answer.done() or answer.cancelled():
+            if not future.done() or future.cancelled():
                 self._client.send(encode_request(Cancel(number)))
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         message = decode_answer(data)
         if isinstance(message, ViewTime):
             self.time = max(self.time, message.time)
             return
         number, answer = message
-        waiting, _ = self._waiting.get(number, (None, b""))
-        if waiting is None or waiting.done():
+        future, _ = self._waiting.get(number, (None, b""))
+        if future is None or future.done():
             return
         if isinstance(answer, ApiError):
-            waiting.set_exception(answer)
+            future.set_exception(answer)
         else:
-            waiting.set_result(answer)
+            future.set_result(answer)
 
-    def _ask_again(self) -> None:
-        """Resend all unanswered questions, after a connect: the process may be a new one."""
+    def _resend_unanswered(self) -> None:
+        """Resend all unanswered questions after a reconnect: the process may be a new one."""
         for _, data in list(self._waiting.values()):
             self._client.send(data)

@@ -42,24 +42,27 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def loads(data: bytes) -> object:
-    """Decode JSON strictly. Raises ApiError, also for JSON that parsers read differently."""
+    """Decode JSON strictly.
+
+    Raises ApiError, also for JSON that parsers interpret differently, such as a duplicate name.
+    """
     try:
         return _decoder.decode(data.decode())
     except UnicodeDecodeError as error:
         raise ApiError("invalid", f"byte {error.start} is not UTF-8") from None
     except RecursionError:
-        raise _no_json("it is nested too deep") from None
+        raise _invalid_json("it is nested too deep") from None
     except json.JSONDecodeError as error:
         if not data.strip():
-            raise _no_json("it is empty") from None
+            raise _invalid_json("it is empty") from None
         why = str(error)
         if data.startswith(BOM_UTF8):
             why = "it begins with a byte-order mark; send UTF-8 without one"
         elif error.msg == "Extra data":
-            why += ": behind a value there is another one, which in a bulk has a line of its own"
-        raise _no_json(why) from None
+            why += ": a second value follows the first; in a bulk request each has its own line"
+        raise _invalid_json(why) from None
     except ValueError:
-        text = "an integer has thousands of digits, which is more than can be read: make it a text"
+        text = "an integer has too many digits: send it as a string"
         raise ApiError("invalid", text) from None
 
 
@@ -90,24 +93,26 @@ def to_json_value(value: object, levels: int = LEVELS_MAX) -> Json:
     return str(value)
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _reject_duplicate_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _no_json(f"the name {twice[:64]!r} is there twice")
+        raise _invalid_json(f"the name {twice[:64]!r} is there twice")
     return found
 
 
-def _no_number(text: str) -> NoReturn:
-    raise _no_json(f"{text} is not a number of JSON")
+def _reject_constant(text: str) -> NoReturn:
+    raise _invalid_json(f"{text} is not a number of JSON")
 
 
-def _no_json(why: str) -> ApiError:
+def _invalid_json(why: str) -> ApiError:
     return ApiError("invalid", f"this is not valid JSON: {why}")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_reject_duplicate_names, parse_constant=_reject_constant
+)
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -149,21 +154,21 @@ def refusal_of(error: DriftlineError) -> ApiError:
     return ApiError("unavailable", str(error))
 
 
-def error_body(refused: ApiError) -> dict[str, Json]:
+def error_body(error: ApiError) -> dict[str, Json]:
     """Return an error as JSON values."""
-    details = {name: _detail(name, value) for name, value in refused.details.items()}
-    return {"error": {"code": refused.code, "message": str(refused), **details}}
+    details = {name: _detail(name, value) for name, value in error.details.items()}
+    return {"error": {"code": error.code, "message": str(error), **details}}
 
 
-def problem(refused: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+def problem(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response to a rejected request."""
-    status = HTTP_STATUS.get(refused.code, 500)
+    status = HTTP_STATUS.get(error.code, 500)
     more = dict(headers or {})
     if status in (429, 503):
         more["Retry-After"] = "1"
     if status == 401:
         more["WWW-Authenticate"] = "Bearer"
-    return Response(dumps(error_body(refused)), status, more, "application/json")
+    return Response(dumps(error_body(error)), status, more, "application/json")
 
 
 def _detail(name: str, value: object) -> Json:
@@ -190,14 +195,17 @@ class ClientLeft(Exception):
 
 
 BODY_BYTES_PER_S = 1 << 10
-"""Least rate of a body, or of a line of a bulk, that takes longer than `idle_s`."""
+"""Minimum average rate, in bytes per second, of a body or of one line of a bulk.
+
+It applies once the body or line has taken longer than `idle_s`.
+"""
 
 PIECE_BYTES = 1 << 16
 """Largest piece of decompressed bytes; other requests have their turn between two pieces."""
 
 
 class BodyReader:
-    """Reader of a request's body, which it decompresses, in parts as they arrive. Reads once.
+    """Reader of a request's body: yields it once, decompressed, in parts as they arrive.
 
     `headers`: by lower-case name; `idle_s`: the longest pause between two parts. Raises the
     ApiError "encoding" if the body has an encoding other than gzip.
@@ -218,28 +226,35 @@ class BodyReader:
         self._began, self._count = monotonic(), 0
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield the parts. Raises ApiError, also if they arrive too slowly, and ClientLeft."""
+        """Yield the parts.
+
+        Raises ClientLeft; ApiError if the body is damaged or arrives too slowly.
+        """
         if not self._is_gzip:
             async for part in self._received():
                 yield part
             return
-        unpacking = decompressobj(GZIP)
+        decompressor = decompressobj(GZIP)
         has_begun = False
         try:
             async for part in self._received():
                 rest, piece = part, b""
-                while rest or len(piece) == PIECE_BYTES:  # zlib may hold more output back then
-                    if unpacking.eof:  # a gzip file may have several members
-                        unpacking = decompressobj(GZIP)
+                while rest or len(piece) == PIECE_BYTES:  # after a full piece zlib may hold more
+                    if decompressor.eof:  # a gzip file may have several members
+                        decompressor = decompressobj(GZIP)
                     has_begun = True
-                    piece = unpacking.decompress(rest, PIECE_BYTES)
-                    rest = unpacking.unused_data if unpacking.eof else unpacking.unconsumed_tail
+                    piece = decompressor.decompress(rest, PIECE_BYTES)
+                    rest = (
+                        decompressor.unused_data
+                        if decompressor.eof
+                        else decompressor.unconsumed_tail
+                    )
                     if piece:
                         yield piece
                         await asyncio.sleep(0)
         except ZlibError as error:
             raise ApiError("invalid", f"the body is not gzip, or damaged: {error}") from None
-        if has_begun and not unpacking.eof:
+        if has_begun and not decompressor.eof:
             raise ApiError("invalid", "the gzip body is cut off: send it again")
 
     async def _received(self) -> AsyncGenerator[bytes, None]:
@@ -252,9 +267,9 @@ class BodyReader:
             except TimeoutError:
                 raise ApiError(
                     "slow",
-                    f"nothing of the body has come for {self._idle_s:g} s, or less than "
-                    f"{BODY_BYTES_PER_S} bytes a second: {self._count} bytes in "
-                    f"{monotonic() - self._began:.0f} s",
+                    f"the body arrives too slowly: nothing for {self._idle_s:g} s, or under "
+                    f"{BODY_BYTES_PER_S} bytes/s on average ({self._count} bytes in "
+                    f"{monotonic() - self._began:.0f} s)",
                 ) from None
             if message["type"] == "http.disconnect":
                 raise ClientLeft
@@ -267,7 +282,7 @@ class BodyReader:
 async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
     """Await an answer, and cancel it if the client disconnects. Raises ClientLeft.
 
-    Precondition: no one else reads the request, and its body is irrelevant.
+    Precondition: nothing else reads from `receive`; the rest of the body is discarded.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -313,7 +328,7 @@ class EventStream(StreamingResponse):
 
 
 def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response that must not be cached, as the next may be as of a later time."""
+    """Return a JSON response that must not be cached: the next one may reflect a later state."""
     more = {"Cache-Control": "no-store", **(headers or {})}
     return Response(data, 200, more, "application/json")
 

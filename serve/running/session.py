@@ -1,9 +1,9 @@
 """Start of a service's session on a cluster: resume or submit the flow of its state directory.
 
-A running flow is resumed: its front ran here and was killed. A flow that has ended or never started
-is submitted. The state directory records its lineage before anything is written elsewhere. So a
-service recognises its flow even if the first start was interrupted, and never resumes the flow of
-a lost or different state directory.
+If the flow still runs, its front, which ran on this host, was killed: the service resumes the flow.
+A flow that has ended or never started is submitted. The state directory records its lineage before
+anything is written elsewhere. So a service recognises its flow even if the first start was
+interrupted, and never resumes the flow of a lost or different state directory.
 """
 
 from __future__ import annotations
@@ -45,46 +45,47 @@ PATH_BYTES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """The record in a state directory of the service it belongs to."""
+class ServiceRecord:
+    """Record, in a state directory, of the service that owns the directory."""
 
     name: str
     """The name of the service, of its flow and of the agent of its front."""
     lineage: str
     port: int = 0
-    """The port of the journal; kept, since nodes expect the next journal there."""
+    """The port of the journal; kept across restarts, since nodes reconnect to it."""
     begun: bool = False
     """Whether the flow was submitted."""
 
     @staticmethod
-    def read(state: Path, name: str) -> Note:
-        """Return the note of a directory, or a new one, which is not written yet.
+    def read(state: Path, name: str) -> ServiceRecord:
+        """Return the record of a directory, or a new one, which is not written yet.
 
-        Raises StateMismatch if the directory is of another service, Unavailable.
+        Raises StateMismatch if the directory belongs to another service or its record is damaged.
+        Raises Unavailable.
         """
         with translate_os_errors("state directory", state):
             if (state / "registry").exists():
                 raise StateMismatch(
-                    f"{state} is of a service on this machine alone: give another --state, or go "
-                    "on with it without --zookeeper"
+                    f"{state} belongs to a service that runs without a cluster: give another "
+                    "--state, or omit --zookeeper"
                 )
             if not (state / SERVICE_FILE).exists():
-                return Note(name, secrets.token_hex(8))
+                return ServiceRecord(name, secrets.token_hex(8))
             try:
-                note = Note(**json.loads((state / SERVICE_FILE).read_text()))
+                record = ServiceRecord(**json.loads((state / SERVICE_FILE).read_text()))
             except (ValueError, TypeError) as error:
                 raise StateMismatch(
                     f"{state / SERVICE_FILE} is damaged: {error}. Restore it from a copy"
                 ) from None
-        if note.name != name:
+        if record.name != name:
             raise StateMismatch(
-                f"{state} is of the service {note.name!r}: give --name {note.name}, or another "
-                "--state"
+                f"{state} belongs to the service {record.name!r}: give --name {record.name}, or "
+                "another --state"
             )
-        return note
+        return record
 
     def write(self, state: Path) -> None:
-        """Write the note durably. Raises Unavailable."""
+        """Write the record durably. Raises Unavailable."""
         with translate_os_errors("state directory", state):
             make_directory(state)
             replace_file(state / SERVICE_FILE, json.dumps(asdict(self)).encode())
@@ -95,23 +96,26 @@ def journal_network(
 ) -> TransportConfig:
     """Return the network of the journal's process.
 
-    `network`: of the other processes here; `key`: the file of the journal's key, with a right to
-    these sinks. Raises NotPermitted, Unavailable.
+    `network`: that of the other processes on this host; `key`: the file of the journal's key, which
+    must grant a right to `sinks`. Raises NotPermitted, Unavailable.
     """
     if network.scheme != "tcp" or not network.keys:
         return network
-    made = "`driftline keys DIR --consumer journal=*` makes one in the set of --keys"
+    key_advice = "`driftline keys DIR --consumer journal=*` makes one in the set of --keys"
     if key is None:
         raise NotPermitted(
-            f"the journal takes the outputs of all nodes, so it needs a key of a consumer: {made}; "
-            "then give --journal-key DIR/journal.key, and `authorised` to all hosts"
+            "the journal takes the outputs of all nodes, so it needs a consumer's key: "
+            f"{key_advice}; then pass --journal-key DIR/journal.key, and copy "
+            "DIR/authorised to all hosts"
         )
     own = own_key(key)
     if not (own.rights.may_send_as(CONSUMER) and own.rights.may_take(sinks)):
-        raise NotPermitted(f"the key {own.name} may not take {', '.join(sinks)}: {made}")
+        raise NotPermitted(f"the key {own.name} may not take {', '.join(sinks)}: {key_advice}")
     found = replace(network, keys=str(key))
     if found.authorised().find_key(own.public) is None:
-        raise NotPermitted(f"the key {own.name} is not in {key.with_name('authorised')}: {made}")
+        raise NotPermitted(
+            f"the key {own.name} is not in {key.with_name('authorised')}: {key_advice}"
+        )
     return found
 
 
@@ -119,13 +123,13 @@ def journal_network(
 class SessionStart:
     """Start of a session.
 
-    `name`: of the service; `journal`: the network of its journal; `wheel`: the wheel of the flow,
-    if any.
+    `name`: of the service; `journal_network`: the network of its journal; `wheel`: the wheel of the
+    flow, if any.
     """
 
     tree: ZooKeeperTree
     name: str
-    journal: TransportConfig
+    journal_network: TransportConfig
     wheel: Path | None
 
     def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
@@ -135,73 +139,91 @@ class SessionStart:
         directory does not fit it; Unavailable.
         """
         tree, name, state = self.tree, self.name, serving.state
-        note = Note.read(state, name)
-        before = None if (found := find_submission(tree, name)) is None else found[0]
-        if note.begun and before is None:
+        record = ServiceRecord.read(state, name)
+        previous = None if (found := find_submission(tree, name)) is None else found[0]
+        if record.begun and previous is None:
             raise StateMismatch(
-                f"{tree.where} has lost flow {name!r} of this service: {REMOVE_ADVICE}"
+                f"flow {name!r} of this service is no longer in {tree.where}: to start over, "
+                f"remove {state}, with all that the service holds"
             )
-        registered = None if before is None else registry_of(tree, name)
-        runs = before is not None and registered is not None and not has_ended(registered, before)
-        if self.journal.scheme == "tcp":
-            note = replace(note, port=_free_port(self.journal, note.port))
-        note.write(state)
-        service = ServiceSpec(name, self._consumer(note.port, state), note.lineage)
-        if before is not None:
-            service.check_same(tree, name, before.lineage, before.front_agents)
-        if registered is not None:
-            anew = (
+        registry_state = None if previous is None else registry_of(tree, name)
+        is_running = (
+            previous is not None
+            and registry_state is not None
+            and not has_ended(registry_state, previous)
+        )
+        if self.journal_network.scheme == "tcp":
+            record = replace(record, port=_free_port(self.journal_network, record.port))
+        record.write(state)
+        service = ServiceSpec(name, self._journal_address(record.port, state), record.lineage)
+        if previous is not None:
+            service.check_same(tree, name, previous.lineage, previous.front_agents)
+        if registry_state is not None:
+            start_over_advice = (
                 f"start over: `driftline remove {name}` says what to remove; then {REMOVE_ADVICE}"
             )
             where = f"{tree.where}, {FLOWS}/{name}"
-            of_flow = state / FLOWS / name
-            check_directories(state, where, registered, POLICY, (), anew, of_flow)
-        if before is not None and runs:
-            if _can_resume(before, flow, service):
-                nodes = len(before.current_layout(registered))
+            flow_directory = state / FLOWS / name
+            check_directories(
+                state, where, registry_state, POLICY, (), start_over_advice, flow_directory
+            )
+        if previous is not None and is_running:
+            if _can_resume(previous, flow, service):
+                nodes = len(previous.current_layout(registry_state))
                 text, fields = (
                     "",
-                    event_fields("service-resumed", flow=name, run=before.run, nodes=nodes),
+                    event_fields("service-resumed", flow=name, run=previous.run, nodes=nodes),
                 )
                 if serving.nodes not in (None, nodes):
                     text = f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
-                log.info("flow %s runs: this is its front again%s", name, text, extra=fields)
-                replace(note, begun=True).write(state)
-                return before
-            fail(tree, before, CANCELLED, "its service starts over, with other code or address")
-        made = submit(tree, flow, self._order(serving, service, before, registered))
-        replace(note, begun=True).write(state)
-        places = ", ".join(map(made.agent_of, made.current_layout(registry_of(tree, name))))
-        fields = event_fields("service-submitted", flow=name, run=made.run, nodes=places)
+                log.info(
+                    "flow %s is still running: its front has restarted here%s",
+                    name,
+                    text,
+                    extra=fields,
+                )
+                replace(record, begun=True).write(state)
+                return previous
+            fail(tree, previous, CANCELLED, "its service starts over, with other code or address")
+        submission = submit(
+            tree, flow, self._submit_request(serving, service, previous, registry_state)
+        )
+        replace(record, begun=True).write(state)
+        places = ", ".join(
+            map(submission.agent_of, submission.current_layout(registry_of(tree, name)))
+        )
+        fields = event_fields("service-submitted", flow=name, run=submission.run, nodes=places)
         log.info("flow %s is submitted: nodes at %s", name, places, extra=fields)
-        return made
+        return submission
 
-    def _order(
+    def _submit_request(
         self,
         serving: Serving,
         service: ServiceSpec,
-        before: Submission | None,
-        registered: ClusterState | None,
+        previous: Submission | None,
+        registry_state: ClusterState | None,
     ) -> SubmitRequest:
-        now = 1 if before is None else len(before.current_layout(registered))
+        current_nodes = 1 if previous is None else len(previous.current_layout(registry_state))
         return SubmitRequest(
             self.name,
             serving.flow,
             Reading((service.input,)),
-            "",
-            serving.nodes or now,
-            get_policy(POLICY, "speculative"),
-            serving.checkpoint_s,
+            output="",
+            nodes=serving.nodes or current_nodes,
+            policy=get_policy(POLICY, "speculative"),
+            checkpoint_s=serving.checkpoint_s,
             dead_letters=True,
             accept_changed_code=serving.accept_changed_code,
             wheel=self.wheel,
             service=service,
         )
 
-    def _consumer(self, port: int, state: Path) -> str:
+    def _journal_address(self, port: int, state: Path) -> str:
         """Return the journal's address for nodes, the same at every start. Raises Unavailable."""
-        if self.journal.scheme == "tcp":
-            return self.journal.transport().resolve_advertised(self.journal.endpoint(port))
+        if self.journal_network.scheme == "tcp":
+            return self.journal_network.transport().resolve_advertised(
+                self.journal_network.endpoint(port)
+            )
         path = state / "journal.socket"
         if len(bytes(path)) > PATH_BYTES_MAX:
             raise Unavailable(
@@ -210,13 +232,16 @@ class SessionStart:
         return f"ipc://{path}"
 
 
-def _can_resume(before: Submission, flow: Flow, service: ServiceSpec) -> bool:
-    """Return whether a run has the same flow, code and journal address as this service."""
+def _can_resume(previous: Submission, flow: Flow, service: ServiceSpec) -> bool:
+    """Return whether a run has the same flow, code and journal address as this service.
+
+    Code is compared only for the same Python version.
+    """
     code = code_of(flow)
-    comparable = before.code.startswith(f"{code.python} ")
-    same = before.identity.partition("|")[0] == make_plan(flow).identity()
-    same &= not comparable or before.code == code.text
-    return same and before.consumer == service.consumer
+    same_python = previous.code.startswith(f"{code.python} ")
+    same = previous.identity.partition("|")[0] == make_plan(flow).identity()
+    same &= not same_python or previous.code == code.text
+    return same and previous.consumer == service.consumer
 
 
 def _free_port(network: TransportConfig, kept: int) -> int:

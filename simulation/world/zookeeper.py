@@ -26,6 +26,7 @@ SESSION_S = 0.15
 """Virtual seconds of silence after which a session expires."""
 
 PING_S = 0.03
+"""Virtual seconds between two checks for silent sessions."""
 
 LAG_S = 0.05
 """Maximum delay of a watch, and staleness of a read of the queue, in seconds."""
@@ -33,10 +34,10 @@ LAG_S = 0.05
 
 @dataclass(slots=True)
 class ZooKeeperSession:
-    """Session of one process. `reachable`: whether the process lives and is not paused."""
+    """Session of one process. `is_running`: whether the process lives and is not paused."""
 
     candidate: Candidate
-    reachable: Callable[[], bool]
+    is_running: Callable[[], bool]
     heard_at: float
     cut_until: float = 0.0
     expired: bool = False
@@ -55,17 +56,17 @@ class ZooKeeper:
     sessions: dict[str, ZooKeeperSession] = field(default_factory=dict)
     """Process -> its session, also if it has expired."""
     queue: list[str] = field(default_factory=list)
-    _before: list[str] = field(default_factory=list)
+    _previous_queue: list[str] = field(default_factory=list)
     """The queue before its last change, which a stale read returns."""
     _changed_at: float = 0.0
 
     def begin(self) -> None:
         """Start to check for silent sessions."""
-        self.timeline.after(PING_S, self._ping)
+        self.timeline.after(PING_S, self._check_sessions)
 
-    def connect(self, process: str, candidate: Candidate, reachable: Callable[[], bool]) -> None:
+    def connect(self, process: str, candidate: Candidate, is_running: Callable[[], bool]) -> None:
         """Start the session of a process."""
-        self.sessions[process] = ZooKeeperSession(candidate, reachable, self.timeline.now)
+        self.sessions[process] = ZooKeeperSession(candidate, is_running, self.timeline.now)
 
     def carry_out(self, process: str, job: DurableJob) -> object:
         """Execute a job of a process. Raises Unavailable, StateMismatch."""
@@ -91,8 +92,8 @@ class ZooKeeper:
         return self._read_queue(process, session)
 
     def _read_queue(self, process: str, session: ZooKeeperSession) -> str:
-        late = self.timeline.now < self._changed_at + LAG_S and self.timeline.rng.random() < 0.5
-        seen = self._before if late and process in self._before else self.queue
+        is_stale = self.timeline.now < self._changed_at + LAG_S and self.timeline.rng.random() < 0.5
+        seen = self._previous_queue if is_stale and process in self._previous_queue else self.queue
         at = seen.index(process)
         if at == 0:
             return ""
@@ -105,23 +106,23 @@ class ZooKeeper:
         return self.timeline.now < session.cut_until
 
     def _change(self, queue: list[str]) -> None:
-        self._before, self.queue, self._changed_at = self.queue, queue, self.timeline.now
+        self._previous_queue, self.queue, self._changed_at = self.queue, queue, self.timeline.now
 
-    def _ping(self) -> None:
+    def _check_sessions(self) -> None:
         now = self.timeline.now
         for process, session in list(self.sessions.items()):
-            if session.reachable() and not self._is_cut(session):
+            if session.is_running() and not self._is_cut(session):
                 session.heard_at = now
                 if session.expired:
                     session.candidate.on_session_expired()
             elif now - session.heard_at > SESSION_S and not session.expired:
                 self._expire(process, session)
-        self.timeline.after(PING_S, self._ping)
+        self.timeline.after(PING_S, self._check_sessions)
 
     def _expire(self, process: str, session: ZooKeeperSession) -> None:
         session.expired = True
         self.timeline.add_trace(f"the session of {process} expires")
-        if session.reachable() or self.timeline.now < session.cut_until:
+        if session.is_running() or self.timeline.now < session.cut_until:
             self.timeline.counted["session expired"] += 1
         if process not in self.queue:
             return
@@ -132,18 +133,21 @@ class ZooKeeper:
 
     def _fire(self, session: ZooKeeperSession) -> None:
         session.watching = ""
-        late = self.timeline.rng.random() * LAG_S
-        self.timeline.after(late, partial(self._deliver_watch, session))
+        delay_s = self.timeline.rng.random() * LAG_S
+        self.timeline.after(delay_s, partial(self._deliver_watch, session))
 
     def _deliver_watch(self, session: ZooKeeperSession) -> None:
-        if self._is_cut(session) or not session.reachable():
+        if self._is_cut(session) or not session.is_running():
             self.timeline.after(LAG_S, partial(self._deliver_watch, session))
         else:
             session.candidate.on_queue_changed()
 
 
 class ZooKeeperStore:
-    """Disk of a master's host, backed by ZooKeeper."""
+    """Replacement of a `MasterDisk`: carries out a master's jobs in ZooKeeper.
+
+    It has no file to open or to damage.
+    """
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper

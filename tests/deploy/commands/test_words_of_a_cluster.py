@@ -176,11 +176,11 @@ def test_agent_warns_about_agents_with_incompatible_keys(
     assert warned(one, of_one) == []
     assert warned("", "") == []
     [text] = warned(other, of_one)
-    assert text.startswith(f"agents a-node have no key of the set of {other}, unlike this one")
+    assert text.startswith(f"agents a-node do not use the key set {other}: ")
     [text] = warned(other, "")
-    assert text.startswith("agents a-node have no key")
+    assert text.startswith("agents a-node do not use the key set")
     [text] = warned("", of_one)
-    assert text.startswith("agents a-node have keys (--bind and --keys), unlike this one")
+    assert text.startswith("agents a-node use keys (--bind and --keys), and this agent does not: ")
 
 
 def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(

@@ -146,7 +146,7 @@ def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
 
 
 def test_a_collection_is_added_and_filled_from_another_as_the_page_shows(tmp_path: Path) -> None:
-    """What `docs/service.md` shows is what is run."""
+    """What `docs/howto-service.md` shows is what is run, with the schema of `query.md`."""
     schema, state = tmp_path / "schema.toml", tmp_path / "state"
     service, later = Service(state), Service(state, "--schema", str(schema))
     try:
@@ -156,7 +156,7 @@ def test_a_collection_is_added_and_filled_from_another_as_the_page_shows(tmp_pat
             index.put("2", {"title": "Ran"})
             index.delete("2")
         assert service.end() == 0
-        schema.write_text(DEFAULT + blocks(SERVED_TOO, "toml")[0])
+        schema.write_text(DEFAULT + blocks(ROOT / "docs/reference/query.md", "toml")[0])
         later.start()
         (shown,) = blocks(SERVED_TOO, "python")
         names: dict[str, object] = {}

@@ -16,13 +16,13 @@ from driftline.serve.http.content import WATCH_AFTER_S, loads, while_connected
     ("data", "said"),
     [
         (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte-order mark; send UTF-8 without one"),
-        (b"9" * 5000, "an integer has thousands of digits, which is more than can be read"),
+        (b"9" * 5000, "an integer has too many digits: send it as a string"),
         (b'{"a": \xff}', "byte 6 is not UTF-8"),
         (b"[" * 100_000, "this is not valid JSON: it is nested too deep"),
         (b'{"a": 1, "a": 2}', "this is not valid JSON: the name 'a' is there twice"),
         (b"[NaN]", "this is not valid JSON: NaN is not a number of JSON"),
         (b"{", "this is not valid JSON: "),
-        (b"{} {}", "behind a value there is another one, which in a bulk has a line of its own"),
+        (b"{} {}", "a second value follows the first; in a bulk request each has its own line"),
         (b" ", "this is not valid JSON: it is empty"),
     ],
 )

@@ -113,13 +113,13 @@ def test_state_directory_of_another_service_is_rejected(
     first = begun(tree, tmp_path / "s")
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "other")
-    with pytest.raises(StateMismatch, match="is of the service 'web': give --name web"):
+    with pytest.raises(StateMismatch, match="belongs to the service 'web': give --name web"):
         begun(tree, tmp_path / "s", "shop")
     end(tree, first, tmp_path / "s")
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "another")
     remove(tree, "web")
-    with pytest.raises(StateMismatch, match="has lost flow 'web' of this service"):
+    with pytest.raises(StateMismatch, match="flow 'web' of this service is no longer in"):
         begun(tree, tmp_path / "s")
 
 
@@ -133,7 +133,7 @@ def test_state_directory_is_bound_to_cluster_or_single_machine(
         deploy_locally(serving(tmp_path / "s"), *parts, stack)
     with ExitStack() as stack:
         deploy_locally(serving(local), *parts, stack)
-    with pytest.raises(StateMismatch, match="of a service on this machine alone"):
+    with pytest.raises(StateMismatch, match="belongs to a service that runs without a cluster"):
         begun(tree, local)
 
 
