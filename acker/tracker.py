@@ -7,8 +7,9 @@ time is under way to that stage, except with probability 2^-63 (Storm's acker; D
 consistency, and determinism, section V-A1).
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
-a frame; each interval begins where the previous one ends. Stage 0 is done with a front up to the
-end of the processed intervals without a gap. So a root costs no message.
+a frame; each interval begins where the previous one ends. An interval counts once its frame is
+acknowledged or its promise arrives. Stage 0 is done with all times of a front up to the first gap
+between counted intervals. So a root element needs no message of its own.
 
 Example: one front, one node, two stages. The record of time 1 produces a frame with id 77 for
 stage 1; both are processed, then the front ends.
@@ -54,22 +55,28 @@ class Tracker:
 
     def __init__(self, stages: int, fronts: int, nodes: int, start: int = 0) -> None:
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
+        """Per stage: time -> XOR of the ids of the frames under way, without zeros."""
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
+        """Per stage: heap of the times in `_cells`, and of some finished times."""
         self._next = [start] * fronts
         """Per front: stage 0 is done with all smaller times."""
         self._covered = [0] * fronts
         """Per front: covered intervals contain all smaller times, without a gap."""
         self._beyond: list[dict[int, int]] = [{} for _ in range(fronts)]
-        """Per front, since -> until of covered intervals behind a gap."""
+        """Per front: covered intervals (since -> until) that begin after a gap."""
         self._sent = [0] * fronts
         """Per front: it has sent all records below this time."""
         self._durable = [start] * fronts
+        """Per front: its records below this time survive a crash of the front."""
         self._delivered = [0] * nodes
+        """Per node: the consumer has its outputs below this time."""
         self._asked = [start] * fronts
+        """Per front: the largest time that `take_idle_fronts` returned for it."""
         self.reached = start
         """The largest time that a front promised before its end. Once all fronts have ended, every
         element has a smaller time."""
         self._last: tuple[int, ...] = (start,) * (stages + 1)
+        """The newest result of `frontiers`."""
 
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
         """Record that a front will send no record with a time in [since, until).
@@ -170,11 +177,12 @@ class Tracker:
         return [node for node, time in enumerate(self._delivered) if time < processed]
 
     def take_idle_fronts(self) -> list[tuple[int, int]]:
-        """Return (front, time) of each idle front to ask for a promise up to a time.
+        """Return (front, time) of each idle front: ask it for a promise up to this time.
 
-        Only their missing promises hold the frontier back behind the other fronts. Each front is
-        returned once per time. A front without any promise is omitted: it may not have joined this
-        incarnation yet, and would take the question for a lost message.
+        A front is idle if stage 0 has passed fewer of its times than of another front's; a missing
+        promise may be the only reason. Each front is returned once per time. A front without a
+        covered interval is omitted: it may not have joined this incarnation yet, and would treat
+        the request as a sign of a lost message.
         """
         needed = max(self._next)
         if needed >= INFINITY:  # records that a front sent before its end may still be pending
@@ -210,13 +218,12 @@ class Tracker:
 
 
 class ReportedProgress:
-    """Progress of one incarnation, from time `start`, as its nodes report it to the master in label
-    order.
+    """Progress of one incarnation from time `start`, as its nodes report it to the master.
 
-    Every node has a `Tracker`, which receives all acknowledgements; each frontier of each of them
-    is valid on its own. So the largest is valid, too, and a master needs no tracker: a new master
-    knows the progress once every node has reported (`Reached`). Invariant: `processed` and
-    `delivered` never decrease.
+    Only policies with label order use it. Each node has a `Tracker` that receives all
+    acknowledgements, so the frontiers of every tracker are valid, and the largest one counts. A
+    master needs no tracker: a new master knows the progress once every node has sent a `Reached`.
+    Invariant: `processed` and `delivered` never decrease.
     """
 
     def __init__(self, nodes: int, start: int = 0) -> None:
@@ -225,8 +232,11 @@ class ReportedProgress:
         self.reached = start
         """The largest time that a front promised before its end."""
         self._delivered = [0] * nodes
+        """Per node: the consumer has its outputs below this time."""
         self._last_sent: list[int | None] = [None] * nodes
+        """Per node: it has sent no output with a later time; None before its first report."""
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
+        """Per node: (time, stage) of its oldest work under way; None if there is none."""
         self._waits_for_logs = [False] * nodes
 
     def record_report(
@@ -239,7 +249,8 @@ class ReportedProgress:
         waits: bool,
         left: int = -1,
     ) -> None:
-        """Record a node's report; see `Reached`."""
+        """Record a node's report: `Reached`, with its `waits_for_logs` and `last_sent` as `waits`
+        and `left`."""
         self.processed = max(self.processed, processed)
         self.reached = max(self.reached, reached)
         self._delivered[node] = max(self._delivered[node], delivered)
@@ -255,13 +266,13 @@ class ReportedProgress:
 
     @property
     def last_sent(self) -> int | None:
-        """The time after which no output has left a node; None until all nodes have reported."""
+        """No node has sent an output with a later time; None until all nodes have reported."""
         known = [left for left in self._last_sent if left is not None]
         return max(known) if len(known) == len(self._last_sent) else None
 
     @property
     def waits_for_logs(self) -> bool:
-        """Whether processed elements wait for a front's input log, as far as a node knows."""
+        """Whether processed elements wait for a front's input log, by the nodes' last reports."""
         return any(self._waits_for_logs)
 
     def undelivered(self) -> list[int]:
@@ -273,5 +284,5 @@ class ReportedProgress:
         return min((oldest for oldest in self._oldest if oldest is not None), default=None)
 
     def take_idle_fronts(self) -> list[tuple[int, int]]:
-        """Return no front: nodes ask idle fronts themselves, as they know sooner."""
+        """Return an empty list: nodes ask idle fronts themselves, as they detect them sooner."""
         return []

@@ -1,7 +1,8 @@
 """A cluster in this process and in virtual time, made of the classes of a real one.
 
 Nodes, master, fronts and consumer server exchange messages in the wire format, as processes do, in
-a world of `simulation` without faults; `kill` is the only failure. Snapshots are in memory.
+a simulated world without faults (`simulation.world`). `Cluster.kill` is the only failure. Snapshots
+are in memory.
 Virtual time advances with the work, without waiting.
 """
 
@@ -32,9 +33,10 @@ from driftline.simulation.world.timeline import Crashed, Faults, Timeline
 from driftline.simulation.world.world import SimulatedHost, World
 
 RUN = "in one process"
+"""The name of each such run in its messages, where other runs have a random one."""
 
 PATIENCE_S = 600.0
-"""Virtual seconds without progress until a run fails; the time of some snapshots is added. User
+"""Virtual seconds without progress after which a run fails; ten snapshot intervals are added. User
 functions take no virtual time, so they are never the cause."""
 
 OnBad = Callable[[Sequence[BadRecord]], None]
@@ -59,9 +61,9 @@ class Cluster:
     ) -> None:
         """Set up the roles.
 
-        `consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records of
-        each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
-        Raises FlowError for a flow that cannot run.
+        `consumer`: opens the consumer of a barrier, by its name; `on_bad`: for each source, a
+        function to call with its bad records, or None to end the run at the first one; `delay_s`:
+        average virtual time of a message or a job. Raises FlowError for a flow that cannot run.
         """
         flow.check_nodes(nodes)
         self.policy = policy
@@ -141,7 +143,7 @@ class Cluster:
             self._world.crash(hosts[name], "killed")
 
     def wake_fronts(self) -> None:
-        """Let the fronts read their sources again, which may have new records."""
+        """Let the fronts read their sources again; the sources may have new records."""
         for front in self._fronts:
             if front.roles:
                 self._world.turn_soon(front)

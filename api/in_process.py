@@ -30,14 +30,14 @@ from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_TO_FILES_S = 0.01
-"""Virtual time of a message if outputs go to files; long, so that one write takes many outputs."""
+"""Virtual time of a message if outputs go to files; long, so that one write stores many outputs."""
 
 LETTERS = f"the items of sink {FAILURES}"
-"""The place of dead letters if outputs go to a list."""
+"""Where dead letters are if outputs go to a list, for a warning."""
 
 
 class InProcessRun:
-    """A run of a flow in this process. Exactly one of its methods may be called, once."""
+    """A run of a flow in this process. Call exactly one of its public methods, once."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class InProcessRun:
         return cluster
 
     def _connect(self, cluster: Cluster) -> None:
-        """Give iterator sources the delivered frontier, which only ordered policies know."""
+        """Let iterator sources read the delivered frontier; only ordered policies have one."""
         if self._policy.ordered:
             for source in self._sources:
                 if isinstance(source, IteratorSource):
@@ -175,14 +175,14 @@ class InProcessRun:
         self._bad[front] += len(records)
 
     def _summary(self, cluster: Cluster, outputs: int, failed: int, aside: str) -> RunSummary:
-        """Summarise the run. `aside`: the place of dead letters and bad records."""
+        """Summarise the run. `aside`: where dead letters and bad records are, for a warning."""
         warn_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
         seconds = monotonic() - self._began
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
 
 
 def _check_outputs(path: Path, identity: Identity) -> None:
-    """Raise StateMismatch if the outputs are of another in-process run; names the differences."""
+    """Raise StateMismatch, with the differences, if `path` has outputs of another run."""
     with translate_os_errors("output", path):
         before = Identity.from_json(identity_in(path))
     if before is not None and (differences := identity.differences(before)):
@@ -207,6 +207,6 @@ def _progress(cluster: Cluster) -> Iterator[int]:
         if delivered != before:
             before = delivered
             yield delivered
-            cluster.wake_fronts()  # iterators may be read further
+            cluster.wake_fronts()  # a larger frontier lets fronts read more of an iterator
         elif not cluster.policy.ordered:
             yield delivered

@@ -62,7 +62,7 @@ def sources_of(flow: Flow, inputs: Inputs) -> list[Source | RetainedSource | Liv
 
 
 def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
-    """Return the inputs in the order of the flow's sources. Raises FlowError."""
+    """Return the inputs in the order of the flow's sources. Raises FlowError if they do not fit."""
     names = [source.name for source in flow.sources]
     of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
@@ -86,8 +86,8 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
 class LiveRecords:
     """The records of a live source, for a run in one process.
 
-    Such a run stores nothing before its end, and the same call reads everything again. So records
-    are acknowledged once the run has ended.
+    Such a run has no durable state: after a failure, the same call reads everything again. Records
+    are therefore acknowledged only once the run has ended.
     """
 
     def __init__(self, source: LiveSource) -> None:
@@ -123,7 +123,10 @@ class LiveRecords:
 
 
 def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
-    """Make the source `name` of one input. Raises FlowError, Unavailable, InputError."""
+    """Make a source of one input; `name`: of the flow's source, for the records and errors.
+
+    Raises FlowError, Unavailable, InputError.
+    """
     if given == "":
         raise FlowError(f"source {name!r}: the input is an empty text: give the path of a file")
     if isinstance(given, str) and given.startswith(PRODUCERS):
@@ -276,14 +279,14 @@ class IteratorSource(QueueSource):
 def _record(
     found: tuple[int, object] | BadRecord | None,
 ) -> tuple[int, object] | BadRecord | None:
-    """Return a record of an iterator; unwrap a `BadRecord` in place of the payload."""
+    """Return a queued record; if its payload is a `BadRecord`, return that instead."""
     if isinstance(found, tuple) and isinstance(found[1], BadRecord):
         return found[1]
     return found
 
 
 def check_record(source: str, number: int, record: object) -> object:
-    """Return a copy of a record as the flow will see it; `number`: the record's, from 1.
+    """Return a copy of a record as the flow will see it; `number`: counts records from 1.
 
     Raises PayloadError for an unacceptable record.
     """
@@ -294,7 +297,7 @@ def check_record(source: str, number: int, record: object) -> object:
 
 
 def shown_source(name: str) -> str:
-    """Return the name of a source without a file for errors."""
+    """Return the text that names a source in errors if no file does."""
     return f"source {name!r}"
 
 

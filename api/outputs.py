@@ -24,8 +24,8 @@ class RunSummary:
     records: int
     """Records that this call has read."""
     outputs: int
-    """Outputs in the list or directory, of this call and of interrupted earlier ones; in another
-    sink, if all ran in the caller's process, of this call."""
+    """Delivered outputs, without dead letters: of this call and of interrupted earlier ones if
+    nodes were processes or the outputs are in a directory, else of this call."""
     dead_letters: int
     """Elements that this call set aside because a function failed."""
     bad_records: int
@@ -57,7 +57,7 @@ class MergingConsumer(MemoryConsumer):
 
 
 class OpenConsumers:
-    """The consumers of a run in this process: of a directory, of an address, or the user's own.
+    """Consumers of a run in this process: of a directory, of a sink's address, or the user's.
 
     Args:
         output: A path or an address, or a consumer.
@@ -72,7 +72,7 @@ class OpenConsumers:
         self.directory: Path | None = None
         """The directory of the outputs; None if they go elsewhere."""
         self.where = type(output).__name__
-        """The place of dead letters, for messages."""
+        """Where dead letters are stored, for log lines."""
         self._sink, self._address = output, self.where
         if isinstance(output, str | Path):
             place = resolve_output(str(output), Path())
@@ -84,6 +84,7 @@ class OpenConsumers:
         self._about = flow, identity, dead_letters
         self._open: list[RecordingConsumer] = []
         self._failures_before = 0
+        """Dead letters of earlier calls, which the opened consumers already had."""
 
     def open(self, barrier: str) -> Consumer:
         """Open the consumer of a barrier."""

@@ -101,24 +101,24 @@ def run(
         inputs: One input for each source: ``{name: input}``, or a list in the order of the sources.
             An input is a list of records, an iterator of records, the path of a file (JSON lines,
             CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these; a string is a path), a
-            `Source` or a `LiveSource`. Few records of an iterator are read ahead, and none of a
-            slow iterator while outputs of earlier records are missing.
+            `Source` or a `LiveSource`. From an iterator, at most a few records are read ahead; a
+            slow iterator is read only once the outputs of all earlier records are delivered.
         output: None: the result is an iterator of outputs in label order, each as soon as it is
             final. A list: outputs are appended to it in label order. A path: a directory for JSON
-            lines, as of the command `driftline run`. ``"lmdb:DIR"``: a directory of LMDB. The
+            lines, as `driftline run` writes them. ``"lmdb:DIR"``: a directory of LMDB. The
             address of a sink, ``"python:shop.py:orders"``: node processes then need `state`, too.
             A `Consumer`: it stores the outputs, and everything runs in this process.
         nodes: Number of nodes.
         policy: Guarantee of the run, see `driftline run --help`. Under an unordered policy,
             outputs are in the order of their delivery.
-        ordering: How label order is kept: speculative or buffered.
-        checkpoint_ms: Milliseconds between snapshots; of virtual time if all is in this process.
+        ordering: How operators keep label order: ``"speculative"`` or ``"buffered"``.
+        checkpoint_ms: Milliseconds between snapshots, in virtual time if all runs in this process.
         state: The state directory of node processes; by default a folder in `output`.
         dead_letters: Set aside records that cannot be read, and elements whose function raises (as
             items of sink -1), instead of raising.
         fresh: Remove state and outputs of an earlier run of node processes first.
         accept_changed_code: Resume from the state of node processes although the code of operators
-            has changed: existing outputs stay, the new code makes new ones.
+            has changed. Existing outputs stay; the new code produces only later ones.
 
     Returns:
         An iterator of `Item` if `output` is None, else a `RunSummary`.

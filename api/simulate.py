@@ -57,7 +57,7 @@ def simulate(
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
-        inputs: As for `run`; all records are read first.
+        inputs: As for `run`; all records are read before the first seed runs.
         seeds: Number of seeds, starting with seed 1; or a range of seeds.
         nodes: Number of nodes; by default the seed determines it.
         policy: A policy with ordered outputs.

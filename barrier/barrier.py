@@ -3,13 +3,13 @@
 Inputs: outputs (`add_outputs`), the consumer's answers (`handle_last_bundle`, `mark_stored`), and
 frontiers (`advance` or `record_processed`) or commits, depending on the policy. Outputs: bundles
 (`take_bundle`). Invariant: at most one bundle is unacknowledged, t_last grows from bundle to
-bundle, and no output up to the consumer's t_last is sent again: items and t_last at the consumer
-always belong together (Delivery, consistency, and determinism, section V-A2).
+bundle, and no output up to the consumer's t_last is sent again: the consumer stores items and
+t_last in one atomic step (Delivery, consistency, and determinism, section V-A2).
 
 A consumer that merges the outputs of several barriers needs the progress of each, even where there
 are no outputs. With `reports_progress`, a barrier with nothing to send therefore reports progress
-in an empty bundle (`take_progress_report`). It needs no acknowledgement, as later bundles repeat
-it.
+in an empty bundle (`take_progress_report`). The consumer does not acknowledge these reports: the
+next bundle or report replaces a lost one.
 
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
 of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes:
@@ -54,21 +54,22 @@ class Barrier:
         self.dead_letters = dead_letters
         self.groups = groups
         self.bundle_bytes = BUNDLE_BYTES
-        """Size of the blobs at which a bundle takes no further unit."""
+        """A bundle takes no further unit once its blobs have this many bytes."""
         self.reports_progress = False
         """Whether to report progress without outputs to the consumer."""
         self._reported_up_to = NO_BUNDLE
+        """t_last of the last progress report, or of the consumer when it last connected."""
         self.ready: deque[tuple[int, bytes, int]] = deque()
-        """(unit, blob, running checksum up to and including it) of released outputs that are in no
+        """(unit, blob, running checksum including this blob) of released outputs that are in no
         bundle yet."""
         self.waiting_bytes = 0
-        """Bytes of the blobs in `ready` and `outstanding`, which only the consumer delays."""
+        """Bytes of the blobs in `ready` and `outstanding`, which wait only for the consumer."""
         self.released_up_to = NO_BUNDLE
         """All outputs up to this unit are in `ready`, in `outstanding`, or at the consumer."""
         self.checksum = 0
         """Running checksum over all released blobs."""
         self.outstanding: Bundle | None = None
-        """The bundle that is sent and not yet acknowledged; None if there is none."""
+        """The bundle that the consumer has not acknowledged yet; None if there is none."""
         self.t_last = NO_BUNDLE
         """The consumer has all outputs up to this unit."""
         self.expected_t_last = NO_BUNDLE
@@ -89,7 +90,7 @@ class Barrier:
         raise NotImplementedError
 
     def advance(self, frontier: int) -> None:
-        """Release all outputs below a time, which are final by the node's own tracker.
+        """Release all outputs below a time; by the node's own tracker they are final.
 
         Without label order, do nothing. Raises FunctionFailed if a released output is a failure and
         not a dead letter.
@@ -121,12 +122,12 @@ class Barrier:
 
     @property
     def last_sent(self) -> int:
-        """The largest unit that may have left, in any incarnation. Precondition: `connected`."""
+        """The largest unit that any incarnation may have sent. Precondition: `connected`."""
         return max(self.t_last, self.released_up_to)
 
     @property
     def stored_up_to(self) -> int:
-        """The unit up to which the consumer has all outputs, even if the last units have none."""
+        """The consumer has all outputs up to this unit. The last units may have no outputs."""
         waits = self.ready or self.outstanding is not None
         return self.t_last if waits else max(self.t_last, self.released_up_to)
 

@@ -1,8 +1,8 @@
 """Barriers of the comparison policies: outputs leave in the order of arrival.
 
 Inputs: outputs, the consumer's answers, the processed frontier, ends of epochs or productions, and
-commits. Outputs: bundles, and outputs to make durable. Each batch of outputs becomes a blob on
-arrival, and stays one.
+commits. Outputs: bundles, and outputs to make durable. Each batch of outputs is encoded as one blob
+when it arrives.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class UnackedFrontiers:
         >>> frontiers.delivered(stored=1)
         10
 
-    So later outputs delay nothing: under load there are always some. Memory: one frontier for each
-    unit.
+    So an output above a frontier does not delay that frontier; under load newer outputs always
+    exist. Memory: one frontier for each unit.
     """
 
     def __init__(self) -> None:
@@ -93,14 +93,14 @@ class ImmediateBarrier(ArrivalBarrier):
     """Barrier of `none` and `at-least-once`: outputs leave at once.
 
     Invariant: the number of a bundle is its t_last, and grows by one per bundle; an output has the
-    number of its bundle as soon as it is held. After a recovery no output is dropped: outputs can
-    come twice (at-least-once) or be missing (none).
+    number of its bundle when it arrives. After a recovery no output is dropped: outputs can be
+    duplicated (at-least-once) or lost (none).
     """
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self._last_bytes = 0
-        """Bytes of the bundle with the largest number, which is still queued as a whole."""
+        """Bytes queued for the bundle with the largest number."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
         if not self.ready or self._last_bytes >= self.bundle_bytes:
@@ -152,7 +152,7 @@ class EpochBarrier(ArrivalBarrier):
     @property
     def _newest_unit(self) -> int:
         if self.open_blobs:
-            return self._ended + 1  # a chain may have begun it while others are in the previous one
+            return self._ended + 1  # begun by some chains at most
         return max(self.sealing or self.sealed, default=self.released_up_to)
 
     def seal(self, chain: int, epoch: int) -> None:
@@ -163,8 +163,9 @@ class EpochBarrier(ArrivalBarrier):
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
         """Return (epoch, blobs) of all outputs to make durable before the epoch is prepared.
 
-        They include earlier epochs whose commit this barrier has not seen. Each keeps its number:
-        t_last tells which of them the consumer has. Precondition: all chains have ended the epoch.
+        They include earlier epochs whose commit this barrier has not seen. Each epoch keeps its
+        number: t_last shows which epochs the consumer has. Precondition: all chains have ended
+        `epoch`.
         """
         if blobs := self.sealing.pop(epoch, []):
             self.unsealed_bytes -= sum(map(len, blobs))
@@ -174,7 +175,7 @@ class EpochBarrier(ArrivalBarrier):
     def restore(self, epoch: int, pre_committed: object) -> None:
         """Start after a committed epoch.
 
-        `pre_committed`: the result of its `pre_commit`; some of the outputs may not have left.
+        `pre_committed`: the result of its `pre_commit`; the consumer may lack some of the outputs.
         """
         self.released_up_to = self._ended = epoch
         if isinstance(pre_committed, tuple):
@@ -253,7 +254,7 @@ class ProductionBarrier(ArrivalBarrier):
         self.released_up_to = production
 
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
-        """Start after a durable production. `undelivered`: as in the attribute, in order."""
+        """Start after a durable production. `undelivered`: as the attribute, ordered by number."""
         self.undelivered = dict(undelivered)
         self.commit(production)
 

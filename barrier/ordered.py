@@ -2,10 +2,10 @@
 
 No output waits for a snapshot. A replay produces the same outputs again, and the barrier drops
 outputs with a time up to the consumer's t_last (Delivery, consistency, and determinism, section
-V-A2). It also checks that they are the same: when the replay passes t_last, the running checksum
-over all released blobs has to match the consumer's. If the user changed the code of the flow since
-the snapshot, the outputs up to t_last are not comparable: the barrier continues from the consumer's
-checksum, and snapshots taken before t_last is passed record UNKNOWN as their checksum.
+V-A2). The barrier also checks that the replay reproduces them: when it passes t_last, the running
+checksum over all released blobs has to match the consumer's. If the user changed the code of the
+flow since the snapshot, the outputs up to t_last are not comparable: the barrier continues from the
+consumer's checksum, and a snapshot of a time up to t_last records UNKNOWN_CHECKSUM.
 
 Example: `b` of time 2 comes before `a` of time 1, and `C` of time 3 replaces `c`:
 
@@ -74,7 +74,7 @@ UNKNOWN_CHECKSUM = -1
 """Replaces a checksum (never negative) if other code produced the consumer's outputs."""
 
 ENCODE_AHEAD_UP_TO = 4
-"""More pending times than this mean load: then no output is encoded before it is final."""
+"""With more pending times than this the node is under load, and encodes no output in advance."""
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
@@ -93,13 +93,13 @@ class Pending:
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
-        """The outputs if they were encoded before they are final; None after each change."""
+        """The outputs if `encode_ahead` has encoded them; None after each change."""
         self.has_failures = False
         """Whether one of the outputs was a failure, even a retracted one."""
         self.batches: list[tuple[Labels, int, Values | bytes]] = []
         """(labels, sink, payloads: in the wire format if they came packed), in order of arrival."""
         self.retracted: list[Output] = []
-        """The outputs that tombstones name."""
+        """The outputs that tombstones retract."""
 
     def add(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -173,10 +173,11 @@ def _remove_retracted(outputs: list[Output], taken_back: list[Output]) -> list[O
 
 
 class OrderedBarrier(Barrier):
-    """Holds outputs until they are final (see the module's docstring for an example).
+    """Barrier that holds outputs until they are final; the module's docstring has an example.
 
-    `start`: the time from which the incarnation replays; `checksum`: over all blobs below it, or
-    UNKNOWN; `same_code`: whether the running code produced the consumer's outputs.
+    `start`: the time from which the incarnation replays; `checksum`: the checksum over all blobs
+    below `start`, or UNKNOWN_CHECKSUM; `same_code`: whether the running code produced the
+    consumer's outputs.
     """
 
     def __init__(
@@ -200,8 +201,9 @@ class OrderedBarrier(Barrier):
         self.times: list[int] = []
         """Heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
-        """(time, checksum over all blobs up to it), from the least time of the next snapshot on."""
+        """(time, checksum over all blobs up to it), back to the least time of a later snapshot."""
         self._replay: _Replay | None = None
+        """The comparison with the consumer's outputs, until the replay has passed t_last."""
 
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -288,9 +290,9 @@ class OrderedBarrier(Barrier):
         super().handle_last_bundle(t_last, checksum, blobs)
 
     def checksum_before(self, time: int) -> int:
-        """Return the checksum over all blobs below a time; UNKNOWN if it is not comparable.
+        """Return the checksum over all blobs below a time, which may be UNKNOWN_CHECKSUM.
 
-        Precondition: times do not decrease.
+        Precondition: times do not decrease from call to call.
         """
         self.trim_history(time)
         return self.history[0][1]
@@ -328,10 +330,10 @@ def _each(sinks: int | list[int], count: int) -> list[int]:
 
 
 class _Replay:
-    """Comparison of a replay's outputs, up to t_last, with those that the consumer has.
+    """Comparison of a replay's outputs up to t_last with the consumer's outputs.
 
-    `start`: the time at which the replay began; `checksum`: the consumer's, at t_last; `stored`:
-    the blobs of its last bundle.
+    `start`: the time at which the replay began; `checksum`: the consumer's checksum at t_last;
+    `stored`: the blobs of the consumer's last bundle.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Benchmarks: the cost of exactly-once, compared with a floor that no engine here can beat."""
+"""Benchmarks: the cost of exactly-once, compared with the floor, the same job without an engine."""

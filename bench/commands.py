@@ -25,7 +25,7 @@ from driftline.engine.ui.options import FiniteRange, json_option, plot_option, r
 from driftline.engine.ui.results import write_json
 
 VICTIMS = ("node", "all")
-"""The possible victims, in the order of the rows."""
+"""The values of --killed, in the order of the rows."""
 
 
 @click.group()

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A file (None: the sample) and the shape of its records."""
+    """A file of documents (None: the sample), and the shape of its records."""
 
     path: Path | None
     shape: Shape
@@ -66,7 +66,7 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
 def names_of(
     choices: tuple[str, ...], what: str
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a callback that parses a list of choices like `a,b`, or `all`."""
+    """Return a callback that parses a list of choices like "a,b", or "all". `what`: for errors."""
 
     def check(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
         if value == "all" and "all" not in choices:
@@ -89,7 +89,7 @@ def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -
 
 
 def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    """Parse a list of numbers like 50,500, and drop repetitions. Raises BadParameter."""
+    """Parse a list of positive integers like "50,500"; drop repetitions. Raises BadParameter."""
     try:
         numbers = [int(part) for part in value.split(",")]
     except ValueError:
@@ -140,7 +140,7 @@ def policies(default: str) -> Callable[[Command], Command]:
 
 
 def durable(default: bool) -> Callable[[Command], Command]:
-    """Return the option for additional rows with durable ends."""
+    """Return the option for additional rows with durable ends (`systems.cases`)."""
     return click.option(
         "--durable/--no-durable",
         default=default,

@@ -1,7 +1,7 @@
 """Guards calls to user-defined sources and sinks: their errors name the source or the sink.
 
 A connector raises Driftline's errors for expected failures. Any other exception, and a result of a
-wrong type, is a fault of the connector: FlowError, which ends the run.
+wrong type, is a fault of the connector: it becomes a FlowError, which ends the run.
 """
 
 from __future__ import annotations

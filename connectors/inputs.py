@@ -60,8 +60,8 @@ def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = DEFAULT_SHAPE) 
     """Return the input of each source of a flow, in the order of the sources.
 
     `given`: inputs as the user names them, all with the names of sources, or all without. Without
-    names, a flow with one source reads all of them; other flows need one for each source. Raises
-    FlowError if they do not fit the flow, Unavailable if a file is missing, InputError.
+    names, a flow with one source reads all inputs; other flows need one input for each source.
+    Raises FlowError if they do not fit the flow, Unavailable if a file is missing, InputError.
     """
     inputs = [_open(texts, shape) for texts in inputs_by_source(flow, given)]
     if sum(isinstance(each, Piped) for each in inputs) > 1:
@@ -70,7 +70,7 @@ def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = DEFAULT_SHAPE) 
 
 
 def open_one_input(flow: Flow, given: Sequence[str], number: int, shape: Shape) -> Input:
-    """Return the input of one source; the files of the others may be on other machines.
+    """Return the input of one source; the files of other sources may be on other machines.
 
     Raises the errors of `open_inputs`.
     """

@@ -5,8 +5,8 @@
     >>> resolve_output("python:shop.py:orders", Path("state"))
     OutputPlace(address='python:shop.py:orders', directory=PosixPath('state/outputs'))
 
-JSON lines and LMDB are directories and also hold the run's own records about its outputs. For other
-sinks these records are in a folder of the state directory (`sinks.recorded`).
+An output directory, of JSON lines or LMDB, also holds the run's own records about its outputs. For
+other sinks these records are in a folder of the state directory (`sinks.recorded`).
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ UNDER_WAY = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
 
 
 class Coordinator:
-    """Makes the decisions. `out`: (receiver, message) to send; `jobs`: registry writes to do."""
+    """Decisions of one master. `out`: (receiver, message) to send; `jobs`: registry writes."""
 
     def __init__(
         self,
@@ -115,9 +115,10 @@ class Coordinator:
         process: str = "",
         groups: int = GROUPS,
     ) -> None:
-        """`nodes`: how many, if the registry has no layout yet; `interval`: seconds between
-        snapshots; `run`: id of this call of the command; `session`: its number, see
-        `ClusterState.last_session`; `process`: of the master; `groups`: number of key groups."""
+        """`nodes`: number of nodes if the registry has no layout yet; `interval`: seconds between
+        snapshots; `run`: id of this call of the command; `session`: number of this call, see
+        `ClusterState.last_session`; `process`: token of the master's process; `groups`: number of
+        key groups."""
         layout = state.layout or tuple(range(nodes))
         self.nodes = names_of(layout)
         """The nodes of the layout in the registry."""
@@ -131,7 +132,7 @@ class Coordinator:
         self.outcome: RunOutcome | None = None
         """The outcome of this run; None until it is decided."""
         self._follows = bool(session) and state.last_session == session and state.outcome is None
-        """Whether the same call had an earlier master, and the run has no outcome yet."""
+        """Whether an earlier master led the same call of the command, which has no outcome yet."""
         if state.outcome is not None and state.outcome.run == run:
             self.phase, self.outcome = Phase.STOPPED, state.outcome
         self.state = replace(
@@ -141,7 +142,7 @@ class Coordinator:
         self.recovery_durations = Histogram()
         """For each finished recovery: seconds from its cause until all nodes were ready."""
         self.taken_over = False
-        """Whether this master continued the incarnation that it found."""
+        """Whether this master continued the incarnation of an earlier master."""
         self.members = Members(missing_after_s)
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval)
         about_run = policy, self.fronts, self.snapshots, self.nodes, self.members, groups
@@ -150,9 +151,11 @@ class Coordinator:
         self._missing_after = missing_after_s
         self._writer = RegistryWriter(process)
         self._write_again = False
+        """Whether to begin another incarnation once the pending write is done."""
         self._draining = Draining(self.fronts, policy)
         self._shutdown = ShutdownBarrier(self.nodes + self.fronts, missing_after_s)
         self._gathers_since = 0.0
+        """When this master began to wait for missing members."""
         self._down_since: float | None = None
         """When the start of the run, or the current recovery, began; None while the run is up."""
         self._recovers = False
@@ -161,12 +164,13 @@ class Coordinator:
         self._resume_at = 0.0
         """End of the pause before the next recovery."""
         self._ready: set[str] = set()
+        """Nodes that have loaded the snapshot of this incarnation."""
         self._takeover: Takeover | None = None
-        """Takeover of the found incarnation; None if this master began, or must begin, another."""
+        """Takeover of an earlier master's incarnation; None if it is done, or cannot be."""
         if self._follows and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
         self._damage = ""
-        """Why the newest snapshot could not be loaded; may explain why an older one cannot be."""
+        """Why the newest snapshot could not be loaded; added to an error about an older one."""
 
     # Queries.
 
@@ -200,8 +204,8 @@ class Coordinator:
 
     @property
     def unreachable_s(self) -> dict[str, float]:
-        """Unreachable member -> for how many seconds it has been silent, or has sent heartbeats
-        without an answer."""
+        """Unreachable member -> seconds for which the master has gathered members without it, or
+        for which it has sent `Hello` without answering `Lead`."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
             return {}
         missed = self.members.unresponsive_s
@@ -229,7 +233,7 @@ class Coordinator:
     # Members and failures.
 
     def hello(self, name: str, message: Hello) -> None:
-        """Process a member's hello: it is present, perhaps as a new process, with its progress."""
+        """Process a member's hello: the member is present, perhaps with a new process."""
         if not self.is_member(name):
             self._hello_of_another(name, message)
             return
@@ -242,7 +246,7 @@ class Coordinator:
         elif self.phase in DECIDED:
             return
         elif restarted:
-            self._recover(f"{name} has been restarted", paced=False)  # the restart was paced
+            self._recover(f"{name} has been restarted", paced=False)  # restarts are paced
         elif self.phase is Phase.GATHERING:
             self._gathered()
         elif self._takeover is not None:
@@ -255,7 +259,7 @@ class Coordinator:
                 self._run()
 
     def _hello_of_another(self, name: str, message: Hello) -> None:
-        """Process the hello of a node of the next layout, or of an earlier one, which may end."""
+        """Process the hello of a node of the next layout, or stop a node of an earlier one."""
         if self.phase is Phase.STOPPED:
             self._tell_outcome([name])
         elif name in self.resizing.next_nodes:
@@ -278,7 +282,7 @@ class Coordinator:
             self.phase = Phase.BROKEN
 
     def probe_members(self) -> None:
-        """Ask all members whether they receive this master's messages, if they obey it."""
+        """If this master leads, ask all members whether they receive its messages."""
         if self.phase is Phase.STOPPED or (self.leads and self.phase not in DECIDED):
             self._ask_to_follow(self.nodes + self.fronts)
 
@@ -558,7 +562,7 @@ class Coordinator:
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot if it is due and new: as of the delivered frontier, or by epoch."""
+        """Begin a snapshot if one is due: at the delivered frontier if that moved, or by epoch."""
         if self.phase is Phase.RUNNING and not self.resizing.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
@@ -589,7 +593,10 @@ class Coordinator:
             self._tell(self.fronts, Drain(until))
 
     def consider_end(self, processed: int, delivered: int, reached: int) -> None:
-        """End a run once all is delivered and in the last snapshot; `reached`: see the tracker."""
+        """End the run once the consumer has all outputs and the last snapshot is committed.
+
+        `reached`: see `Tracker.reached`.
+        """
         if processed >= INFINITY:
             self._draining.on_inputs_ended(reached)
         if self._draining.is_due(processed, delivered, self.snapshots.number):
@@ -607,7 +614,7 @@ class Coordinator:
             self._write(self.state.next(outcome=self.outcome))
 
     def _stopping(self) -> None:
-        """Continue the end after a write, which may be one that began before the decision."""
+        """Process a finished write after `stop`: if it lacks the outcome, write the outcome now."""
         if self.state.outcome is None:
             self._write(self.state.next(outcome=self.outcome))
             return

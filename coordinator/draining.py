@@ -6,9 +6,9 @@ Invariant: when the run ends, the consumer has all outputs below a time, which `
 which all inputs ended, and a committed snapshot contains everything below it; so the next start
 replays nothing, and a savepoint lacks nothing.
 
-This time is the largest one up to which a front has sent. Beside an unfinished file, it is that of
-the files: live records have clock times, which are far ahead, and the later ones stay in the input
-log.
+This time is the largest one up to which a front has sent records. If a file has not ended, only the
+fronts of files count: live records have clock times, which are far larger. Live records from this
+time on stay in the input log.
 
 `ShutdownBarrier` tracks which members the master still waits for once the run is over.
 """
@@ -29,15 +29,19 @@ class Draining:
 
     def __init__(self, fronts: Sequence[str], policy: Policy) -> None:
         self._waiting = set(fronts)
+        """The fronts that have not sent `Drained`."""
         self._fronts = len(fronts)
         self._policy = policy
         self._files: list[int] = []
+        """The times below which the records of files end, without those at INFINITY."""
         self._live: list[int] = []
+        """The same for live sources."""
         self._open_file = self._open_live = False
         """Whether there is a file, or a live source, that has not ended."""
         self._end: int | None = None
+        """The time below which all records are, once all inputs have ended; None before."""
         self._since = -1
-        """The newest snapshot when all elements were processed; -1 before that."""
+        """Number of the newest snapshot when the last one became due; -1 before that."""
 
     def drained(self, front: str, time: int, live: bool, ended: bool) -> None:
         """Record the time below which a front's records end; see `Drained`. May be repeated."""
@@ -83,7 +87,7 @@ class Draining:
         return max(self._files + self._live, default=INFINITY) if self._open_live else INFINITY
 
     def is_due(self, processed: int, delivered: int, newest: int) -> bool:
-        """Return whether the last snapshot is due now; `newest`: number of the newest one."""
+        """Return whether the last snapshot becomes due now; `newest`: number of the newest one."""
         until = self.until
         if until is None or self._since >= 0:
             return False
@@ -93,7 +97,8 @@ class Draining:
         return True
 
     def is_over(self, delivered: int, committed: int, time: int) -> bool:
-        """Return whether the run may end. `committed`, `time`: of the last committed snapshot."""
+        """Return whether the run may end. `committed`, `time`: number and time of the last
+        committed snapshot."""
         until = self.until
         if until is None or self._since < 0 or delivered < until:
             return False
@@ -116,6 +121,7 @@ class ShutdownBarrier:
         """Member that has not said goodbye -> its process; "" if it has not said hello, either."""
         self._silence_s = silence_s
         self._silent_s = 0.0
+        """Seconds since the last hello."""
         self._now = 0.0
 
     def hello(self, name: str, process: str) -> None:
@@ -130,7 +136,7 @@ class ShutdownBarrier:
 
     def is_over(self, now: float) -> bool:
         """Return whether the master may end."""
-        # A suspended master received nothing: a long step counts as a usual one.
+        # A suspended master receives nothing, so a long step counts like a step of usual length.
         self._silent_s += min(now - self._now, self._silence_s / 4)
         self._now = now
         return not self._waiting or self._silent_s >= self._silence_s

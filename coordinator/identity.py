@@ -1,7 +1,7 @@
 """Identity of a run: what has to be the same for a later command to continue with its state.
 
-The registry stores all of it, so that an error can name the differences. Stores and outputs keep
-its text: two identities with the same text are the same.
+The registry stores the complete identity, so that an error can name the differences. Stores and
+output directories contain only its text; identities with equal texts are equal.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from driftline.engine.flow.outline import OperatorOutline, Outline
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A flow, a policy, a number of nodes, and inputs, as a text for each source."""
+    """A flow, a policy, a number of nodes, and inputs (a text for each source)."""
 
     flow: Outline
     digest: str
     """Digest of the flow: `Plan.identity`."""
     policy: str
     nodes: int
-    """The initial number; with some policies it can change, as the registry's layout shows."""
+    """The initial number. A policy may allow resizing; the registry's layout is current."""
     inputs: tuple[str, ...]
     start: str = ""
     """The savepoint that the run began from; empty without one."""
@@ -34,7 +34,7 @@ class Identity:
         return f"{self.digest}|{self.policy}|{self.nodes}|{'|'.join(self.inputs)}{start}"
 
     def with_initial_nodes(self, before: Identity | None) -> Identity:
-        """Return the identity with the initial number of nodes of the run `before`."""
+        """Return this identity with the initial number of nodes from the identity `before`."""
         return self if before is None else replace(self, nodes=before.nodes)
 
     def differences(self, before: Identity) -> list[str]:

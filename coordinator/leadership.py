@@ -1,11 +1,11 @@
 """Leadership: which master leads, when it steps down, and how its successor takes over.
 
 Masters queue up, each with its own session of the registry. The first one leads, and each of the
-others watches its predecessor. When a session ends, its place disappears, and the next master moves
-up (ZooKeeper's documented recipe: no herd, no polling). Inputs: results of `Enlist` and
+others watches its predecessor. When a session ends, its queue entry disappears, and the next master
+moves up (ZooKeeper's documented recipe: no herd, no polling). Inputs: results of `Enlist` and
 `FindPredecessor`, the time, and watch notifications. Outputs: these jobs, and whether this master
-is the first. Safety does not depend on the queue, which a master may see late: each master begins
-with an epoch of its own (`RegistryWriter`), and members reject earlier ones.
+is the first. Safety does not depend on the queue, whose changes a master may see late: each master
+first begins a new epoch (`RegistryWriter`), and members reject masters of earlier epochs.
 
 `StepDown`: a network partition, perhaps in one direction only, may separate the leader's host from
 one member. A leader with another master behind it steps down after a timeout: its process ends, is
@@ -14,9 +14,9 @@ after a step-down, the next process of this master doubles its timeout, as no ma
 dead member.
 
 `Takeover`: a new master continues an incarnation only if every member is in it, and every node has
-its state; otherwise a recovery begins. In label order nodes track the overall progress, and the
-registry has all decisions; an unfinished snapshot of the old master is abandoned. The steps: all
-members have said hello; the registry has the epoch of this master; all have answered `Lead`.
+loaded its state; otherwise a recovery begins. In label order nodes track the overall progress, and
+the registry has all decisions; an unfinished snapshot of the old master is abandoned. The steps:
+all members have said hello; the registry has the epoch of this master; all have answered `Lead`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from driftline.engine.wire.messages import FollowsMaster, Hello
 from driftline.engine.wire.role import DurableJob
 
 LEADER_TIMEOUT_MIN_S = 20.0
-"""Least timeout of a leader before it steps down. A process that hangs is silent for 5 s, killed
-10 s later, and back after a few more: do not step down for such a restart."""
+"""Minimum timeout of a leader before it steps down. It is longer than the restart of a process that
+hangs: 5 s of silence, a kill 10 s later, and a few seconds for the start."""
 
 MEMBER_TIMEOUT_FACTOR = 4
 """The leader also waits for this multiple of the timeout of members."""
@@ -85,7 +85,7 @@ class FindSuccessor(DurableJob):
 
 
 class Leadership:
-    """Place of one master in the queue."""
+    """Position of one master in the queue."""
 
     def __init__(self, process: str) -> None:
         self._process = process
@@ -94,7 +94,9 @@ class Leadership:
         self.is_session_lost = False
         """Whether the session has ended, so that this process cannot lead any more."""
         self._job: DurableJob | None = None
+        """The last job; None before the first one."""
         self._again_at = -inf
+        """When to start `_job`; infinity while it is under way, or until the queue changes."""
 
     @property
     def first(self) -> bool:
@@ -115,7 +117,7 @@ class Leadership:
         return inf if self.first or self.is_session_lost else self._again_at
 
     def on_queue_changed(self) -> None:
-        """Look at the queue again: a watch has fired, or the connection is back."""
+        """Query the queue again: a watch has fired, or the connection is back."""
         if isinstance(self._job, FindPredecessor):
             self._again_at = -inf
 
@@ -145,7 +147,7 @@ def leader_timeout_s(missing_after_s: float, in_vain: int = 0) -> float:
 
 
 class StepDown:
-    """Step-down timeout of one leader, whose place in the queue is named `process`.
+    """Step-down of one leader. `process`: its name in the queue; `patience_s`: its timeout.
 
     Inputs: the time, for how long the leader has missed members, results of `FindSuccessor`.
     Outputs: when to ask members whether they receive its messages, the job, and whether to step
@@ -156,8 +158,11 @@ class StepDown:
         self._process = process
         self._patience_s = patience_s
         self._ask_at = -inf
+        """When to ask members again."""
         self._look_at = -inf
+        """When to look for a successor again."""
         self._job: FindSuccessor | None = None
+        """The job under way; None if there is none."""
 
     def is_probe_due(self, now: float) -> bool:
         """Return whether to ask members now."""
@@ -197,7 +202,9 @@ class Takeover:
         self._nodes = nodes
         self._members = members
         self._fits: dict[str, bool] = {}
+        """Member -> whether it is in the incarnation; a node also has to be ready."""
         self._answers: dict[str, FollowsMaster] = {}
+        """Member -> its answer to `Lead`."""
 
     def hello(self, name: str, message: Hello) -> None:
         """Note that a member is present."""
@@ -210,7 +217,7 @@ class Takeover:
 
     @property
     def possible(self) -> bool:
-        """Whether all present members are in the incarnation."""
+        """Whether all members that have said hello are in the incarnation, and nodes ready."""
         return all(self._fits.values())
 
     @property

@@ -8,8 +8,8 @@ present, `expire_silent` gone.
 A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
 timeout becomes twice that silence; each minute without an unusual silence halves it again.
 
-A member that does not receive the master's messages sends `Hello` and never answers. Only the time
-between two close `Hello` counts against it: a busy member is not deaf.
+A member that does not receive the master's messages sends `Hello` and never answers `Lead`. A gap
+between two `Hello` counts only up to HELLO_GAP_S: in a longer one the member may be busy.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ class Lease:
     process: str
     address: str
     last_heard_at: float
-    """Time of the last message."""
+    """When the last message arrived (the master's clock)."""
     last_hello_at: float
-    """Time of the last `Hello`."""
+    """When the last `Hello` arrived."""
     timeout_s: float
-    """Timeout: how long it may be silent."""
+    """The member is gone after a longer silence."""
     present: bool = True
+    """Whether it has sent `Hello` and has not timed out since."""
     calm_since: float = 0.0
-    """Since when it has had no unusual silence."""
+    """When its last unusual silence ended, or its timeout was last halved."""
     is_asked: bool = False
-    """Whether it owes an answer."""
+    """Whether it has not answered the last `Lead`."""
     unanswered_s: float = 0.0
-    """For how long it has sent `Hello` without the answer."""
+    """Seconds for which it has sent `Hello` without that answer."""
 
 
 class Members:
@@ -88,7 +89,7 @@ class Members:
             self._heard(name, lease, now)
 
     def _heard(self, name: str, lease: Lease, now: float) -> None:
-        """Note a message of a process, and adapt its timeout to the silence before."""
+        """Note a message of a process, and adapt its timeout to its silence before the message."""
         silent_s, lease.last_heard_at = now - lease.last_heard_at, now
         if not lease.present and silent_s > lease.timeout_s:
             lease.timeout_s = min(2 * silent_s, LONGEST_S)
@@ -176,6 +177,7 @@ class Backoff:
         self.fruitless_recoveries = 0
         """Number of consecutive recoveries without progress before them."""
         self._furthest: tuple[int, ...] = ()
+        """The maximum of each number that `note_progress` received."""
         self._at_last_recovery: tuple[int, ...] | None = None
         """`_furthest` at the time of the last recovery."""
 

@@ -41,9 +41,10 @@ class SnapshotRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Outcome of a run; `error` is empty unless the run failed.
+    """Outcome of a run: its id, the name of the error class, and a text for the user.
 
-    A run is one call of a command; the next call continues from the state that this one left.
+    `error` is empty unless the run failed. A run is one call of a command; the next call continues
+    from the state that this one left.
     """
 
     run: str
@@ -55,12 +56,14 @@ class RunOutcome:
 class ClusterState:
     """Everything that must survive the master. At most two snapshots, the newest one first.
 
+    `identity`: the text of the run's `Identity`. `version`: number of writes so far.
     `lineage`: the run's token (see `engine.storage.manifest`). `last_session`: its newest session
     that reached an incarnation, and so had every directory open and durable. `base`: the number of
     the snapshot that the run began from (a savepoint); recovery cannot go back behind it.
-    `identity_details`: the identity, to report differences to another command. `code`: of the
-    newest session; all incarnations from `code_from` on have it. `output`: where the outputs of the
-    newest session are, only a hint for messages, since directories may be moved; empty if unknown.
+    `identity_details`: the identity, to report differences to another command. `code`: the code of
+    the newest session; all incarnations from `code_from` on ran it. `output`: where the outputs of
+    the newest session are; only a hint for messages, since directories may be moved; empty if
+    unknown.
     """
 
     identity: str
@@ -77,11 +80,11 @@ class ClusterState:
     code_from: int = 0
     output: str = ""
     epoch: int = 0
-    """Of the last master that wrote: each begins with a new epoch, which fences earlier masters:
-    the registry and the members reject them."""
+    """Epoch of the last master that wrote. Each master begins a new epoch, which fences earlier
+    masters: the registry and the members reject them."""
     leader: str = ""
-    """The process of that master: no two masters write the same state, even with the same
-    decisions."""
+    """Token of that master's process. So two masters never write equal states, even if their
+    decisions are equal."""
     layout: Layout = ()
     """The nodes that run the flow; (): not decided yet. All snapshots have this layout."""
 
@@ -116,7 +119,7 @@ AGAIN_S = 1.0
 
 
 class RegistryWriter:
-    """The writes of one coordinator; `leader`: the process of its master, new with each start.
+    """The writes of one coordinator; `leader`: token of its master's process, new at each start.
 
     Inputs: the states to write, the time, results of `WriteState`. Outputs: `WriteState` jobs.
     Invariants: a state is written only after the previous one, so a full disk acts like a slow one:
@@ -124,7 +127,7 @@ class RegistryWriter:
     which fences all earlier masters.
 
     The registry may contain the state of a failed write. So a retry is marked (`again`): the
-    registry reads first, and the state counts as written if it is there.
+    registry first reads the stored state, and if that is this state, the write has succeeded.
     """
 
     def __init__(self, leader: str) -> None:
@@ -169,7 +172,7 @@ class RegistryWriter:
 
 
 WRITE_S = 10.0
-"""How long to wait for the write of another process."""
+"""Timeout of the lock that another process holds while it writes, in seconds."""
 
 
 class Registry(Protocol):
@@ -179,7 +182,7 @@ class Registry(Protocol):
         """Return the state, or None if none was written. Raises Unavailable, StateMismatch."""
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
-        """Replace version `state.version - 1`, durably; `again`: or `state` itself.
+        """Replace version `state.version - 1` durably. With `again`, also accept a stored `state`.
 
         Raises StateMismatch if the registry holds something else, which another master wrote.
         Raises Unavailable.
@@ -203,9 +206,9 @@ def check_identity(
 ) -> ClusterState:
     """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error; `identity_details`: the identity, to report differences;
-    `anew`: how to start over, `other`: how to begin another run. Raises StateMismatch if the state
-    has another identity.
+    `where`: the directory, for the error; `about`: the identity, to report differences; `anew`: how
+    to start over, `other`: how to begin another run. Raises StateMismatch if the state has another
+    identity.
     """
     if state is None:
         return ClusterState(identity, identity_details=about)
@@ -236,8 +239,8 @@ def may_replace(state: ClusterState, current: ClusterState | None, *, again: boo
 class FileRegistry:
     """Embedded registry: one file, replaced atomically.
 
-    In a cluster on one machine a command may write at the same time as the master, so a lock file
-    beside it is held from the check of the version to the end of the write.
+    In a cluster on one machine a command may write at the same time as the master. So the writer
+    holds a lock, in a second file, from the check of the version to the end of the write.
     """
 
     def __init__(self, path: Path) -> None:

@@ -7,22 +7,23 @@ switches to the next layout. Invariant: when that record is written, all nodes o
 have, durably, the state as of its snapshot, consumers have all outputs below the time of the
 snapshot, and none from there on.
 
-    COPYING    the next nodes read the newest snapshot from the nodes, and what each later one adds
-    HOLDING    they have nearly all; fronts report up to where they have sent, and pause
-    DRAINING   fronts send up to the largest of these times, the cut; all below it is delivered
+    COPYING    the next nodes copy the newest snapshot from the nodes, then the changes of each
+               later one
+    HOLDING    they have nearly all state; fronts pause, and report the time up to which they sent
+    DRAINING   fronts send up to the largest of these times, the cut; consumers store all outputs
+               below it
     CUTTING    a snapshot as of the cut is taken
-    MOVING     the next nodes read what it adds
-    SWITCHING  the registry is written; the rest is as after each recovery: nodes report that they
-               are ready, fronts resume at the cut
+    MOVING     the next nodes copy its changes
+    SWITCHING  the registry is written; then, as in a recovery, nodes report that they are ready,
+               and fronts resume at the cut
 
 The run is paused from HOLDING to the end. Until the registry is written the resizing can be
 abandoned, and the current nodes continue: if it takes too long, if a member fails, or if the run is
-about to end. Copied state is kept, and the next attempt begins at once, or later. A master that
-takes over abandons a resizing that it does not know; the requester repeats its request until it is
-met.
+about to end. The next nodes keep the copied state for the next attempt. A master that takes over
+does not know of a resizing, and so abandons it; the requester repeats its request until it is met.
 
-The cut is later than every output that has ever left, including one that is being replayed: so
-each barrier of the next layout begins with nothing at its consumer.
+The cut is later than the times of all outputs that were ever sent, including outputs that are being
+replayed. So the consumer has no output from the cut on when the next nodes begin.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Join, Joined, Message, Pause, Paused, Resume
 
 FRESH_S = 1.0
-"""Before the fronts pause, a snapshot is taken unless the newest one is at most this old."""
+"""Before the fronts pause, a snapshot is taken if the newest one is older than this (seconds)."""
 
 SMALL_BYTES = 1 << 20
-"""A node that needed at most this much for the last snapshot has nearly all."""
+"""A next node whose last step needed at most this many bytes has nearly all state."""
 
 ROUNDS_MAX = 8
-"""Snapshots for the next nodes to catch up with, before the fronts pause anyway."""
+"""Maximum number of early snapshots with which the next nodes catch up before the pause."""
 
 PAUSE_TIMEOUT_S = 1.0
 """Timeout of the fronts' first pause; it doubles with each attempt."""
@@ -79,9 +80,9 @@ class Joiner:
 
     process: str
     snapshot: tuple[int, int] | None = None
-    """The snapshot that it has; None if unknown."""
+    """Number and incarnation of the snapshot that it has; None if unknown."""
     bytes: int = 0
-    """How much it needed for that beyond the previous one."""
+    """Size of its step from the previous snapshot to this one."""
 
 
 class Resizing:
@@ -102,9 +103,9 @@ class Resizing:
         self.next_layout: Layout = ()
         """The next layout; () if there is none."""
         self.refusal_reason = ""
-        """Why the last request cannot be met."""
+        """Why the last request cannot be met; empty if it can."""
         self._asked_first = 0
-        """The number of the first next node in that request; 0: it named none."""
+        """`first` of the last request, see `Resize`."""
         self._policy = policy
         self._fronts = fronts
         self._snapshots = snapshots
@@ -113,17 +114,25 @@ class Resizing:
         self._groups = groups
         self._joiners: dict[str, Joiner] = {}
         self._newest = SnapshotRecord(0, 0, ())
+        """The newest committed snapshot."""
         self._newest_at = 0.0
+        """When `advance` first saw this snapshot."""
         self._rounds = 0
+        """Number of early snapshots since the last pause; see `ROUNDS_MAX`."""
         self._hurried = -1
-        """The newest snapshot when the next one was last requested."""
+        """Number of the newest snapshot when an early one was last requested."""
         self._cut = 0
+        """The cut; valid from DRAINING on."""
         self._number = 0
-        """How often fronts were paused: answers with other numbers are ignored."""
+        """Number of the current pause: answers of fronts to earlier pauses are ignored."""
         self._paused: dict[str, Paused] = {}
+        """Front -> its answer to the current pause."""
         self._held_at = 0.0
+        """When the current pause began."""
         self._pause_timeout_s = PAUSE_TIMEOUT_S
+        """Timeout of the current or next pause."""
         self._again_at = 0.0
+        """When the fronts may pause again after a failed attempt."""
         self._now = 0.0
 
     # Requests.
@@ -208,7 +217,7 @@ class Resizing:
             joiner.snapshot, joiner.bytes = has, message.bytes
 
     def on_paused(self, front: str, message: Paused) -> None:
-        """Note that a front sends nothing from a time on."""
+        """Note that a front is paused: it sends no record from a time on."""
         if message.number == self._number:
             self._paused.setdefault(front, message)
 
@@ -229,7 +238,8 @@ class Resizing:
         """Advance the resizing. `delivered`: the delivered frontier, `left`: see
         `ReportedProgress.last_sent`.
 
-        Return the snapshot to write to the registry with the next layout, if it is time.
+        Return the snapshot to write to the registry with the next layout, once the next nodes have
+        it; None before.
         """
         self._now = now
         if self.phase is ResizePhase.NONE or self.phase is ResizePhase.SWITCHING:
@@ -268,7 +278,10 @@ class Resizing:
                 self._ask_to_join(name, state)
 
     def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
-        """Return whether the next nodes lack little; if not, request another snapshot."""
+        """Return whether the next nodes lack so little that fronts can pause.
+
+        If only the newest snapshot is too old, request another one.
+        """
         for name in self.next_nodes:
             joiner = self._joiners.get(name)
             if joiner is None or joiner.snapshot is None:
@@ -334,7 +347,7 @@ class Resizing:
         self.forget()
 
     def on_incarnation_end(self) -> None:
-        """Note the end of the incarnation, with which fronts are no longer paused."""
+        """Note that the incarnation has ended, and with it the pause of its fronts."""
         if self.phase in PAUSED_PHASES:
             self.phase = ResizePhase.COPYING
 
@@ -343,7 +356,7 @@ class Resizing:
         self._tell_fronts(Resume())
 
     def forget(self) -> None:
-        """Clear the next layout, which was abandoned, or has become the layout."""
+        """Clear the next layout, which was abandoned or has become the current one."""
         self._members.forget(name for name in self.next_nodes if name not in self._nodes)
         self.phase, self.next_layout = ResizePhase.NONE, ()
         self._joiners.clear()

@@ -34,7 +34,7 @@ from driftline.engine.wire.messages import (
 )
 
 HURRIED_EVERY_S = 0.5
-"""Least seconds between snapshots that members request: the disk itself may be slow."""
+"""Minimum seconds between snapshots that members request, as the disk itself may be slow."""
 
 Outgoing = list[tuple[str, Message]]
 
@@ -58,9 +58,10 @@ class PendingSnapshot:
     """Front -> the time at which it would resume; node -> its newest production."""
 
     def record(self, fronts: Sequence[str], nodes: Sequence[str], taken: int) -> SnapshotRecord:
-        """Return the record that commits it. `taken`: the incarnation; `nodes`: with productions.
+        """Return the record that commits the snapshot.
 
-        A front that was not asked resumes at the snapshot's time.
+        `taken`: the incarnation in which it was taken; `nodes`: the nodes whose newest production
+        is recorded. A front that was not asked resumes at the snapshot's time.
         """
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
@@ -84,7 +85,7 @@ class Snapshots:
         self.committed = 0
         """Number of snapshots that this master committed."""
         self.durations = Histogram()
-        """Seconds from begin to commit of each of them."""
+        """For each of these snapshots: seconds from its beginning to its commit."""
         self.failures = 0
         """Number of parts that could not be written."""
         self.number = 0
@@ -92,10 +93,13 @@ class Snapshots:
         self.committed_at: float | None = None
         """When this master last committed a snapshot; None: never."""
         self.pending: PendingSnapshot | None = None
+        """The snapshot under way; None if there is none."""
         self._time = 0
         """Time of the newest committed snapshot."""
         self._next_at = 0.0
+        """When the next snapshot is due (seconds, monotonic)."""
         self._begun_at = 0.0
+        """When the last snapshot was begun, or was due without anything new."""
 
     def begin_from(self, start: SnapshotRecord, now: float) -> None:
         """Begin an incarnation from a snapshot; `now`: seconds, monotonic."""
@@ -110,7 +114,7 @@ class Snapshots:
             self.pending = PendingSnapshot(number, 0, waiting, failed=True)
 
     def request_early(self) -> None:
-        """Take a snapshot before it is due: a node or front asks for it, as much waits for it."""
+        """Make the next snapshot due as soon as HURRIED_EVERY_S after the previous one began."""
         self._next_at = min(self._next_at, self._begun_at + HURRIED_EVERY_S)
 
     def make_due(self, now: float) -> None:
@@ -136,7 +140,7 @@ class Snapshots:
         return f"; snapshot {self.pending.number} waits for {members}"
 
     def consider(self, delivered: int, now: float) -> Outgoing:
-        """Begin a snapshot if it is due and new: as of the delivered frontier, or by epoch."""
+        """Begin a snapshot if one is due: at the delivered frontier if that moved, or by epoch."""
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval
@@ -172,13 +176,13 @@ class Snapshots:
         if snapshot is not None and message.number == snapshot.number:
             snapshot.failed = True
             self.failures += 1
-            number, reason = message.number, message.reason  # the node's process logs the disk
+            number, reason = message.number, message.reason  # the node logs the cause itself
             fields = event_fields("snapshot-failed", snapshot=number, node=sender, reason=reason)
             log.debug("snapshot %d has failed at %s: %s", number, sender, reason, extra=fields)
             snapshot.waiting.discard(sender)
 
     def to_commit(self, incarnation: int, now: float) -> SnapshotRecord | None:
-        """Return the record to write once all members have answered; None before, or if failed."""
+        """Return the record to write; None if an answer is missing or the snapshot has failed."""
         snapshot = self.pending
         if snapshot is None or snapshot.waiting:
             return None
@@ -190,7 +194,10 @@ class Snapshots:
         return snapshot.record(self._fronts, nodes, incarnation)
 
     def commit(self, state: ClusterState, now: float) -> Outgoing:
-        """Note that the registry has the snapshot under way, as in `state`."""
+        """Note that the registry has the snapshot under way. Return the messages that announce it.
+
+        `state`: the contents of the registry.
+        """
         self.pending = None
         self.committed += 1
         self.committed_at = now

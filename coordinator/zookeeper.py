@@ -46,7 +46,7 @@ RECONNECT_S_MAX = 1.0
 """The longest pause before a client reconnects, in seconds."""
 
 DATA_BYTES_MAX = (1 << 20) - 4096
-"""ZooKeeper requires requests of less than 1 MiB (`jute.maxbuffer`); the rest is for the path."""
+"""ZooKeeper requires requests of less than 1 MiB (`jute.maxbuffer`); 4 KiB are for the path."""
 
 REASONS = (
     (errors.ConnectionClosedError, "the connection is closed"),
@@ -144,7 +144,7 @@ def translated_errors(
     answer_s: float,
     passed_through: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Raise Unavailable for all errors of ZooKeeper but those `passed_through`.
+    """Raise Unavailable for all errors of ZooKeeper except the types `passed_through`.
 
     `what`: the target, for error texts. Without a connection it raises Disconnected at once: kazoo
     would queue the request and send it later.
@@ -253,8 +253,8 @@ class _ConnectionLog:
 class _KazooLog(logging.LoggerAdapter[logging.Logger]):
     """Adapter for kazoo's logger: logs its errors as errors and its other lines at debug level.
 
-    `_ConnectionLog` logs the important events. kazoo warns at each attempt to connect. Requests,
-    with their data, are left out.
+    kazoo warns at each attempt to connect, and `_ConnectionLog` logs the important events. Lines
+    below level INFO, which contain requests and their data, are dropped.
     """
 
     reason = ""
@@ -289,8 +289,8 @@ class LeaderQueue:
     ) -> None:
         """Add a listener to the client.
 
-        `address`: where members find this process, if it queues up. `changed`, `expired`: callbacks
-        for a change of the queue and the end of the session, which client threads call.
+        `address`: where members find this process, if it queues up. Client threads call `changed`
+        when the queue may have changed, and `expired` when the session has ended.
         """
         self._client = client
         self._path = path
@@ -315,7 +315,7 @@ class LeaderQueue:
         return self._watch_predecessor(job.process)
 
     def leader(self) -> tuple[str, str]:
-        """Return (process, address) of the first; ("", "") if there is none. Raises Unavailable."""
+        """Return (process, address) of the leader, ("", "") without one. Raises Unavailable."""
         with translated_errors(self._client, self._path, self._answer_s):
             while True:
                 try:
@@ -336,8 +336,8 @@ class LeaderQueue:
     def forget(self, process: str) -> None:
         """Remove a process that has ended from the queue, without waiting for the result.
 
-        Its place would disappear with its session, too, but only after the session's timeout. The
-        queue is not needed for safety, so a late removal does no harm.
+        ZooKeeper removes its z-node with its session, too, but only after the session's timeout.
+        The queue is not needed for safety, so a late removal does no harm.
         """
         if self._client.connected:
             self._client.get_children_async(self._path).rawlink(partial(self._remove, process))

@@ -1,15 +1,15 @@
 """The producer: sends records to a front and tracks which of them are durably stored.
 
-A record is taken exactly once, whatever happens to the network, the front or the producer, if the
-program begins with the record after the last acknowledged one:
+A flow receives each record exactly once, even if the network, the front or the producer fails, if
+the program starts with the record after the last acknowledged one:
 
     with Producer("tcp://front:5555", "orders") as producer:
         for order in orders[producer.acknowledged :]:
             producer.send(order)
 
-On leaving the block all records are acknowledged, or Unavailable is raised. The front numbers
-records by the producer's id: keep the id across restarts, and never let two processes send with one
-id at a time.
+When the block ends, all records are acknowledged, or Unavailable is raised. The front counts the
+records of each producer id: keep the id across restarts, and never let two processes send with the
+same id at a time.
 
 Lost records are resent only within `send` and `flush`. Call `flush` before a longer pause.
 
@@ -17,12 +17,12 @@ Memory: at most `window` records and `window_bytes` bytes wait for their acknowl
 record that is being sent. ZeroMQ's queue refers to the same bytes and copies only small records.
 
 The timeouts count from the front's last sign of life: an acknowledgement, or a notice of
-back-pressure. A SYNC counts only if it acknowledges something; otherwise records that are lost
-again and again would be resent for ever.
+back-pressure. A SYNC counts only if it acknowledges further records; otherwise records that are
+lost repeatedly would be resent forever.
 
 The front answers a request (HELLO, END) after all records that were sent before it. No record is
-sent until its SYNC arrives: a SYNC says that no later record was taken, so records under way would
-be sent twice.
+sent until its SYNC arrives: a SYNC means that the front accepted no later record, so records under
+way would be sent twice.
 """
 
 from __future__ import annotations
@@ -61,31 +61,30 @@ COPIED_BYTES = 1 << 12
 """ZeroMQ copies records below this size, which costs less than a reference."""
 
 TIMEOUT_S = 30.0
-"""Default time that the front may give no sign of life."""
+"""Default of `timeout_s`, in seconds."""
 
 ASK_AFTER_S = 0.3
-"""How long a front may be silent before the producer requests its last number."""
+"""Seconds of silence after which the producer requests the last acknowledged number."""
 
 ASK_AFTER_S_MAX = 5.0
-"""The pause between two requests doubles up to this, as the front may be busy."""
+"""The pause between requests doubles up to this (seconds), as the front may be busy."""
 
 RECONNECT_MS, RECONNECT_MS_MAX = 10, 200
-"""Pauses between attempts to reconnect; short, as a front restarts soon."""
+"""First and longest pause between attempts to reconnect: a front restarts soon."""
 
 HEARTBEAT_MS, DEAD_AFTER_MS = 1000, 10_000
-"""Interval of heartbeats, and timeout for a peer that vanished without closing the connection."""
+"""Interval of heartbeats; timeout for a peer that vanished without closing the connection."""
 
 
 class Producer:
-    """A connection to a front for one sequence of records. A context manager.
+    """Connection to a front for one sequence of records. A context manager.
 
-    `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence
-    of records, in this start and all later ones, at most 255 bytes; `window`, `window_bytes`:
-    limits of unacknowledged records and bytes; a single record may exceed the latter; `timeout_s`:
-    how long the front may give no sign of life, in seconds. A flow that is slow or holds producers
-    back gives one every second, and the producer waits as long as it does. `keys`: the key of this
-    producer, a file or its directory; the front needs `--keys`, too. `times`: whether to receive
-    `below`, with which a service can be queried.
+    `address`: where `driftline run --input tcp://...` listens; `producer_id`: identifies this
+    sequence of records across restarts, at most 255 bytes; `window`, `window_bytes`: limits of
+    unacknowledged records and bytes; a single record may exceed the latter; `timeout_s`: seconds
+    that the front may give no sign of life. A slow flow gives one every second, and the producer
+    waits as long as it does. `keys`: the key of this producer, a file or its directory; the front
+    needs `--keys`, too. `times`: whether to receive `below`, with which a service can be queried.
 
     Raises Unavailable if the front gives no sign of life for `timeout_s` or refuses the producer
     (the text says why), ValueError for an id that is empty or too long, NotPermitted if the key
@@ -119,19 +118,22 @@ class Producer:
         self._bytes = 0
         """Bytes of the unacknowledged records."""
         self._sent = 0
-        """Records up to this number were sent, and the front did not request them again."""
+        """Number of the last record that was sent and need not be sent again."""
         self.below = 0
         """All records up to `acknowledged` have label times below this; 0 if not requested."""
         self._timed_up_to = -1
-        """`below` covers the records up to this number."""
+        """`below` holds for the records up to this number."""
         self._hello = IntakeKind.HELLO_TIMES if times else IntakeKind.HELLO
         self.ended = False
-        """The front takes no more records: this producer or the stream has ended."""
+        """Whether the front accepts no more records: this producer or the stream has ended."""
         self._synced = False
+        """Whether the first SYNC has arrived."""
         self._ending = False
+        """Whether requests are END instead of HELLO."""
         self._to_ask = False
+        """Whether a request is due."""
         self._awaits_sync = False
-        """A request was sent and its SYNC has not arrived."""
+        """Whether a request was sent whose answer has not arrived."""
         self._ask_at = 0.0
         self._ask_after_s = ASK_AFTER_S
         self._sign_at = 0.0
@@ -210,7 +212,8 @@ class Producer:
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all records are acknowledged, as long as the front gives signs of life.
 
-        Raises Unavailable if it gives none for `timeout_s`, by default that of the producer.
+        `timeout_s`: replaces that of the producer. Raises Unavailable if the front gives no sign of
+        life for so long, or if the stream has ended.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         self._wait(lambda: self._is_all_acknowledged or self.ended, wait_s)
@@ -218,7 +221,7 @@ class Producer:
             raise self._make_ended_error()
 
     def end(self, timeout_s: float | None = None) -> None:
-        """End this producer for good: the front takes no more records with its id.
+        """End this producer for good: the front accepts no more records with its id.
 
         The stream ends once every producer that ever sent a record has ended. So each of several
         producers has to send its first record before the others end. May be called again. Raises
@@ -236,7 +239,7 @@ class Producer:
 
     @property
     def _is_all_acknowledged(self) -> bool:
-        """True if all records are acknowledged, with their times if requested."""
+        """Whether all records are acknowledged, and their times received if requested."""
         timed = self._hello is IntakeKind.HELLO or self._timed_up_to >= self.acknowledged
         return not self._unacknowledged and timed
 
@@ -250,7 +253,7 @@ class Producer:
         return not count or (count < self.window and self._bytes + size <= self.window_bytes)
 
     def _wait(self, until: Callable[[], bool], timeout_s: float) -> None:
-        """Send records and requests and take answers until the condition holds or a timeout."""
+        """Send records and requests, and handle answers, until the condition holds or a timeout."""
         self._sign_at = monotonic()
         self._take()
         while not until():
@@ -277,7 +280,7 @@ class Producer:
         return self._to_ask or (self._sent < self.sequence and not self._awaits_sync)
 
     def _push(self) -> None:
-        """Send records, and a due request, as far as the connection takes them."""
+        """Send records, and a due request, until the connection accepts no more."""
         send = self._socket.send
         try:
             while self._sent < self.sequence and not self._awaits_sync:
@@ -289,10 +292,10 @@ class Producer:
                 self._to_ask = False
                 self._awaits_sync = True
         except zmq.Again:
-            pass  # not connected, or the front holds back
+            pass  # not connected, or back-pressure
 
     def _take(self) -> None:
-        """Take the answers that have arrived."""
+        """Handle the answers that have arrived."""
         self._refusals.check()
         try:
             while True:

@@ -5,8 +5,8 @@
         client = connect(ensemble.addresses, timeout_s=5)
         ensemble.leader().kill()
 
-It serves as long as more than half of its servers run. Servers may be killed and restarted one by
-one; they keep their data and their ports.
+The ensemble serves clients while more than half of its servers run. Servers may be killed and
+restarted one by one; they keep their data and their ports.
 
 Each server is a Java process with its own directory for its data, its configuration (rewritten at
 each start), its log, and Java's own output. The server runs in that directory, with relative paths,
@@ -42,7 +42,7 @@ MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 HEAP = "-Xmx256m"
 
 STOP_S = 10.0
-"""How long a server may take to exit by itself, in seconds."""
+"""Seconds that a server may take to exit after SIGTERM."""
 
 ASK_S = 1.0
 """Timeout of a status request to a server, in seconds."""
@@ -141,12 +141,12 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """True while its process runs."""
+        """Whether its process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def should_run(self) -> bool:
-        """True if it was started, and neither killed nor stopped since."""
+        """Whether it was started, and neither killed nor stopped since."""
         return self._lifeline is not None
 
     def start(self) -> None:
@@ -255,7 +255,7 @@ def command_line() -> list[str]:
 
 
 READY_S = 60.0
-"""How long servers may take until they serve, in seconds."""
+"""Seconds that servers may take until they serve clients."""
 
 LOOK_EVERY_S = 0.02
 """Seconds between two polls of servers that are starting."""
@@ -270,9 +270,9 @@ The kernel might give an ephemeral port to a connection while its server is down
 
 
 class Ensemble:
-    """`size` servers with their data in `directory`, listening at `host` from `port` on.
+    """Ensemble of `size` servers with their data in `directory`, which listen at `host`.
 
-    `port` 0: free ports. A context manager that starts and stops them.
+    Their ports begin at `port`; 0: free ports. A context manager that starts and stops them.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from driftline.engine.errors import InUse, Unavailable
 def translate_os_errors(what: str, path: Path, remedy: str = "") -> Iterator[None]:
     """Raise Unavailable for an error of the operating system.
 
-    `what`: the name of the path's object, such as "state directory"; `remedy`: follows the reason.
+    `what`: what the path is, such as "state directory"; `remedy`: text to append to the reason.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def make_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file's content in one atomic, durable step, even if other processes do, too."""
+    """Replace a file's content in one atomic, durable step. Other processes may do so, too."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
@@ -71,7 +71,8 @@ LOCK_POLL_S = 0.05
 """Seconds between attempts to acquire a held lock."""
 
 _held: set[Lock] = set()
-"""All locks that this process holds: one without a variable must not be collected and released."""
+"""All locks that this process holds. Without this reference, garbage collection might release
+a lock."""
 
 
 class Lock:
@@ -79,13 +80,13 @@ class Lock:
 
     The kernel releases the locks of a process that ends, in whatever way. A process started by
     `exec` does not inherit them, and a fork by a user function gives them up (`filelock`). The file
-    itself stays, and is empty: only the lock counts.
+    itself remains, and is empty: only the lock matters.
     """
 
     def __init__(self, path: Path, in_use_text: str, *, wait_s: float = 0.0) -> None:
         """Lock the file at `path`; wait for another holder `wait_s` seconds at most.
 
-        Raises InUse with the text `in_use_text` if the other holder keeps it for longer; OSError.
+        Raises InUse with the text `in_use_text` if the lock is still held then, and OSError.
         """
         self._lock = FileLock(
             path,

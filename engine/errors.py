@@ -17,7 +17,7 @@ DriftlineError
 import re
 
 CODE_CHANGE_HINT = "; if that was the code of an operator, with --accept-changed-code"
-"""Suffix for "once the cause is fixed": changed code is refused without this option."""
+"""Suffix for "once the cause is fixed": without this option, a run rejects changed code."""
 
 RESUME_HINT = f"The same command resumes, once the cause is fixed{CODE_CHANGE_HINT}"
 
@@ -31,7 +31,7 @@ BREAKS_OFF = "The input breaks off here"
 """Part of the text of an InputError for a file that cannot be read further."""
 
 BAD_FILE_HINT = "Repair or replace the file and run the same command again"
-"""What to do about such a file."""
+"""What to do about a file that breaks off."""
 
 
 def advice_for(text: str, of_records: str = BAD_RECORD_HINT) -> str:
@@ -106,7 +106,7 @@ class InUse(Unavailable):
 
 
 class Disconnected(Unavailable):
-    """A server cannot be reached. The client itself logs that, and the reconnection."""
+    """A server cannot be reached. The client logs this itself, and also that it reconnected."""
 
 
 class SimulationFailed(DriftlineError):

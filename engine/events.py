@@ -29,7 +29,7 @@ REPEAT_LOG_S = 30.0
 Field = str | int | float | bool | None
 
 Fields = list[dict[str, Field | dict[str, Field]]]
-"""A field that is a list: of inputs, for example."""
+"""A field that is a list of objects, for example of inputs."""
 
 
 def event_fields(event: str, **fields: Field | Fields) -> dict[str, dict[str, Field | Fields]]:
@@ -76,15 +76,15 @@ class RateLimitedLog:
     """Log lines about one kind of event: the first at once, then a count every `pause_s` at most.
 
     Its owner calls `log_if_due` periodically, with or without events, and `close` at the end.
-    Invariant: a line counts every event; there is at most one line per `pause_s`, and one at the
-    end.
+    Invariant: each event is counted in exactly one line. There is at most one line per `pause_s`,
+    and one at the end.
     """
 
     def __init__(
         self, event: str, what: str, level: int = logging.WARNING, pause_s: float = PAUSE_S
     ) -> None:
-        """`event`: its name in the fields of a line; `what`: subject and verb; `pause_s`: minimum
-        of seconds between two lines."""
+        """`event`: its name in the fields of a line; `what`: subject and verb of a line; `pause_s`:
+        minimum of seconds between two lines."""
         self._event = event
         self._what = what
         self._level = level

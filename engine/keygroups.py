@@ -1,8 +1,9 @@
-"""Keys: which are the same, their fixed hash buckets (key groups), and the owner of each group.
+"""Keys: their equality, their hash buckets (*key groups*), and the node that owns each group.
 
 Keys are the same if and only if their wire form is the same: 5, 5.0 and True are three keys, 0.0
-and -0.0 are two. Python considers some of these equal. So the engine stores a key that may equal
-another one as an `ExactKey`. A text, an int, bytes, None and a tuple of these stay unchanged:
+and -0.0 are two. Python considers some of these equal. So the engine replaces a key that Python
+may confuse with another one by an `ExactKey`. A text, an int, bytes, None and a tuple of these stay
+unchanged:
 
     >>> exact_keys(["a", 5, (1, None)])
     ['a', 5, (1, None)]
@@ -12,8 +13,8 @@ another one as an `ExactKey`. A text, an int, bytes, None and a tuple of these s
     5.0
 
 A key is made exact where an operator computes it (`engine.operators.keyed`), where a row of a
-snapshot is read (`engine.snapshots.merging`), and in each call of a `MapState`. It is plain again
-in `Context.key`, in failures and in rows (`engine.state.values.pack_row`).
+snapshot is read (`engine.snapshots.merging`), and in each call of a `MapState`. `Context.key`,
+failures and rows (`engine.state.values.pack_row`) contain the plain key.
 
 A key's group depends only on the key and on the number of groups; node i of n owns a contiguous
 range of groups. State is stored per group, so a later run may have another number of nodes. The
@@ -47,7 +48,7 @@ GROUPS = 128
 """Default of a flow's number of key groups."""
 
 GROUPS_MAX = 1 << 15
-"""The largest number of key groups: a store keeps the number of a group in two bytes."""
+"""The largest number of key groups: a store writes the number of a group in two bytes."""
 
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: puts consecutive times into distant groups
 
@@ -83,7 +84,10 @@ class ExactKey:
 
 
 def exact_key(key: object) -> object:
-    """Return the form of a key that equals only the same key. Raises PayloadError for a non-key."""
+    """Return the exact form of a key, which equals that of no other key.
+
+    Raises PayloadError for a value that is not a key.
+    """
     if _is_exact(key):
         return key
     packed = pack_key(key)
@@ -152,13 +156,15 @@ LEVELS_MAX = 1100
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
-    """Return the group of a key, in [0, groups). Raises PayloadError for a value that is not "
-    "a key."""
+    """Return the group of a key, in [0, groups).
+
+    Raises PayloadError for a value that is not a key.
+    """
     return crc32(_hashed(key)) * groups >> 32
 
 
 def _hashed(key: object) -> bytes:
-    """Return the bytes to hash for the group of a key: of a text without the wire form's head."""
+    """Return the bytes whose hash determines a key's group: UTF-8 of a text, else its wire form."""
     if not is_a(key, str):
         return pack_key(key)
     try:
@@ -173,8 +179,9 @@ def root_group(time: int, front: int, groups: int = GROUPS) -> int:
 
 
 Layout = tuple[int, ...]
-"""The numbers of the nodes that run at one time. A node's place in it determines the groups that it
-owns. A number belongs to one layout only, so all that a node ever stores is of the same groups."""
+"""The numbers of the nodes that share the key groups, in order. A node's *place*, its index in the
+layout, determines which groups it owns. A number belongs to one layout only, so everything that a
+node ever stores belongs to the same groups."""
 
 
 def names_of(layout: Iterable[int]) -> list[str]:

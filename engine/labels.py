@@ -1,11 +1,11 @@
 """Labels t(x): one total order over all elements of a run.
 
 A label is a flat tuple of integers ``(time, front, *path)``. `time` and `front` name the input
-element (the *root*) from which an element was made. `path` contains the child numbers on the
-way: an operator that may emit several outputs appends the output's number, a vertex with several
-downstream edges appends the edge's number. Tuples compare lexicographically, so plain ``<`` on
-labels is the total order of the drifting state model (Delivery, consistency, and determinism,
-section V: "order is maintained by t(x)").
+element (the *root*) from which an element was made. `path` contains the child numbers between the
+root and the element: an operator that may emit several outputs appends the output's number, and a
+vertex with several downstream edges appends the edge's number. Tuples compare lexicographically,
+so plain ``<`` on labels is the total order of the drifting state model (Delivery, consistency, and
+determinism, section V: "order is maintained by t(x)").
 
     >>> root = (7, 0)
     >>> child(root, 2) < child(root, 3) < (8, 0)

@@ -1,4 +1,4 @@
-"""Samples of metrics, and meters of time without a clock of their own.
+"""Metrics: samples, histograms and stopwatches, whose callers pass the time.
 
 Other threads may read them at any time.
 """

@@ -31,9 +31,10 @@ class SnapshotCut(Enum):
 
 
 BY_TIME = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
-"""Snapshots as of the delivered frontier; others are cut by markers, if there are any."""
+"""Cuts of snapshots whose time is the delivered frontier. Other snapshots are cut by markers."""
 
 ORDERINGS = ("speculative", "buffered")
+"""Values of `Policy.ordering` that keep label order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Policy:
 
     @property
     def cuts_by_time(self) -> bool:
-        """Whether snapshots are as of the delivered frontier; others are cut by markers."""
+        """Whether the time of a snapshot is the delivered frontier."""
         return self.cut in BY_TIME
 
     @property
@@ -79,12 +80,13 @@ class Policy:
 
     @property
     def outputs_wait_for_snapshots(self) -> bool:
-        """Whether outputs leave only with a snapshot, so that an older one does not match them."""
+        """Whether outputs leave only once a snapshot contains the state that made them. An older
+        snapshot does not match the outputs that have left."""
         return self.output in (Output.COMMIT, Output.DURABLE)
 
     @property
     def can_resize(self) -> bool:
-        """Whether the number of nodes can change: outputs and state are cut at one label."""
+        """Whether the number of nodes can change: outputs and state need a cut at one label."""
         return self.output is Output.FRONTIER and self.cut is SnapshotCut.LABEL
 
     @property

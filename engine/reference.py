@@ -1,8 +1,9 @@
 """Reference interpreter: defines a flow's outputs, in simple code.
 
-One process, one element at a time in label order; no network, no speculation, no frames. Payloads
-pass the wire format where they do so on nodes. The tests compare the engine with it, so it shares
-only that format and the texts of failures with the engine. Users test their flows with it:
+It runs in one process and processes one element at a time in label order, without network,
+speculation or frames. Payloads pass the wire format where they do so on nodes. The tests compare
+the engine with the interpreter, so the two share only this format, the form of stored values and
+the texts of failures. Users test their flows with it:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("shout")
@@ -10,8 +11,9 @@ only that format and the texts of failures with the engine. Users test their flo
     >>> [item.value for item in run_reference(flow, [["a", "b"]])]
     ['A', 'B']
 
-A depth-first traversal of the graph visits elements in label order: the paths of two elements of
-one root part at one operator or fan-out, where the first visited one gets the smaller number.
+A depth-first traversal of the graph visits elements in label order: the labels of two elements of
+one root first differ at one operator or fan-out, where the element visited first gets the smaller
+number.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 # Control characters ------------------------------------------------------------------------------
 
 _STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-"""Control characters but tab and line feed, ends of lines and paragraphs, writing directions."""
+"""Control characters except tab and line feed; Unicode's line and paragraph separators; controls of
+writing direction."""
 
 _OTHERS = re.compile(f"[{_STEERING}]")
 _ALL = re.compile(f"[{_STEERING}\n]")
@@ -106,7 +107,7 @@ def escape_lines(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Escape these characters in a JSON text, without a change of meaning."""
+    """Escape control characters in a JSON text, without changing its value."""
     return _OTHERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -156,14 +157,14 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's reason, with the file; or the text, if a function raised the error."""
+    """Return the system's reason, with the file; or the text, if Python code raised the error."""
     if error.strerror is None:
         return text_of(error) or type(error).__name__
     return f"{error.filename or 'the system'}: {error.strerror}"
 
 
 def safe_repr(show: Callable[[object], str], value: object) -> str:
-    """Format a value with a kind of `repr`: the value's own may raise anything."""
+    """Format a value with `show`, such as `repr`, even if the value's own `__repr__` raises."""
     try:
         return show(value)
     except BaseException as error:

@@ -65,11 +65,16 @@ class Finding:
     """One wrong output, or one wrong state."""
 
     kind: str
+    """One of KINDS."""
     sink: str
+    """The name of the sink, or of the operator whose state is wrong."""
     label: Label
     expected: str
+    """The line that the flow produces; "" if none."""
     found: str
+    """The line of the consumer, or a description of what is wrong; "" if none."""
     where: str
+    """The file, or the key of a wrong state; "" if unknown."""
 
     def as_json(self) -> dict[str, object]:
         """Return the finding as a JSON object."""

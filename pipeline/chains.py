@@ -63,6 +63,7 @@ BATCH_ELEMENTS_MIN = 2000
 """Least number of elements of a batch that is pushed through a chain; roots are not split."""
 
 RECORDS_AT_ONCE = 16
+"""Number of input records that are pushed through a chain at once."""
 
 NEW_OBJECTS = 20_000
 """Number of new objects that starts Python's garbage collector."""
@@ -89,7 +90,7 @@ class TaskSettings:
     save: Path | None = None
     """The directory for the state as of `until`."""
     end: Savepoint | None = None
-    """The expected state as of `until`."""
+    """The expected state as of `until`, for an audit; None: the state is not compared."""
 
     @property
     def keeps_state(self) -> bool:
@@ -119,8 +120,10 @@ class _TaskChains:
         """Time -> (label, sink, payload) of its outputs since the last push."""
         gc.set_threshold(NEW_OBJECTS)  # only user functions make reference cycles
 
-    def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: OutputEncoder) -> Step:
-        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
+    def _make(
+        self, vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder
+    ) -> Step:
+        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, encoder)
         return step
 
     def add_outputs(

@@ -1,8 +1,8 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
 The analysis has percentiles, a histogram with logarithmic buckets, and percentiles over time, for
-each policy, checkpoint interval and kind of ends (durable or in memory). Spark computes them, so
-the records may exceed memory; the driver gets only the results.
+each policy, checkpoint interval and kind of ends: inputs and outputs that are durable, or that are
+in memory. Spark computes them, so the records may exceed memory; the driver gets only the results.
 
 Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
 smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
@@ -59,6 +59,7 @@ PERCENTILES = {
 }
 
 KEY = ("policy", "checkpoint_ms", "durable")
+"""The columns that identify a series."""
 LATE_P99 = "late_p99_ms"
 """The name of the 99th percentile of the producer's lateness."""
 LATENCY_COLUMN = "ms"

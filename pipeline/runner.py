@@ -160,7 +160,7 @@ def prepare_job(job: TaskSettings) -> TaskSettings:
 
 
 def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
-    """Return the results of a flow: unordered rows of all kinds, none of them to a port."""
+    """Return the results of a flow: rows of all kinds of results, in no order."""
     job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):

@@ -38,10 +38,11 @@ JAVA = (17, 21)
 """The versions of Java that Spark 4 supports, the oldest first."""
 
 FRUGAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
-"""For JVMs with little work of their own: no compiler and collector threads compete with Python for
-the cores. Halves the CPU time of Spark's JVM in a job of half a minute."""
+"""JVM options for sessions that work in Python: the JVM then competes less for the cores, with the
+fast compiler and one collector thread. They halve its CPU time in a job of half a minute."""
 
 LOOK_EVERY_S = 0.3
+"""Seconds between two updates of the progress bars."""
 
 DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -57,7 +58,7 @@ DEFAULTS = {
 }
 
 FRUGAL_JVM = {"spark.driver.extraJavaOptions": " ".join(FRUGAL)}
-"""For sessions that work in Python, where the JVM only moves rows."""
+"""Settings for sessions that work in Python, where the JVM only moves rows."""
 
 PATHS = "DRIFTLINE_SPARK_PATHS"
 """The environment variable with folders at the end of the workers' module search path."""

@@ -9,7 +9,7 @@ from driftline.engine.texts import format_time
 
 
 class RetentionExceeded(DriftlineError):
-    """A read as of a time before the oldest retained one.
+    """Rejected read as of a time whose history is no longer retained.
 
     Args:
         text: The error message.
@@ -22,23 +22,23 @@ class RetentionExceeded(DriftlineError):
 
     @staticmethod
     def by(what: str, oldest: int) -> RetentionExceeded:
-        """Return the error of a journal or a view; `what` names it."""
+        """Return the error of a journal or a view; `what`: the name of the journal or view."""
         text = f"{what} has nothing as of a time before {format_time(oldest)} any more"
         return RetentionExceeded(f"{text}: ask for that, or for a later one", oldest)
 
 
 class BadToken(DriftlineError):
-    """A text that is not a token issued by Driftline."""
+    """Rejection of a string that is not a valid token (`serve.views.tokens`)."""
 
 
 class ApiError(DriftlineError):
-    """A rejected read or write.
+    """Rejection of a read or a write.
 
     Args:
-        code: The kind of reason: "query", "costly", "retained", "absent", "invalid", "busy",
-            "unavailable", ...
+        code: The error code, a key of `serve.http.content.HTTP_STATUS`: "query", "costly",
+            "retained", "absent", "invalid", "busy", "unavailable", ...
         text: The reason, and what to do.
-        details: More fields for programs; values of the wire format.
+        details: Further fields for programs; the values have types of the wire format.
     """
 
     def __init__(self, code: str, text: str, details: Mapping[str, object] | None = None) -> None:

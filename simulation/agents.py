@@ -1,9 +1,9 @@
 """Supervision and rescaling in a simulated run: replaces processes that hang, requests other
 numbers of nodes, and starts the processes of new nodes.
 
-As in a real run, `HangDetector` judges the signs of life over pipes; pipes lose nothing. A process
-to be killed crashes, and the world restarts it. The command itself does not crash, as no run
-outlives its command, and has no faults: those of the processes suffice.
+As in a real run, `HangDetector` judges the signs of life over pipes, which lose nothing. A hung
+process crashes, and the world restarts it. The simulated command has no faults: it does not crash,
+as no run outlives its command.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World
 
 CHECK_EVERY_S = 0.25
+"""Seconds between two checks for hung processes."""
 
 AGAIN_S = 0.02
 """Retry interval, in seconds, for a hang of a process that is starting or absent."""
@@ -36,13 +37,13 @@ class Supervision:
         self._hangs = HangDetector(MISSING_AFTER_S)
 
     def begin(self, hangs: Sequence[Hang]) -> None:
-        """Schedule these hangs, and start supervising all processes."""
+        """Schedule these hangs, and start to supervise masters and nodes."""
         for hang in hangs:
             self._world.timeline.at_time(hang.at_s, partial(self._hang, hang))
         self._check_processes()
 
     def _hang(self, hang: Hang) -> None:
-        """Hang a process that was heard: starting may take long and has no timeout."""
+        """Hang a process after its first sign of life: before that, it has no timeout."""
         host = self._world.hosts.get(hang.host)
         if host is not None and host.ended_role is not None:
             return
@@ -65,10 +66,11 @@ class Supervision:
 
 
 RESIZE_EVERY_S = 0.02
+"""Seconds between two checks of the desired number of nodes."""
 
 
 class Resizes:
-    """Requests each of the numbers of nodes at its time. `add`: adds the host of a node."""
+    """Requests other numbers of nodes, and starts new nodes. `add`: adds the host of a node."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Resizes:
         """Desired number of nodes; 0: keep the current number."""
 
     def begin(self, resized: Sequence[Resized]) -> None:
-        """Schedule these requests."""
+        """Schedule these requests, and start to send them to the leading master."""
         for each in resized:
             self._world.timeline.at_time(each.at_s, partial(self._request_resize, each.nodes))
         if resized:

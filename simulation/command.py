@@ -111,7 +111,10 @@ def simulate(
 def run_all(
     seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
 ) -> SeedReport:
-    """Run seeds on all cores; arguments as for `scenario`. Raises Unavailable if a process dies."""
+    """Run seeds on all cores; arguments as for `draw_scenario`.
+
+    Raises Unavailable if a process dies.
+    """
     portions = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
     report = SeedReport()
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:

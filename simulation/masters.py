@@ -1,8 +1,8 @@
 """The masters of a simulated run: one with a registry on its disk, or several with ZooKeeper.
 
-Several masters queue (`Candidate`), each on a host of its own. As in a cluster, an agent that sees
-the queue repeatedly sends the leader's address to the members, sometimes late. In such a run,
-master processes are also cut off from ZooKeeper.
+Several masters queue (`Candidate`), each on another host. As in a cluster, an agent that sees the
+queue repeatedly sends the leader's address to the members, sometimes late. In such a run, a
+master's process may also be cut off from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANNOUNCE_EVERY_S = 0.2
 """Interval at which members receive the leader's address, in seconds."""
 
 Make = Callable[[str, ClusterState | None], Master]
-"""(process, state of the registry) -> a master that starts with it."""
+"""(process, state of the registry) -> a master of this process that starts with this state."""
 
 
 class Masters:
@@ -40,10 +40,12 @@ class Masters:
         self._registry = registry
         self._make = make
         self._cut = 0.05 if standby else 0.0
+        """Probability, per job of a master, that its process is cut off from ZooKeeper."""
         self._zookeeper = ZooKeeper(world.timeline, registry, self._cut)
         self.standby = standby
         self.hosts: list[SimulatedHost] = []
         self._counted: set[str] = set()
+        """Processes whose takeover has been counted."""
         self._deaths = RestartPolicy()
 
     def begin(self, before_start: Callable[[], None]) -> None:
@@ -137,7 +139,7 @@ class Masters:
             self._world.restart(host)
 
     def restart_ended(self) -> bool:
-        """Restart those that have ended. Return whether there were any."""
+        """Restart the masters that have ended. Return whether there were any."""
         ended = [host for host in self.hosts if host.ended_role is not None]
         for host in ended:
             self._world.start(host)

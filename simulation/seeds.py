@@ -112,7 +112,7 @@ def as_json(report: SeedReport, took_s: float) -> dict[str, object]:
 def run_seeds(
     seeds: range, flow: str | None, policy: str | None, files: Inputs | None = None
 ) -> SeedReport:
-    """Run seeds one after the other; arguments as for `scenario`."""
+    """Run seeds one after the other; arguments as for `draw_scenario`."""
     report = SeedReport()
     for seed in seeds:
         report.add_outcome(run_one(scenario_of(seed, flow, policy, files)))

@@ -55,7 +55,8 @@ EARLIER = "an earlier call of the command"
 """An earlier run: its outcome is in the registry, and its master's messages are under way."""
 
 RESTART_MASTER_AFTER_S = 5.0
-"""Seconds after the master's exit until fronts that still run restart it, as `drive` does."""
+"""Seconds after the master's exit until it is restarted if a front still runs, as in
+`deploy.local.run.drive`."""
 
 END_TIMEOUT_S = 10000.0
 """Virtual seconds after the last fault within which the run must end, even if late elements make
@@ -104,7 +105,9 @@ class Simulation:
         self._fronts: list[SimulatedHost] = []
         self.damages = Damages(self.timeline, self.registry)
         self.inputs = [self._records(front) for front in range(self.plan.fronts)]
+        """The records of each front."""
         self.live: dict[int, LiveInput] = {}
+        """Front -> its live input."""
         self.target: Target = MemoryTarget()
         self._run = RUN
         self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
@@ -324,7 +327,7 @@ class Simulation:
             raise Crashed("broken")
 
     def _process_ended(self, host: SimulatedHost) -> None:
-        """Handle the normal end of a process. After all fronts, the command ends the others."""
+        """Handle the normal end of a process: restart a master, or end the run after all fronts."""
         if not _all_ended(self._fronts):
             if host in self.masters.hosts:
                 self.timeline.after(RESTART_MASTER_AFTER_S, self._restart_masters)
@@ -341,7 +344,7 @@ class Simulation:
         return self._run == RUN and at is not None and self.timeline.now >= at
 
     def _drain(self) -> None:
-        """Ask all fronts to drain the run; fronts that start later are asked then."""
+        """Make all fronts drain the run; a front that starts later drains from its start."""
         self.counted["asked to drain"] += 1
         for host in self._fronts:
             if isinstance(host.role, Front) and self._run == RUN:

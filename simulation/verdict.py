@@ -99,6 +99,7 @@ class Damages:
 
     def __init__(self, timeline: Timeline, registry: MasterDisk) -> None:
         self.names: set[str] = set()
+        """Names of the damaged objects."""
         self._timeline = timeline
         self._registry = registry
         self._only_snapshots = True
@@ -148,6 +149,7 @@ class Damages:
 
 
 LOOK_EVERY_S = 0.25
+"""Virtual seconds between two checks of the progress."""
 
 RECOVERY_S = 5.0
 """Longest time of a recovery, from its cause to the first output after it, in virtual seconds."""
@@ -182,7 +184,7 @@ class ProgressChecker:
         timeline = self.world.timeline
         now, progress = timeline.now, self.progress()
         away = max(host.paused_until for host in self.world.hosts.values())
-        away = now + LOOK_EVERY_S if away == inf else away  # until it is replaced, or forever
+        away = now + LOOK_EVERY_S if away == inf else away  # inf: until the process is killed
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)

@@ -1,17 +1,17 @@
 """Comparison of policies with the floor, by latency or by throughput.
 
-*Latency*, as in section VI of the paper: an open loop of Poisson arrivals. Each round has the
-reverse order of the previous one, so on average all cases are measured at the same time. All runs
-of a round have the same documents and due times. *Throughput*: a closed loop that sends as much as
-the system's own back-pressure admits. A document is due when the system admits it, so there is no
-latency to report. Each run has a new cluster.
+*Latency*, as in section VI of the paper: an open loop of Poisson arrivals. Each round reverses the
+order of the previous round, so on average all cases are measured at the same time. All runs of a
+round have the same documents and due times. *Throughput*: a closed loop that sends as much as the
+system's back-pressure admits. A document is due when it is sent, so there is no latency to report.
+Each run has a new cluster.
 
-A figure of a case is the median of its runs, except `max`, the largest of all. A row is compared
-with the floor and with `none` (Driftline without guarantees) that have the same ends (see
+A figure of a case is the median over its runs, except `max`, the maximum. A row is compared with
+the floor and with `none` (Driftline without guarantees), both with the same ends as the row (see
 `systems.cases`). In the JSON, rows with durable ends are in an object `durable` of the same form.
 
-In every run each document has one output for each of its words. Nothing is killed here, so under
-every policy a lost or repeated output means that the measurement is broken.
+In every run each document has one output for each of its words. These experiments kill no process,
+so under every policy a lost or repeated output means that the measurement is broken.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
 UNDER_WAY = 4 * WINDOW
-"""Limit of documents under way: more than the front's window, so that the window limits."""
+"""Limit of documents under way; higher than the front's window, which is the effective limit."""
 
 UNDER_WAY_COMMIT = 100_000
-"""Limit if outputs wait for their epoch: the documents of several epochs are under way."""
+"""Limit for policies whose outputs wait for an epoch; several epochs may be under way."""
 
 UNDER_WAY_FLOOR = 512
 """Limit for the floor, which has no back-pressure; more would only lengthen its queues."""
@@ -162,7 +162,7 @@ def measure_latency(
 
 
 def line_of(figures: Mapping[str, float], rounds: int) -> str:
-    """Return the console line of a run, with p99 if the row of all rounds will have one."""
+    """Return the console line of a run; with p99 if all rounds will have enough latencies."""
     if not figures["latencies"]:
         return "no document is complete"
     names = ["p50", *(["p99"] if rounds * figures["latencies"] >= P99_LATENCIES_MIN else []), "max"]
@@ -170,7 +170,7 @@ def line_of(figures: Mapping[str, float], rounds: int) -> str:
 
 
 def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
-    """Return the row of a case, without p99 if it has too few latencies."""
+    """Return the row of a case; p99 is NaN if its runs have too few latencies."""
     runs = [meter.latency_figures() for meter in meters]
     if sum(run["latencies"] for run in runs) < P99_LATENCIES_MIN:
         runs = [{**run, "p99_ms": nan, "late_p99_ms": nan} for run in runs]
@@ -230,7 +230,7 @@ def measure_throughput(
 
 
 def under_way(case: Case) -> int:
-    """Return the limit of documents under way, high enough not to be the bottleneck."""
+    """Return the limit of documents under way, which is too high to be the bottleneck."""
     if case.is_floor:
         return UNDER_WAY_FLOOR
     if case.is_micro_batch:
@@ -261,7 +261,7 @@ def _medians_of(rows: Sequence[Row[Case]]) -> str:
 
 
 def patience_s(case: Case) -> float:
-    """Return the seconds without an output after which a run ends; micro-batches take seconds."""
+    """Return the seconds without output after which a run ends; a micro-batch takes seconds."""
     return 60.0 if case.is_micro_batch else 10.0
 
 
@@ -290,16 +290,17 @@ def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
     """Write a JSON line for each document of latency runs, for other programs.
 
     Each run has a file, numbered in run order, such as `05-exactly-once-50ms.jsonl` or
-    `09-exactly-once-50ms-durable.jsonl`. Times are exact to a microsecond. The files are written
+    `09-exactly-once-50ms-durable.jsonl`. Times are rounded to a microsecond. The files are written
     after all runs, so writing is not measured.
 
         {"policy": "exactly-once", "checkpoint_ms": 50, "durable": false, "run": 5,
          "document": 700, "at_s": 14.07, "lateness_ms": 0.01, "latency_ms": 2.13, "lost": 0,
          "duplicated": 0, "warmup": false}
 
-    `at_s` is the due time of the document, `lateness_ms` the delay until the hand-over, and
-    `latency_ms` the time from the due time to the last output. `lost` and `duplicated` count
-    outputs (words) of the document; a document with lost outputs, or without words, has no latency.
+    `at_s` is the due time of the document, since that of the first one; `lateness_ms` is the delay
+    until the document was sent, and `latency_ms` the time from the due time to the last output.
+    `lost` and `duplicated` count outputs (words) of the document; a document with lost outputs, or
+    without words, has no latency.
 
     Precondition: the directory exists.
     """

@@ -3,9 +3,9 @@
     locust -f bench/experiments/locustfile.py --headless -u 101 -r 101 -t 60s --host http://127.0.0.1:8080
 
 Each writer or reader starts one task per second, when it is due, so 101 users make 50 writes and 50
-reads a second. The loop is as open as locust allows: a user whose request takes longer starts the
-next one late, and the following ones sooner, until it is on schedule again. Locust measures from
-the start of a request; only `fresh` counts from the due time.
+reads per second. The loop is as open as locust allows: a user whose request takes longer than a
+second starts the next task late, and then catches up with its schedule. Locust measures from the
+start of a request; only `fresh` counts from the due time.
 
 A response that is evidently wrong counts as a failure: a document that its writer does not find,
 hits out of order, a page as of another T, a change that arrives twice or out of order.
@@ -36,7 +36,7 @@ EVERY_S = 1.0
 """Interval between a user's tasks."""
 
 REASONS, REASON_MAX = 20, 300
-"""Number of failure reasons to print, most frequent first, and maximum characters of each."""
+"""Maximum number of failure reasons to print, most frequent first, and of characters of each."""
 
 PAGES = 3
 BULK = 10
@@ -56,7 +56,7 @@ def _end(environment: Environment, **_: object) -> None:
 
 
 class Wrong(Exception):
-    """Evidently wrong response."""
+    """Failure of a response that is evidently wrong."""
 
 
 class _HttpUser(FastHttpUser):
@@ -73,9 +73,9 @@ class _HttpUser(FastHttpUser):
         return max(0.0, self._due - perf_counter())
 
     def _ask(self, name: str, path: str, *, missing: bool = False, **request: Any) -> Any:
-        """Return the response to a request; None if it failed, which locust counts.
+        """Return the decoded response; None if the request failed, which locust counts.
 
-        `missing`: accept a 404.
+        `missing`: do not count status 404 as a failure.
         """
         method = request.pop("method", "GET")
         with self.client.request(
@@ -205,7 +205,7 @@ class Reader(_HttpUser):
 
 
 class ChangeFollower(User):
-    """Follower of the change stream; the age of a change on arrival counts as response time."""
+    """User that follows the change stream; reports the age of a change as response time."""
 
     fixed_count = 1
     wait_time = constant(EVERY_S)

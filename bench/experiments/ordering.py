@@ -1,8 +1,8 @@
 """Speculative against buffered ordering: the gain in latency, and the elements reapplied.
 
-Both orderings run under exactly-once, with several numbers of nodes and open-loop rates, and
-*saturated*: in a closed loop with as many documents under way as the front's window admits. Every
-rate runs for the same time; the first quarter is warm-up.
+Both orderings run under exactly-once, with several numbers of nodes and open-loop rates. They also
+run *saturated*: in a closed loop with as many documents under way as the front's window admits. All
+rates run for the same time; the first quarter is warm-up.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 POLICY = "exactly-once"
 WARMUP_SHARE = 4
-"""The first 1 / WARMUP_SHARE of the documents is warm-up."""
+"""The first 1 / WARMUP_SHARE of the documents of a run is warm-up."""
 
 OPACITY = dict(zip(ORDERINGS, (1.0, 0.45), strict=True))
-"""Opacity of the bars of each ordering; the colour is that of the policy, the same for both."""
+"""Ordering -> opacity of its bars; both orderings have the colour of the policy."""
 
 KEYS = (
     KeyColumn("ordering", "ordering"),
@@ -99,7 +99,8 @@ def measure_ordering(
 ) -> ExperimentReport[OrderingCase]:
     """Run both orderings in turn, with every rate on every number of nodes.
 
-    `saturated`: the number of documents of the saturated runs; 0: no such runs.
+    `seconds`: the duration of each rate; `saturated`: the number of documents of the saturated
+    runs, 0: no such runs.
     """
     cases = [
         OrderingCase(ordering, count, rate)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from driftline.bench.experiments.comparison import Results
 
 LineStyle = Literal["-"] | tuple[float, tuple[float, ...]]
-"""Solid, or an offset and the lengths of dashes and gaps."""
+"""Line style of matplotlib: solid, or (offset, lengths of dashes and gaps)."""
 
 SOLID: LineStyle = "-"
 DASHED: LineStyle = (0, (5, 2))
@@ -52,19 +52,21 @@ MARKS = {
 """Share of the documents -> tick label on the percentile axis."""
 
 PALE_BELOW_DOCUMENTS = 15
-"""Where fewer documents than this took longer, a curve is pale: it varies from run to run."""
+"""A curve is pale where fewer documents than this took longer: there it varies between runs."""
 
 ALL = slice(None)
 
 LEAST_MS = 0.001
-"""Lower bound for drawn values; shorter ones are drawn as this."""
+"""Minimum of drawn values, in ms; smaller values are drawn at this height."""
 
 ENDS = {False: "inputs and outputs in memory", True: "inputs and outputs durable"}
 
 
 def draw_latency(latencies: Results, path: Path) -> None:
-    """Draw the latency of all documents of each case over the percentiles, and below it the
-    producer's lateness; with a column of panels for each kind of ends."""
+    """Draw latency curves over percentiles, one per case, and below them the producer's lateness.
+
+    Durable ends and ends in memory have separate columns of panels.
+    """
     rows = [row for row in latencies.rows if row.samples["latency_ms"]]
     kinds = sorted({row.case.durable for row in rows}) or [False]
     styles = _Styles([row.case for row in rows])
@@ -121,9 +123,9 @@ class Bar:
     """A bar up to the median of a spread, with an error bar from its least to largest value."""
 
     group: str
-    """Name of the group, drawn below its bars, which stand side by side."""
+    """Name of the group, drawn below its bars, which are side by side."""
     series: str
-    """Series of the bar across groups, for the legend."""
+    """Name of the bar's series across groups, for the legend."""
     spread: Spread
     colour: str
     opacity: float = 1.0
@@ -166,7 +168,7 @@ class _Styles:
         self.cases = sorted(
             lines, key=lambda case: (policies.index(case.policy), case.checkpoint_ms or 0)
         )
-        """All lines in the order of the legend; cases that differ only in their ends share one."""
+        """The cases in the order of the legend; cases that differ only in their ends share one."""
 
     def style_of(self, case: Case) -> tuple[str, LineStyle]:
         """Return the colour and line style of a case."""
@@ -192,7 +194,7 @@ def _draw_curves(panel: Axes, rows: Sequence[Row[Case]], styles: _Styles, sample
 def draw_over_percentiles(
     panel: Axes, values: Sequence[float], part: slice = ALL, **look: Any
 ) -> None:
-    """Draw the distribution of values; `part` selects from the sorted values."""
+    """Draw the distribution of values; `part`: the part of the sorted values to draw."""
     ranked = sorted(values)
     places = [_place_of((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
     panel.plot(places[part], ranked[part], **{"linewidth": 1.0, **look})
@@ -204,7 +206,7 @@ def _place_of(share: float) -> float:
 
 
 def mark_percentiles(panel: Axes, documents: int) -> None:
-    """Set percentile ticks, up to the last one that at least one document is above."""
+    """Set percentile ticks, up to the last percentile that at least one document exceeds."""
     shown = {share: mark for share, mark in MARKS.items() if (1 - share) * documents >= 1}
     panel.set_xticks([_place_of(share) for share in shown], list(shown.values()))
     panel.set_xlim(0, _place_of(1 - 0.4 / documents))

@@ -2,17 +2,17 @@
 
 Each trial starts a new local cluster, as `driftline run` does, and kills a node, or the master and
 all nodes, once, at a moment that differs from trial to trial. All rows take turns. Documents arrive
-evenly, not as a Poisson process, so a gap between outputs comes from the system. The time from the
-kill to the first new output has four parts, taken from log events (all processes of a machine share
-one clock):
+at a constant rate instead of as a Poisson process, so a gap between outputs comes from the system.
+The time from the kill to the first new output has four parts, computed from log events (all
+processes of a machine share one clock):
 
-    detection  until the supervisor noticed the exit (of several: the last one)
+    detection  until the supervisor has noticed the exit (the last one if there are several)
     restart    until all members are ready and the new incarnation is in the registry
-    restore    until all nodes have the state of the snapshot, and the consumer's t_last
-    replay     until the first output arrives after that
+    restore    until all nodes have loaded the snapshot, and fetched the consumer's t_last
+    replay     until the first output arrives after the restore
 
-Outputs that other processes had ready at the kill may still leave after it; the first *new* output
-is the first one after the recovery.
+Outputs that surviving processes had ready may still arrive after the kill; the first *new* output
+is the first one that arrives after the recovery.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from driftline.engine.ui.pictures import (
 )
 
 BEFORE_S, AFTER_S = 3.0, 3.0
-"""Minimum duration of the load before a kill, so that snapshots and a spare exist, and after it."""
+"""Minimum seconds of load before a kill, so that snapshots and a spare exist, and after it."""
 
 PATIENCE_S = 60.0
-"""Timeout of a recovery, beyond the load."""
+"""Seconds to wait for the end of a recovery after the load."""
 
 SUPERVISE_EVERY_S = 0.05
 """Interval of supervision, as in a run; an exit is noticed at once."""
 
 SHOWN_S = (-1.0, 3.0)
-"""The part of a run that the picture shows, in seconds since the kill."""
+"""The interval that the picture shows, in seconds since the kill."""
 
 KEYS = (KeyColumn("killed", "killed"), KeyColumn("spares", "spares"))
 FIGURES = (
@@ -79,7 +79,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The victim of a kill, and the number of spare processes."""
+    """The victim of a kill ("node" or "all"), and the number of spare processes."""
 
     killed: str
     spares: int
@@ -145,8 +145,10 @@ def measure_recovery(
 def _trial(
     engine: KilledEngine, documents: Documents, rate: float
 ) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    """Run a trial. Return its figures, and (due time since the kill in s, latency in ms) of each
-    document."""
+    """Run a trial. Return its figures, and a pair for each document with a latency.
+
+    The pair is (due time since the kill in s, latency in ms).
+    """
     meter = RunMeter(expected_outputs(documents))
     with events_of_log() as events, engine:
         open_loop(engine, meter, steady_schedule(len(documents), rate))
@@ -177,8 +179,10 @@ class KilledEngine(Engine):
     def __init__(
         self, documents: Documents, kill: Kill, kill_with: int, nodes: int, checkpoint_s: float
     ) -> None:
-        """`kill_with`: kill right before this document, or before a later one if the spare is not
-        ready."""
+        """Prepare a cluster; `kill` happens right before the document with number `kill_with`.
+
+        If the spare process is not ready then, the kill happens before a later document.
+        """
         super().__init__(
             documents,
             "exactly-once",
@@ -188,7 +192,7 @@ class KilledEngine(Engine):
             log_level=logging.INFO,
         )
         self.arrived_at: list[float] = []
-        """Arrival times of outputs, in order."""
+        """Arrival times of outputs by `perf_counter`, in order."""
         self._kill, self._kill_before_document = kill, kill_with
         self._killed_at: float | None = None
         self.cluster.wake(self.runtime)
@@ -202,13 +206,13 @@ class KilledEngine(Engine):
         return self._killed_at
 
     def send(self, number: int) -> None:
-        """Hand over a document; before that, kill if the kill is due."""
+        """Hand over a document; if the kill is due, kill first."""
         is_due = self._killed_at is None and number >= self._kill_before_document
         if is_due and self.cluster.spares.ready_count >= self._kill.spares:
             pids = self.cluster.pids
             self._killed_at = perf_counter()
             for pid in pids.values() if self._kill.killed == "all" else [pids["node-0"]]:
-                with suppress(ProcessLookupError):  # it exited with its parent
+                with suppress(ProcessLookupError):  # the process exited with its parent
                     os.kill(pid, signal.SIGKILL)
         super().send(number)
 
@@ -225,11 +229,11 @@ class KilledEngine(Engine):
         self._supervise()
 
     def await_recovery(self, events: Sequence[tuple[str, float]]) -> tuple[float, float, float]:
-        """Return the times at which exits were noticed, nodes began to load, and the run resumed.
+        """Wait for the end of the recovery; on a busy machine it may outlast the documents.
 
-        If several recoveries ran because members restarted one after the other, the last one
-        counts. Wait for the end of the recovery; on a busy machine it may come after the documents.
-        Raises Unavailable after PATIENCE_S, or without a kill.
+        Return the times at which the last exit was noticed, the nodes began to load, and the run
+        resumed. If members restarted one after the other, there were several recoveries, and the
+        times are those of the last one. Raises Unavailable after PATIENCE_S, or without a kill.
         """
         kill, give_up_at = self.killed_at(), monotonic() + PATIENCE_S
         while True:
@@ -255,8 +259,8 @@ class KilledEngine(Engine):
 def events_of_log() -> Iterator[list[tuple[str, float]]]:
     """Collect Driftline's log events, including those of its processes, instead of printing them.
 
-    Each event has its name and its time in seconds of `perf_counter`, as used by meters. The time
-    of log lines is exact to a microsecond.
+    An event is (name, time in seconds by `perf_counter`, which meters use, too). The times of log
+    lines are exact to a microsecond.
     """
     events: list[tuple[str, float]] = []
     ahead_s = time() - perf_counter()

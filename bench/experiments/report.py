@@ -1,8 +1,8 @@
-"""Report of an experiment: its rows, from which its tables, JSON and verdict are made.
+"""Report of an experiment: the rows, and the tables, JSON and verdict computed from them.
 
-An experiment has *cases*. A `Row` holds the figures of each run of a case. A `Figure` defines how a
-row combines them and how a table shows the result. Usually a figure of a row is the median of its
-runs; a table may add the smallest and the largest run.
+An experiment has *cases*. A `Row` contains the figures of each run of a case. A `Figure` defines
+how these are combined and how a table shows the result. Usually the combined figure is the median
+of the runs; a table may add the smallest and the largest value.
 
     >>> row = Row("none", [{"p50_ms": 0.951}, {"p50_ms": 1.02}, {"p50_ms": 0.906}])
     >>> figure = Figure("p50_ms", "p50", with_spread=True)
@@ -27,11 +27,11 @@ from driftline.engine.ui.consoles import new_table
 C_co = TypeVar("C_co", covariant=True)
 
 P99_LATENCIES_MIN = 1500
-"""Latencies that a row needs for a 99th percentile, so that 15 of them are above it."""
+"""Minimum number of latencies for a 99th percentile, so that 15 of them are above it."""
 
 
 def three_digits(value: float) -> str:
-    """Format a figure for a table: 0.95, 33.8, 497."""
+    """Format a figure with about three digits: 0.95, 33.8, 497."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
@@ -42,7 +42,7 @@ def number(value: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of several runs: median, smallest and largest; all NaN if a run lacks it.
+    """Median, smallest and largest of a figure of several runs; all NaN if a run has NaN.
 
     >>> str(Spread.of([1.02, 0.91, 0.95])), str(Spread.of([33.82])), str(Spread.of([]))
     ('0.95 (0.91-1.02)', '33.8', '')
@@ -54,14 +54,14 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Return the spread of the runs' figures."""
+        """Return the spread of these values, one per run."""
         figures = list(values)
         if not figures or any(map(isnan, figures)):
             return NO_SPREAD
         return cls(median(figures), min(figures), max(figures))
 
     def text(self, shown: Callable[[float], str], until: str = "-") -> str:
-        """Format the spread; without smallest and largest if they are equal, "" for NaN."""
+        """Format the spread: only the median if all values are equal, "" for NaN."""
         if isnan(self.median):
             return ""
         if self.least == self.most:
@@ -83,9 +83,9 @@ NO_SPREAD = Spread(nan, nan, nan)
 def compare_rows(
     figures: Sequence[float], baseline: Sequence[float], by: Callable[[float, float], float]
 ) -> Spread:
-    """Compare the medians of two rows; the spread is that of the comparisons per round.
+    """Return a spread of comparisons: `by` of the medians, and least and most of `by` per round.
 
-    Figures at the same index belong to the same round; rounds that lack one of them are ignored.
+    Values at the same index belong to the same round; rounds with only one value are ignored.
     """
     pairs = list(zip(figures, baseline, strict=False))
     rounds = Spread.of(by(a, b) for a, b in pairs)
@@ -104,11 +104,13 @@ class Row(Generic[C_co]):
 
     case: C_co
     runs: Sequence[Mapping[str, float]] = ()
+    """For each run, its figures by name."""
     section: object = None
     """A table draws a line between rows of different sections."""
     samples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Values of all runs together, for pictures."""
+    """Name -> values of all runs together, for pictures."""
     comparisons: Mapping[str, Spread] = field(default_factory=dict)
+    """Name of a `Comparison` -> its spread."""
 
     def values(self, name: str) -> list[float]:
         """Return a figure of each run, in the order of the runs."""
@@ -149,7 +151,7 @@ class KeyColumn:
     heading: str
     shown: Callable[[Any], str] = str
     attribute: str = ""
-    """The name of the attribute, if it differs."""
+    """The name of the attribute; "": the same as `name`."""
 
     def text(self, row: Row[object]) -> str:
         """Return the cell of a row."""
@@ -172,10 +174,10 @@ class Figure:
     with_spread: bool = False
     combined: Callable[[Sequence[float]], float] = median
     run_field: str = ""
-    """The name of the figure in a run, if it differs."""
+    """The name of the figure in a run; "": the same as `name`."""
 
     def value(self, row: Row[object]) -> float:
-        """Return the combined figure; NaN if there are no runs, or a run lacks it."""
+        """Return the combined figure; NaN if there are no runs, or a run has NaN."""
         figures = row.values(self.run_field or self.name)
         return nan if not figures or any(map(isnan, figures)) else self.combined(figures)
 
@@ -222,13 +224,14 @@ class ExperimentReport(Generic[C_co]):
     settings: Mapping[str, object]
     """Fields of the JSON before the rows."""
     keys: Sequence[Column]
+    """The first columns of each table, which distinguish the rows."""
     columns_by_title: Mapping[str, Sequence[Column]]
     """Title of each table -> its columns."""
     rows: Sequence[Row[C_co]]
     notes: Sequence[str] = ()
     """Notes below the tables."""
     if_right: str = ""
-    """The last note, if no run lost or repeated an output."""
+    """Note that follows the others if no run lost or repeated an output."""
     if_wrong: str
     """The end of the sentence about a row with lost or repeated outputs."""
 

@@ -1,7 +1,7 @@
 """Rounds: all cases run in turn, several times.
 
-A machine's speed drifts within minutes. Taking turns measures the compared cases at about the same
-time.
+A machine's speed drifts within minutes. In a round, all compared cases are measured at about the
+same time.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class Setup:
     nodes: int
 
     def start(self, case: Case) -> AbstractContextManager[System]:
-        """Return a new system for a case; entering the context starts it and warms it up."""
+        """Return a new system for a case; its context starts the system and warms it up."""
         if case.is_floor:
             return (DurableFloor if case.durable else FloorProcesses)(self.documents, self.nodes)
         if case.is_micro_batch:
@@ -46,11 +46,11 @@ class Setup:
 
 
 Measure = Callable[[System, Turn], tuple[Result, str]]
-"""Measures a started system; returns the result and its line for the console."""
+"""Function that measures a started system; returns the result and its line for the console."""
 
 
 def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
-    """Return all runs; each round has the reverse order of the previous one."""
+    """Return the turns of all rounds; each round reverses the order of the previous one."""
     return [
         (number, case)
         for number in range(rounds)
@@ -59,9 +59,9 @@ def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
 
 
 class RunLines:
-    """Console output with one line per run: its name, and its result once it has finished.
+    """Console output with one line per run: the name of the run, then its result.
 
-    Nothing is printed during a run, since that would be measured, too.
+    Nothing is printed during a run, since printing would disturb the measurement.
     """
 
     def __init__(self, console: Console, runs: int) -> None:
@@ -81,7 +81,7 @@ class RunLines:
 
 @dataclass(frozen=True, slots=True)
 class Rounds(Generic[Result]):
-    """Results of all runs, in their order."""
+    """Results of all runs, in the order of the runs."""
 
     runs: Sequence[tuple[Case, Result]]
 

@@ -42,13 +42,13 @@ from driftline.engine.ui.pictures import (
 OURS = "driftline"
 
 SUMMED = ("postings", "postings_bytes", "documents", "segments", "segment_bytes", "tail_versions")
-"""Figures that are summed over the shards."""
+"""Names of figures that are summed over the shards."""
 
 BEHIND_S = 1.0
-"""A peer that ends this much later than the load does not keep up with it."""
+"""A peer that ends more than this many seconds after the load does not keep up with it."""
 
 LATENESS_MAX_MS = 5.0
-"""If the 99th percentile of lateness is above this, the machine was busy with other work."""
+"""If the 99th percentile of lateness is above this, the report notes that the machine is busy."""
 
 NOTE = (
     "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
@@ -59,7 +59,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Measurements of a service and of each of its peers."""
+    """Measurements of a service, and of each peer under the same load."""
 
     wanted: Wanted
     nodes: int
@@ -67,7 +67,7 @@ class Services:
     ours: Observed
     peers: Mapping[str, Observed] = field(default_factory=dict)
     sync_ms: float = nan
-    """Time to append 4 KiB to a file on this machine and sync it."""
+    """Milliseconds to append 4 KiB to a file on this machine and sync it."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -116,7 +116,7 @@ class Services:
         return table
 
     def _notes(self) -> list[str]:
-        """Return notes that define the figures and qualify them."""
+        """Return notes that define the figures, and warn of unreliable ones."""
         notes = [NOTE, f"To append 4 KiB and wait for the disk takes {self.sync_ms:.2f} ms here."]
         if self.wanted.rate and (count := len(self.ours.freshness_ms)) < P99_LATENCIES_MIN:
             notes.append(
@@ -211,7 +211,7 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
 
 
 def sum_shards(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Sum the figures of all shards."""
+    """Return the sums of the figures in `SUMMED`, and of posting bytes without positions."""
     found = dict.fromkeys((*SUMMED, "postings_bytes_without_positions"), 0.0)
     for part in figures.values():
         if "postings" in part:
@@ -229,7 +229,7 @@ def bytes_per_posting(figures: Mapping[str, float]) -> float | None:
 
 
 def line_of(observed: Observed) -> str:
-    """Return the line of a system for the console."""
+    """Return the console line of a measured system."""
     if observed.skipped:
         return observed.skipped
     fresh = percentiles(observed.freshness_ms)
@@ -294,7 +294,7 @@ def _json(each: Observed) -> dict[str, object]:
 
 
 def numbers(figures: Mapping[str, float]) -> dict[str, object]:
-    """Round figures for JSON."""
+    """Return figures rounded for JSON."""
     return {name: number(value) for name, value in figures.items()}
 
 

@@ -1,6 +1,6 @@
 """Locust users on a service: runs `locustfile.py` headless, in its own process.
 
-The service is started for them, or already runs elsewhere.
+`serve_and_run_users` starts a service for the users; `run_users` uses a running service.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.ui.consoles import new_table
 
 SPAWNED_PER_S = 100
-"""Maximum users started per second; with more, locust warns of problems."""
+"""Maximum number of users started per second; above it, locust logs a warning."""
 
 EXTRA_TIMEOUT_S = 120.0
-"""How much longer than the load locust may take to start and stop."""
+"""How many seconds longer than the load locust may take, to start and stop."""
 
 KEYS = (KeyColumn("request", "what"),)
 FIGURES = (
@@ -55,7 +55,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """One kind of requests."""
+    """Case of a row: one kind of requests, by locust's name."""
 
     request: str
 
@@ -68,9 +68,9 @@ class Usage(ExperimentReport[Requests]):
     notes: Sequence[str] = (NOTE,)
     if_wrong: str = ""
     memory_mib: Mapping[str, float] = field(default_factory=dict)
-    """Memory of each process at the end."""
+    """Memory of each process at the end, in MiB."""
     grown_mib: Mapping[str, float] = field(default_factory=dict)
-    """Growth of each process since the documents were inserted."""
+    """Growth of each process since the documents were inserted, in MiB."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -87,7 +87,7 @@ class Usage(ExperimentReport[Requests]):
         return made
 
     def problems(self) -> list[str]:
-        """Return a sentence for each kind of requests with failures, or that none was made."""
+        """Return a sentence for each kind of failed requests, or if there were no requests."""
         if not self.rows:
             return ["locust has done nothing: give more --seconds"]
         failed = {row.case.request: row.total("failures") for row in self.rows}
@@ -164,7 +164,7 @@ def _row(statistics: Mapping[str, object], seconds: float) -> Row[Requests]:
 def _percentile(times: Mapping[str, int], count: int, percent: float) -> float:
     """Return the least response time in ms that `percent` of the requests do not exceed.
 
-    `times`: rounded response time -> number of requests. NaN if there are none.
+    `times`: rounded response time -> number of requests. Returns NaN if there are no requests.
     """
     left = count * percent / 100
     for ms, having in sorted((float(ms), having) for ms, having in times.items()):

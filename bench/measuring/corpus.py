@@ -1,7 +1,7 @@
-"""Corpus: the texts that all runs of a benchmark get, in the same order.
+"""Corpus: the texts that all runs of a benchmark process, in the same order.
 
-By default they are sections of Wikipedia articles; any file that `connectors.inputs` reads works.
-All texts are in memory before a run begins, so reading and parsing are not measured.
+By default the texts are sections of Wikipedia articles; any file that `connectors.inputs` reads
+works. All texts are in memory before a run begins, so reading and parsing are not measured.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,15 +7,15 @@ system would omit the requests that waited (coordinated omission).
 The metrics:
 
 - *freshness*: from the due time of a document until a query for a word that only this document has
-  returns it. The client sends the query once the write is acknowledged as durable, and does not
-  poll before, which would be extra work for one system only. So a freshness is never too short: it
-  includes the acknowledgement and a whole query.
+  returns it. The client sends the query once the write is acknowledged as durable; polling earlier
+  would be extra work for one system only. So the measured freshness is an upper bound: it includes
+  the acknowledgement and a complete query.
 - *acknowledged*: from the due time of a document until its write is acknowledged as durable.
 - *queries*: from the due time of a query until its response arrives.
 
 Queries have the forms of the search-benchmark-game, with words of the documents. Words are drawn
 from a Zipf distribution: rank r has weight 1 / r. A phrase is two words that are adjacent somewhere
-in the documents. Words consist of plain letters, so that every system tokenizes them alike.
+in the documents. Words consist of ASCII letters, so that every system tokenizes them alike.
 
     >>> queries = Queries([("1", "tea tea and cake")], seed=1)
     >>> sorted(queries.ranked)
@@ -45,7 +45,7 @@ LIMIT = 10
 KINDS = ("term", "union2", "union5", "intersection", "phrase")
 
 VOCABULARY_DOCUMENTS = 4000
-"""Number of documents to take words from; more than the sample has distinct documents."""
+"""Number of documents whose words are used; the sample has fewer distinct documents."""
 
 _words = re.compile(r"\b[a-z]{2,20}\b").findall
 
@@ -102,7 +102,7 @@ class Queries:
         return DrawnQuery(kind, self._by_zipf({"term": 1, "union5": 5}.get(kind, 2)))
 
     def _by_zipf(self, count: int) -> list[str]:
-        """Return `count` distinct words, fewer if there are not so many."""
+        """Return `count` distinct words drawn by Zipf's law; fewer if the documents have fewer."""
         found: dict[str, None] = {}
         while len(found) < min(count, len(self.ranked)):
             found.update(
@@ -122,7 +122,7 @@ def unique_word(number: int) -> str:
 
 
 class DocumentArrival(NamedTuple):
-    """Arrival of a document; only this document has `word`."""
+    """Arrival of a document; only this document contains `word`."""
 
     due_s: float
     id: str
@@ -142,18 +142,18 @@ class Wanted:
     """Parameters of a load."""
 
     documents: int
-    """Initial documents."""
+    """Number of initial documents."""
     rate: float
     """Documents per second."""
     searches: float
     """Queries per second."""
     seconds: float
-    """Duration after the warm-up."""
+    """Duration after the warm-up, in seconds."""
     seed: int = 0
 
     @property
     def warmup_s(self) -> float:
-        """Duration of the warm-up; requests due before are not counted."""
+        """Duration of the warm-up; requests that are due during it are not counted."""
         return min(2.0, self.seconds / 4)
 
     @property
@@ -162,8 +162,10 @@ class Wanted:
         return self.documents + len(self._due(self.rate, 0))
 
     def load(self, documents: Documents) -> Load:
-        """Return the load. The last of `documents` arrive. Precondition: `documents_needed`
-        documents."""
+        """Return the load: the first of `documents` are the initial ones, and the others arrive.
+
+        Precondition: at least `documents_needed` documents.
+        """
         queries = Queries(documents, self.seed)
         arriving = []
         for number, due in enumerate(self._due(self.rate, 0)):
@@ -193,7 +195,7 @@ class Load:
 
     @property
     def ends_s(self) -> float:
-        """Due time of the last request."""
+        """Due time of the last request, in seconds since the start."""
         due = [each.due_s for each in self.document_arrivals] + [
             each.due_s for each in self.query_arrivals
         ]
@@ -219,16 +221,18 @@ class Load:
 
 @dataclass(slots=True)
 class Observed:
-    """Measurements of a system; latencies in ms."""
+    """Measurements of a system; the module's docstring defines its latencies, in ms."""
 
     fill_per_s: float = 0.0
-    """Initial documents per second, until the last one was found."""
+    """Initial documents per second, until a query found the last one."""
     freshness_ms: list[float] = field(default_factory=list)
     acknowledged_ms: list[float] = field(default_factory=list)
     queries: dict[str, list[float]] = field(default_factory=dict)
+    """Kind of query -> its latencies in ms."""
     lateness_ms: list[float] = field(default_factory=list)
-    """Delay of each request's start after its due time: lateness of the load generator."""
+    """Delay of each request's start after its due time: the lateness of the load generator."""
     errors: Counter[str] = field(default_factory=Counter)
+    """Kind of error -> number of requests."""
     memory_mib: dict[str, float] = field(default_factory=dict)
     """Resident memory of each process at the end."""
     cores: dict[str, float] = field(default_factory=dict)
@@ -243,7 +247,7 @@ class Observed:
 
     @classmethod
     def of_json(cls, text: str) -> Observed:
-        """Return the measurements from the text of `as_json`."""
+        """Decode the result of `as_json`."""
         found: Mapping[str, object] = json.loads(text)
         observed = cls(**found)  # type: ignore[arg-type]
         observed.errors = Counter(observed.errors)

@@ -1,8 +1,8 @@
 """Loops that drive a measured system: exactly the same code for the floor and for Driftline.
 
-`open_loop` measures latency: it keeps to a schedule, however late the system is. `closed_loop`
-measures throughput: it keeps a window of documents under way, and each document is due when it is
-sent.
+`open_loop` measures latency: it sends documents by a schedule, however late the system is.
+`closed_loop` measures throughput: it limits the number of documents under way, and the due time of
+a document is the time when it is sent.
 """
 
 import gc
@@ -27,7 +27,7 @@ class System(Protocol):
     """A system under measurement: the interface for its producer and its consumer."""
 
     def send(self, number: int) -> None:
-        """Hand over document `number` without waiting for the system."""
+        """Pass document `number` to the system without waiting."""
 
     def receive(self) -> Sequence[Arrival]:
         """Read and decode a bounded number of outputs, without blocking."""
@@ -44,10 +44,10 @@ def open_loop(
     patience_s: float = 10.0,
     settle_s: float = 0.1,
 ) -> dict[str, float]:
-    """Send document i `schedule_s[i]` after the start, however late the system is.
+    """Send document i `schedule_s[i]` seconds after the start, however late the system is.
 
-    After the last document, wait until all outputs have arrived, or none has for `patience_s`; then
-    read for another `settle_s`, for late duplicates.
+    After the last document, wait until all outputs have arrived, or none arrives for `patience_s`;
+    then read for another `settle_s`, for late duplicates. Return the latency figures.
     """
     with without_gc_pauses():
         start = perf_counter()
@@ -75,7 +75,11 @@ def closed_loop(
     patience_s: float = 10.0,
     settle_s: float = 0.1,
 ) -> dict[str, float]:
-    """Send all documents as fast as possible with at most `window` of them under way."""
+    """Send all documents as fast as possible, with at most `window` of them under way.
+
+    End once all are complete, or no output arrives for `patience_s`; then read for another
+    `settle_s`. Return the throughput figures.
+    """
     documents = len(meter.expected)
     with without_gc_pauses():
         wall, cpu = perf_counter(), cpu_seconds()
@@ -95,7 +99,7 @@ def closed_loop(
 
 
 def _record_arrivals(system: System, meter: RunMeter) -> bool:
-    """Count the outputs that have arrived. Return whether there were any."""
+    """Count the outputs that have arrived. Return whether any arrived."""
     arrivals = system.receive()
     for number, keys, at in arrivals:
         meter.record_arrival(number, keys, at)
@@ -103,7 +107,7 @@ def _record_arrivals(system: System, meter: RunMeter) -> bool:
 
 
 def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
-    """Read until all documents are complete, or no output has arrived for `patience_s`."""
+    """Read until all documents are complete, or no output arrives for `patience_s`."""
     last_sign = perf_counter()
     while meter.under_way and perf_counter() < last_sign + patience_s:
         system.wait(100)
@@ -123,8 +127,8 @@ def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
 def without_gc_pauses() -> Iterator[None]:
     """Keep pauses of this process out of the measured latency.
 
-    Disable cyclic garbage collection and set the interpreter's switch interval to that of the
-    processes of a run, so a thread gets the GIL back as soon after a disk write.
+    Disable cyclic garbage collection, and use the GIL switch interval of a run's processes
+    (`SWITCH_S`), so that a thread gets the GIL back as soon after a disk write as in a run.
     """
     was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.collect()
@@ -150,7 +154,7 @@ def steady_schedule(n: int, rate: float) -> list[float]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time so far of this process and its descendants, including ended ones."""
+    """Return the CPU seconds of this process and its descendants, including ended ones."""
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:

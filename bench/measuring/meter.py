@@ -2,7 +2,7 @@
 
 Latency counts from the scheduled due time, even if the producer sends the document later.
 Otherwise a producer blocked by a stalled system would omit the documents that waited (coordinated
-omission). *Lateness* is the part of the latency before the hand-over.
+omission). *Lateness* is the part of the latency before the document is sent.
 
 Each run has one `RunMeter`; the loops in `measuring.loops` drive a system under it. To the meter, a
 document is a number with a count of expected outputs, and an output is a key that occurs once per
@@ -17,7 +17,7 @@ document.
     >>> [round(ms, 6) for ms in meter.lateness_ms()]
     [1.0]
 
-Cost: one set update per message of outputs; a complete document holds no set.
+Cost: one set update per message of outputs; the set of a complete document is dropped.
 """
 
 from collections import Counter
@@ -29,35 +29,35 @@ Arrival = tuple[int, Sequence[object], float]
 
 
 class Sent(NamedTuple):
-    """A document that was handed over, with the latency of its outputs."""
+    """Record of a document that was sent, with the latency of its outputs."""
 
     document: int
-    at_s: float  # due time, since that of the first document
-    lateness_ms: float  # from the due time to the hand-over
-    latency_ms: float | None  # from the due time; None if outputs are missing or it has no words
+    at_s: float  # due time in seconds since the due time of the first document
+    lateness_ms: float  # from the due time until the document was sent
+    latency_ms: float | None  # to the last output; None if outputs are missing or not expected
     lost: int  # outputs that are missing
     duplicated: int  # outputs that arrived again
-    warmup: bool
+    warmup: bool  # excluded from the statistics
 
 
 class RunMeter:
     """Timestamps and counts of one run."""
 
     def __init__(self, expected: Sequence[int], warmup: int = 0) -> None:
-        self.expected = expected  # outputs of each document
+        self.expected = expected  # number of outputs of each document
         self.warmup = warmup  # documents before this one are excluded from the statistics
-        self.complete = 0  # documents whose outputs all arrived
-        self.outputs = 0  # distinct outputs that arrived
+        self.complete = 0  # number of documents whose outputs all arrived
+        self.outputs = 0  # number of distinct outputs that arrived
         self.first_sent_s = 0.0
         self.last_arrival_s = 0.0
         self._due_s: list[float] = []
-        self._sent_s: list[float] = []  # hand-over of document i; documents are sent in order
+        self._sent_s: list[float] = []  # when document i was sent; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
         self._seen: dict[int, set[object]] = {}  # keys received so far, per document under way
         self._duplicates: Counter[int] = Counter()  # outputs of each document that arrived again
 
     def record_sent(self, number: int, now: float, due: float) -> None:
-        """Record that document `number` is sent now. Precondition: in order, from 0."""
+        """Record that document `number` is sent now. Precondition: numbers ascend from 0."""
         assert number == len(self._sent_s), f"document {number} is not the next one"
         if not number:
             self.first_sent_s = now
@@ -89,26 +89,26 @@ class RunMeter:
 
     @property
     def sent(self) -> int:
-        """Documents handed over so far."""
+        """Number of documents sent so far."""
         return len(self._sent_s)
 
     @property
     def under_way(self) -> int:
-        """Documents handed over but not complete."""
+        """Number of documents that are sent but not complete."""
         return len(self._seen)
 
     @property
     def lost(self) -> int:
-        """Missing outputs of documents handed over; at the end of a run, the lost outputs."""
+        """Number of missing outputs of sent documents; at the end of a run, the lost outputs."""
         return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
 
     @property
     def duplicated(self) -> int:
-        """Outputs that arrived again."""
+        """Number of outputs that arrived again."""
         return self._duplicates.total()
 
     def documents(self) -> Iterator[Sent]:
-        """Yield every document handed over, including the warm-up, in order."""
+        """Yield every sent document, including the warm-up, in order."""
         for number, (due, sent) in enumerate(zip(self._due_s, self._sent_s, strict=True)):
             seconds = self._latency_s[number]
             yield Sent(
@@ -126,16 +126,16 @@ class RunMeter:
         return [1000 * s for s in self._latency_s[self.warmup :] if s is not None]
 
     def lateness_ms(self) -> list[float]:
-        """Return the delay of each hand-over after its due time, without the warm-up."""
+        """Return how late each document was sent after its due time, without the warm-up."""
         pairs = zip(self._sent_s, self._due_s, strict=True)
         return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
 
     def latency_figures(self) -> dict[str, float]:
         """Return the figures of an open-loop run, without its warm-up.
 
-        They are the latency percentiles; the producer's lateness as `late_p99_ms` and
+        The figures are the latency percentiles; the producer's lateness as `late_p99_ms` and
         `late_max_ms`; the number of `latencies` (complete documents that have words); and the
-        numbers of `lost` and `duplicated` outputs.
+        numbers of `lost` and `duplicated` outputs. The last two include the warm-up.
         """
         latencies, late = self.latencies_ms(), percentiles(self.lateness_ms())
         return {
@@ -148,7 +148,7 @@ class RunMeter:
         }
 
     def throughput_figures(self, cpu_cores: float) -> dict[str, float]:
-        """Return the figures of a closed-loop run, from the first hand-over to the last output.
+        """Return the figures of a closed-loop run, from the first document to the last output.
 
         `cpu_cores`: average number of busy cores, summed over all processes.
         """

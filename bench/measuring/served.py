@@ -1,8 +1,8 @@
 """HTTP load generator: fills a served index and sends it an open-loop load.
 
 Each request starts when it is due, regardless of earlier requests; if all connections are busy, it
-opens another one. One thread generates the load and waits in `select`. An asyncio client would take
-longer than the service for many requests, and its timers have millisecond resolution.
+opens another one. One thread generates the load and waits in `select`. An asyncio client would need
+more time for many requests than the service, and its timers have millisecond resolution.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.engine.errors import Unavailable
 
 BLOCK_BYTES = 1 << 16
-"""Size of the blocks in which the lines of a bulk are sent."""
+"""Size from which the collected lines of a bulk are sent as a block."""
 
 FILL_TIMEOUT_S = 600.0
 
 READ_BYTES = 1 << 16
 
 CONNECTIONS_MAX = 500
-"""Limit of open connections; further due requests wait. `select` takes at most 1,024 files."""
+"""Limit of busy connections; further requests wait. `select` accepts file numbers below 1,024."""
 
 
 def fill(url: str, documents: Documents) -> float:
@@ -91,12 +91,12 @@ def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) 
 
 
 class HttpClient:
-    """Minimal HTTP/1.1 client; minimal because its own cost is part of the measurement.
+    """HTTP/1.1 client, minimal because its cost is part of the measurement.
 
-    One connection to one server, one request at a time; it reconnects after the server closes the
-    connection. Sending and receiving are separate, so one thread can use many clients. Responses
-    need a Content-Length; streams are not supported. Precondition of `fileno` and `take`: a request
-    was sent.
+    A client has one connection to one server, and one request at a time; it reconnects after the
+    server closes the connection. Sending and receiving are separate calls, so one thread can use
+    many clients. Responses need a Content-Length; streams are not supported. Precondition of
+    `fileno` and `take`: a request was sent.
     """
 
     def __init__(self, url: str) -> None:
@@ -169,15 +169,18 @@ def _parse_response(data: bytes) -> tuple[int, bytes] | None:
 
 
 Asking = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
-"""A sequence of requests, each sent after the previous response: yields (method, path, body),
-receives (status, body). If a request fails, OSError is thrown into it."""
+"""A sequence of requests, each sent after the previous response.
+
+The generator yields (method, path, body) and receives (status, body). If a request fails, OSError
+is thrown into the generator.
+"""
 
 
 class _LoadThread:
     """Single-threaded loop that sleeps until a request is due or response data arrives.
 
-    Several threads would wake each other just when a request is due, which would add a seventh to
-    the freshness.
+    With several threads, which would wake each other just when a request is due, the measured
+    freshness would be a seventh longer.
     """
 
     def __init__(self, url: str, load: Load, observed: Observed) -> None:
@@ -186,8 +189,9 @@ class _LoadThread:
         self._observed = observed
         self._began = 0.0
         self._idle: list[HttpClient] = []
-        """A stack: the client used last is reused first, since caches are still warm for it."""
+        """A stack: the client used last is reused first, while caches are still warm."""
         self._busy: dict[HttpClient, Asking] = {}
+        """Client -> the sequence whose request it has sent."""
 
     def run(self, sample: Callable[[], None]) -> None:
         load = self._load
@@ -209,7 +213,7 @@ class _LoadThread:
             while waiting or self._busy:
                 pause_s = self._begin_due(waiting)
                 if pause_s is None and not self._busy:
-                    continue  # the last requests failed at once
+                    continue  # the requests just started have already failed
                 come, _, _ = select.select(self._busy, (), (), pause_s)
                 for client in come:
                     self._take(client)
@@ -219,8 +223,10 @@ class _LoadThread:
         sample()
 
     def _begin_due(self, waiting: deque[tuple[float, Asking]]) -> float | None:
-        """Start the requests that are due. Return the seconds until the next one is due; None if
-        none is left, or if it has to wait for a connection."""
+        """Start the requests that are due. Return the seconds until the next one is due.
+
+        Return None if no request is left, or the next one has to wait for a connection.
+        """
         while waiting and len(self._busy) < CONNECTIONS_MAX:
             pause_s = self._began + waiting[0][0] - perf_counter()
             if pause_s > 0:

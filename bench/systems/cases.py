@@ -1,11 +1,11 @@
 """Cases of a comparison, each a row of a table: the floor, the policies, and Spark.
 
-The *ends* of a case are in memory or durable. In memory: the producer could not resend a document
-after a crash, and an output has arrived once it is decoded. Durable: a document is on disk before
-its outputs leave, and an output has arrived once it is on disk. Cases that are compared have the
-same ends; the durability of the nodes' state follows from the policy.
+The *ends* of a case, its input and its output, are in memory or durable. In memory: the producer
+could not resend a document after a crash, and an output has arrived once it is decoded. Durable: a
+document is on disk before its outputs leave, and an output has arrived once it is on disk. Only
+cases with the same ends are compared; the durability of the nodes' state follows from the policy.
 
-Spark checkpoints every batch, so it has no interval.
+Spark checkpoints every batch, so its case has no checkpoint interval.
 
     >>> [str(case) for case in cases(["exactly-once"], [50, 500])]
     ['floor', 'exactly-once, checkpoint every 50 ms', 'exactly-once, checkpoint every 500 ms']
@@ -28,12 +28,12 @@ MICRO_BATCH = "micro-batch"
 CHOICES = (*POLICIES, MICRO_BATCH)
 
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""Cuts of policies without an interval: no checkpoints, or one in each turn."""
+"""Cuts of policies without a checkpoint interval: no checkpoints, or one in each turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A policy, the interval between its checkpoints (None if it has none), and its ends."""
+    """A policy, its checkpoint interval (None if it has none), and whether its ends are durable."""
 
     policy: str
     checkpoint_ms: int | None
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def durable_parts(self) -> list[str]:
-        """The parts that survive a crash of all processes, of `inputs`, `state` and `outputs`."""
+        """Those of "inputs", "state" and "outputs" that survive a crash of all processes."""
         policy = POLICIES.get(self.policy)
         has_state = policy.cut is not SnapshotCut.NONE if policy else self.is_micro_batch
         parts = {"inputs": self.durable, "state": has_state, "outputs": self.durable}
@@ -65,9 +65,10 @@ class Case:
 def cases(
     policies: Sequence[str], checkpoints_ms: Sequence[int], durable_ms: int | None = None
 ) -> list[Case]:
-    """Return the floor, policies without an interval, the others with every interval, then Spark.
+    """Return the floor, policies without an interval, other policies per interval, then Spark.
 
-    `durable_ms`: if not None, add all cases but Spark with durable ends, with this interval only.
+    `durable_ms`: if not None, add all cases except Spark again, with durable ends and only this
+    checkpoint interval.
     """
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]

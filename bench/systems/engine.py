@@ -1,10 +1,10 @@
 """Driftline as a measured system: the inverted index on a local cluster.
 
 This process contains the front and the meter, like the server in the paper's experiments (section
-VI-A). `Engine` keeps documents, and the consumer of the outputs, in this process and in memory.
-`DurableEngine` has the parts of a run with producers: `ReceivedSource` with its input log at the
-front, and a consumer that writes JSON lines. That consumer is a separate process
-(`engine_consumer`), so that writing does not slow down the producer.
+VI-A). `Engine` has documents and consumer in this process, in memory. `DurableEngine` has the parts
+of a run with producers: `ReceivedSource` with its input log at the front, and a consumer that
+writes JSON lines. That consumer is a separate process (`engine_consumer`), so that writing does not
+slow down the producer.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Engine(StartedProcesses):
         self.numbers = {document: number for number, (document, _) in enumerate(documents)}
         """Id -> number of a document."""
         self.arrivals: list[Arrival] = []
-        """Outputs that have arrived and that the meter has not taken yet."""
+        """Outputs that have arrived since the last `receive`."""
         self.directory = Path(tempfile.mkdtemp(prefix="driftline-bench-"))
         self.sockets = self.directory / "sockets"
         self.sockets.mkdir()
@@ -115,16 +115,16 @@ class Engine(StartedProcesses):
         return self._queue
 
     def attach(self) -> None:
-        """Add the consumer of the nodes' outputs to the runtime, whose first role is the front."""
+        """Add the consumer of the nodes' outputs to the runtime."""
         consumer = CountingConsumer(self.numbers, self.arrivals)
         self.runtime.add(ConsumerServer(lambda barrier: consumer), self.config.inbox("consumer"))
 
     def put(self, record: object) -> None:
-        """Put a record into the source; the front takes it in its next turn."""
+        """Put a record into the source; the front reads it in its next turn."""
         self._queue.put(record)
 
     def start(self) -> None:
-        """Start the cluster. Raises Unavailable if that takes longer than START_S."""
+        """Start the cluster. Raises Unavailable after START_S."""
         self.cluster.__enter__()
         deadline = monotonic() + START_S
         while not self.front.incarnation:
@@ -174,15 +174,17 @@ class Engine(StartedProcesses):
 
 
 class CountingConsumer:
-    """Consumer that collects the arrivals of outputs for the meter; keeps last bundles in "
-    "memory."""
+    """Consumer that appends the arrivals of outputs to `arrivals`; stores last bundles in memory.
+
+    `numbers`: id -> number of a document.
+    """
 
     def __init__(self, numbers: dict[str, int], arrivals: list[Arrival]) -> None:
         self._numbers, self._arrivals = numbers, arrivals
         self._last: dict[str, Last] = {}
 
     def deliver(self, bundle: Bundle) -> None:
-        """Add an arrival for each document in a bundle, then keep the bundle as the last one."""
+        """Add an arrival for each document in a bundle, then store it as the last bundle."""
         for document, words in words_by_document(bundle):
             self._arrivals.append((self._numbers[document], words, perf_counter()))
         self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
@@ -192,14 +194,14 @@ class CountingConsumer:
         return self._last.get(barrier, NO_BUNDLE)
 
     def close(self) -> None:
-        """Do nothing: no resources to release."""
+        """Do nothing, since there are no resources to release."""
 
 
 class DurableEngine(Engine):
     """A running cluster with an input log and a consumer process that writes JSON lines."""
 
     def open_source(self) -> RetainedSource:
-        """Open the source of the front, with an input log."""
+        """Open the source of the front, with an input log, and the socket for reports."""
         self._log = InputLog(self.sockets / "input-0", FLOW)
         kind = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource
         self._received = kind(self._log, lambda: time_ns() // 1000)
@@ -211,11 +213,11 @@ class DurableEngine(Engine):
         return self._received
 
     def attach(self) -> None:
-        """Write the log in the runtime's thread; wake its loop when outputs become durable."""
+        """Add the writer of the log to the runtime, and wake the loop when outputs are durable."""
         self.runtime.watch(self._writer, self._stored, self._drain, carry_out=self._log.carry_out)
 
     def put(self, record: object) -> None:
-        """Put a record into the source; start writing it unless a write is under way."""
+        """Put a record into the source; start to write it unless another write is in progress."""
         self._sent += 1
         receipt = self._received.receive(PRODUCER, self._sent, record)
         assert receipt is Receipt.TAKEN, receipt
@@ -249,14 +251,14 @@ class DurableEngine(Engine):
 
 
 class DurableFirstSource(ReceivedSource):
-    """Source that returns a record only once the log has made it durable.
+    """Source that yields a record only once the record is durable in the log.
 
-    For policies that release outputs at once: otherwise an output could leave before its input is
-    durable.
+    Needed for policies that release outputs at once: otherwise an output could leave before its
+    input is durable.
     """
 
     _held: int | None = None
-    """Time of the record that the reader waits for."""
+    """Time of the record that is not durable yet and that the reader waits for; None: none."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
@@ -272,10 +274,10 @@ class DurableFirstSource(ReceivedSource):
 
 
 class _Writer(Receiver):
-    """Receiver that writes groups of records to the log; records come by `put`, not by messages."""
+    """Receiver that writes groups of records to the log; `DurableEngine.put` adds the records."""
 
     def handle(self, sender: str, message: Message) -> None:
         raise MalformedMessage(f"{type(message).__name__} is not for the writer of a log")
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: this role has no channels."""
+        """Do nothing, since this role has no channels."""

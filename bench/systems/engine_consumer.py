@@ -1,7 +1,7 @@
 """Durable consumer process of a measured Driftline.
 
-Arguments: DIRECTORY FLOW. It stores the outputs of all nodes as JSON lines, bundle by bundle, as a
-run does, and then reports to the producer's process that they are durable.
+Arguments: DIRECTORY FLOW. The process stores the outputs of all nodes as JSON lines, bundle by
+bundle, as a run does, and then reports to the producer's process that they are durable.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from driftline.engine.wire.messages import Bundle, decode
 
 
 def words_by_document(bundle: Bundle) -> Iterator[tuple[str, Sequence[object]]]:
-    """Yield (id, words) of the changes in a bundle; an id repeats if its changes are apart."""
+    """Yield (document id, words) of the outputs in a bundle; an id may occur several times."""
     for blob in bundle.blobs:
         words, ids, _, _ = payload_columns(blob, 4)
         start = 0
-        for document, outputs in groupby(ids):  # policies without order mix documents in a blob
+        for document, outputs in groupby(ids):  # without label order, a blob mixes documents
             end = start + len(list(outputs))
             yield str(document), words[start:end]
             start = end
 
 
 class ReportingConsumer:
-    """Consumer that stores bundles in another one and reports them to the producer's process."""
+    """Consumer that passes bundles to `store` and reports them to the producer's process."""
 
     def __init__(self, store: Consumer, producer: zmq.Socket[bytes]) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class ReportingConsumer:
 class Desk(threading.Thread):
     """Consumer thread of one node.
 
-    In a run, each node has its own consumer; none waits for the writes of another.
+    In a run, each node has its own consumer, which does not wait for writes of other nodes.
     """
 
     def __init__(self, context: Context, make: Callable[[str], Consumer]) -> None:
@@ -83,10 +83,10 @@ class Desk(threading.Thread):
         self._context = context
         self._server = ConsumerServer(make)
         self._nodes: dict[str, zmq.Socket[bytes]] = {}
-        """Address of a node (a new one after each of its starts) -> the socket for answers."""
+        """Address of a node, which changes at each start of the node -> socket for answers."""
 
     def run(self) -> None:
-        """Serve forever; an exception exits the process, since the run could not continue."""
+        """Serve forever; exit the process after an exception, since the run cannot continue."""
         try:
             while True:
                 self._server.receive(self.inbox.get())
@@ -110,7 +110,7 @@ def main() -> None:
     context: Context = zmq.Context()
 
     def consumer(barrier: str) -> Consumer:
-        producer = outbox(context, directory, "arrivals")  # used by the desk's thread only
+        producer = outbox(context, directory, "arrivals")  # only the desk's thread uses it
         store = JsonLinesConsumer(directory / "outputs", barrier, flow, "bench")
         return ReportingConsumer(store, producer)
 

@@ -1,14 +1,14 @@
 """The floor: the benchmark's job without any guarantees, as fast as Python can do it.
 
-The difference between an engine's figures and these is the cost of the engine. This process is the
-producer and the consumer, as in every other run of the benchmark. The workers are separate
-processes (`floor_processes`); all communicate by ZeroMQ over Unix sockets:
+The difference between the figures of an engine and of the floor is the cost of the engine. This
+process is the producer and the consumer, as in every other run of the benchmark. The workers are
+separate processes (`floor_processes`); all communicate by ZeroMQ over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
-A document is one message, each of its shares another, and the changes of each share another. The
-floor stores, acknowledges and orders nothing. With durable ends, it stores documents and changes
-only.
+A *share* is the part of a document whose words one worker, their owner, indexes. Each document,
+each share sent to another worker, and the changes of each share are one message. The floor has no
+storage, acknowledgements or ordering. With durable ends, it stores only documents and changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ READ_AT_ONCE = 64
 
 
 class FloorProcesses(StartedProcesses):
-    """The running workers, with their producer and consumer."""
+    """The floor with its ends in memory: worker processes, producer and consumer."""
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
         self.documents = documents
@@ -70,7 +70,7 @@ class FloorProcesses(StartedProcesses):
         """Socket on which outputs arrive."""
 
     def start(self) -> None:
-        """Start the workers. Raises Unavailable if that takes longer than START_S."""
+        """Start the workers. Raises Unavailable after START_S."""
         self.open_inbox()
         for number in range(self.workers):
             self.start_process("worker", number, self.workers)
@@ -88,7 +88,7 @@ class FloorProcesses(StartedProcesses):
                 ready += 1
 
     def open_inbox(self) -> None:
-        """Bind the inbox, as the consumer of the workers."""
+        """Bind the inbox at the address to which the workers send their changes."""
         self.inbox.bind(address(self.directory, "results"))
 
     def send(self, number: int) -> None:
@@ -96,7 +96,7 @@ class FloorProcesses(StartedProcesses):
         self.hand_over(number, self.packed(number))
 
     def packed(self, number: int) -> bytes:
-        """Return a document as a message."""
+        """Encode a document as a message."""
         return cast(bytes, self._pack(self.documents[number]))
 
     def hand_over(self, number: int, message: bytes) -> None:
@@ -104,7 +104,7 @@ class FloorProcesses(StartedProcesses):
         self._workers[number % self.workers].send(message)
 
     def start_process(self, kind: str, *arguments: object) -> None:
-        """Start a process that `close` kills."""
+        """Start a worker or consumer process; `close` kills it."""
         module = "driftline.bench.systems.floor_processes"
         self._processes.append(start_module(module, (kind, self.directory, *arguments)))
 
@@ -116,7 +116,7 @@ class FloorProcesses(StartedProcesses):
         ]
 
     def changes(self) -> Iterator[Changes]:
-        """Return the changes that have arrived, decoded; at most READ_AT_ONCE messages."""
+        """Yield the changes that have arrived, decoded; at most READ_AT_ONCE messages."""
         receive = self.inbox.recv
         try:
             for _ in range(READ_AT_ONCE):
@@ -139,18 +139,19 @@ class FloorProcesses(StartedProcesses):
 
 
 class DurableFloor(FloorProcesses):
-    """The floor with durable ends: adds only what makes documents and changes durable.
+    """The floor with durable ends: documents and changes are written to files.
 
         producer --> file, then worker --> owner --> consumer: file, then the meter
 
     A thread appends the documents to a file and sends them once they are on disk. Documents that
     arrive meanwhile form the next group, as in Driftline's input log. The consumer is a separate
-    process, like Driftline's, and appends changes in the same way.
+    process, like that of `DurableEngine`, and appends changes in the same way.
     """
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
         super().__init__(documents, workers)
         self._tasks: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        """(number, message) of documents for the writer; None ends it."""
         self._writer = threading.Thread(target=self._write, daemon=True)
 
     def open_inbox(self) -> None:
@@ -197,7 +198,7 @@ class DurableFloor(FloorProcesses):
             os.close(file)
 
     def _next_group(self) -> list[tuple[int, bytes]]:
-        """Wait for documents and return all that are queued; an empty list at the end."""
+        """Wait for a document, and return all queued documents; an empty list ends the writer."""
         group: list[tuple[int, bytes]] = []
         task = self._tasks.get()
         try:
@@ -206,5 +207,5 @@ class DurableFloor(FloorProcesses):
                 task = self._tasks.get_nowait()
         except Empty:
             return group
-        self._tasks.put(None)  # the end comes after this group
+        self._tasks.put(None)  # end after this group
         return group

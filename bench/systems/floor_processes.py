@@ -1,13 +1,13 @@
 """Processes of the floor: workers, and with durable ends a consumer.
 
-A *worker* tokenises documents, stores the postings of its words, and sends all changes. It has one
-inbox for both documents (id, text) from the producer and shares (id, words, positions) from other
-workers. Blocking in `recv` costs less than polling two sockets, and `recv` sleeps only when the
-inbox is empty. A worker gives no guarantees.
+A *worker* tokenises documents, stores the postings of the words that it owns, and sends the changes
+to the consumer. It has one inbox for both documents (id, text) from the producer and shares (id,
+words, positions) from other workers. Blocking in `recv` costs less than polling two sockets, and
+`recv` sleeps only when the inbox is empty. A worker gives no guarantees.
 
-The *consumer* appends the workers' messages to a file and reports them. All queued messages form
-one group, with one write and one fdatasync; meanwhile the next group accumulates. A group is
-decoded only once it is durable.
+The *consumer* process exists only with durable ends. It appends the workers' messages to a file and
+reports them to the producer. All queued messages form one group, with one write and one fdatasync;
+meanwhile the next group accumulates. A group is decoded only once it is durable.
 
 Arguments: `worker DIRECTORY NUMBER WORKERS`, or `consumer DIRECTORY`.
 """
@@ -38,7 +38,7 @@ from driftline.connectors.files.generated import positions_of_words
 
 Positions = tuple[int, ...]
 Share = tuple[str, list[str], list[Positions]]
-"""(document, its words that one worker owns, positions per word)."""
+"""(document, those of its words that one worker owns, positions per word)."""
 
 _pack = msgpack.Packer(autoreset=True).pack
 
@@ -49,7 +49,7 @@ def decode(message: bytes) -> tuple[object, ...]:
 
 
 class WorkerOfWord(dict[str, int]):
-    """Map of words to the workers that own them; the same in all processes, cached per word."""
+    """Word -> number of the worker that owns it; the same in all processes, cached per word."""
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class WorkerOfWord(dict[str, int]):
 
 
 class FloorWorker:
-    """One partition of the inverted index, with its sockets."""
+    """Worker with one partition of the inverted index."""
 
     def __init__(self, context: Context, directory: Path, number: int, workers: int) -> None:
         self.number = number
@@ -82,7 +82,7 @@ class FloorWorker:
                 self._apply(message, *cast(Share, content))
 
     def _tokenise(self, document: str, text: str) -> None:
-        """Send the other workers their shares, then apply the own share while they work."""
+        """Send the other workers their shares of a document, then apply this worker's share."""
         positions_by_word = positions_of_words(text)
 
         worker_of_word = self.worker_of_word
@@ -102,7 +102,7 @@ class FloorWorker:
     def _apply(
         self, share: bytes, document: str, words: list[str], positions: list[Positions]
     ) -> None:
-        """Store a share of a document; send the new length of each word to the consumer."""
+        """Store a share of a document; send it and each word's document count to the consumer."""
         index = self.index
         lengths: list[int] = []
         for word, places in zip(words, positions, strict=True):
@@ -115,7 +115,7 @@ class FloorWorker:
 
 
 class FloorConsumer:
-    """Writer of the file of changes, with its sockets."""
+    """Consumer that writes changes to a file and reports them to the producer."""
 
     def __init__(self, context: Context, directory: Path) -> None:
         self.results = inbox(context, directory, "results")

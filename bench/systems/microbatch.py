@@ -1,12 +1,12 @@
 """Micro-batches as a measured system: the inverted index on Spark Structured Streaming.
 
 The measuring process is the producer and the consumer, as in every other run. Spark runs in another
-process, whose entry point is this module, with arguments DIRECTORY CORES. It reads the documents
-that the producer appends to DIRECTORY/log, and sends the outputs of each batch. It stops Spark and
-exits when its standard input ends. Appending to the log never waits for Spark.
+process, whose entry point is this module, with arguments DIRECTORY CORES. That process reads the
+documents that the producer appends to DIRECTORY/log, and sends the outputs of each batch. When its
+standard input ends, it stops Spark and exits. Appending to the log never waits for Spark.
 
-Spark gets more warm-up than the other systems: on entry, it runs the batches of `WARM_UP` over
-other documents, so that the JVM compiles the measured code before the measurement.
+Spark gets more warm-up than the other systems: `MicroBatch.start` runs the batches of `WARM_UP`
+over documents with other ids, so that the JVM compiles the measured code before the measurement.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.session import session
 
 READY = "ready"
-"""Message sent once the query has started. Any other text message is an error of Spark."""
+"""Message sent once the query has started. Any other string is an error of Spark."""
 
 LOOK_S = 0.5
 """Interval in seconds between checks whether the query has failed."""
 
 WARM_UP = (*[1] * 30, *[20] * 5)
-"""Documents in each batch of the warm-up: single documents, then groups as from a queue."""
+"""Number of documents in each warm-up batch: single ones, then groups as from a queue."""
 
 START_S = 120.0
 """Timeout in seconds for starting Spark, and for warming it up."""
@@ -61,7 +61,7 @@ class MicroBatch(StartedProcesses):
         self.documents = documents
         self.cores = cores
         self.batch = -1
-        """Number of the last batch taken; a batch repeated after a failure is dropped."""
+        """Number of the last received batch; batches that Spark repeats are dropped."""
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
         self._directory = tempfile.TemporaryDirectory(prefix="driftline-microbatch-")
         self._context: Context = zmq.Context()
@@ -94,7 +94,7 @@ class MicroBatch(StartedProcesses):
                 missing -= len(self._outputs(self._next(deadline)))
 
     def _next(self, deadline: float) -> object:
-        """Return the next message. Raises Unavailable on an error of Spark, or after `deadline`."""
+        """Return the next message. Raises Unavailable if Spark has failed, or after `deadline`."""
         while not self._results.poll(100):
             if monotonic() > deadline:
                 raise Unavailable("Spark has not answered in time")
@@ -110,7 +110,7 @@ class MicroBatch(StartedProcesses):
         self._log.write(pack({"id": document, "text": text}))
 
     def _outputs(self, message: object) -> Sequence[bytes]:
-        """Return the packed outputs of a message; none if the batch is a repetition."""
+        """Return the encoded outputs of a batch; none if the batch was received before."""
         assert isinstance(message, tuple)
         batch, outputs = message
         if batch <= self.batch:
@@ -149,7 +149,7 @@ class MicroBatch(StartedProcesses):
         """Stop Spark and remove its files. Idempotent."""
         if self._process is not None:
             assert self._process.stdin is not None
-            self._process.stdin.close()  # the signal to stop
+            self._process.stdin.close()  # tells the process to stop
             try:
                 self._process.wait(END_S)
             except subprocess.TimeoutExpired:
@@ -182,7 +182,7 @@ def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
                 pass  # standard input becomes readable only at its end
             query.stop()
             query.awaitTermination()  # raises the error of a failed query
-        except Exception as error:  # its text needs the session: read it before the session ends
+        except Exception as error:  # get its message before the session ends: it needs the session
             raise Unavailable(summarise_error(error)) from None
 
 

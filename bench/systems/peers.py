@@ -1,13 +1,13 @@
 """Peers of a service: search libraries under the same load, each in its own process.
 
-The load generator calls a peer in the same process, without network or HTTP: the peer's best case.
-One thread writes and one queries, so a commit delays queries only as much as the library itself
-does; both keep to their schedules. As with Driftline, the writer queries for the word that only its
-document has, with the same limits and documents; all ids are new. A peer only has to insert, while
-Driftline replaces existing documents.
+The load generator calls a peer in the same process, without network or HTTP, which is the best case
+for the peer. One thread writes and another one queries, so a commit delays queries only as much as
+the library itself does. Both threads follow their schedules. As with Driftline, the writer queries
+for the word that only its document has, with the same limits and documents. All ids are new; a peer
+only inserts documents, while Driftline can also replace existing ones.
 
-This module is also the entry point of a peer's process, so that the process's memory is the peer's.
-Arguments: NAME and the load file. It prints the measurements.
+This module is also the entry point of a peer's process; a separate process shows the peer's memory.
+Arguments: NAME and the load file. The process prints the measurements as JSON.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ BULK = 1000
 """Documents per commit while the initial documents are inserted."""
 
 HEAP_BYTES = 15_000_000
-"""Memory of tantivy's writer: the minimum it accepts; with 128 MB a commit took longer."""
+"""Memory of tantivy's writer, the accepted minimum; with 128 MB a commit took longer."""
 
 EXTRA_TIMEOUT_S = 300.0
-"""How much longer than the load a peer may take; it may have fallen far behind."""
+"""How many seconds longer than the load a peer may take, since it may fall behind."""
 
 
 class Peer(Protocol):
-    """A peer, in its own directory."""
+    """A search library under measurement, with its files in a directory."""
 
     commit_every_s: float
-    """Commit interval: each commit takes the documents that arrived in it. 0: one per document."""
+    """Interval of commits, each with the documents that arrived in it; 0: commit per document."""
 
     def write(self, documents: Documents) -> None:
         """Insert documents. When it returns, they are durable and searchable."""
 
     def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
-        """Return a function from a query to the ids of its first hits, for one thread."""
+        """Return a function from a query to the ids of its first hits; one thread may use it."""
 
     def close(self) -> None:
         """Close the peer."""
@@ -65,8 +65,8 @@ class Fts5:
     A commit is durable when it returns, like an acknowledged write of Driftline. Readers have their
     own connection and run concurrently with commits. 64 MB of page cache and memory-mapped files
     keep the disk out of the measurement. Words are tokenized as in Driftline (`unicode61`, keeping
-    diacritics). Documents are stored, and all positions, for phrases. Hits are ranked by the
-    library's own BM25.
+    diacritics). Documents are stored, and all positions, for phrases. The library ranks hits by its
+    BM25.
     """
 
     commit_every_s = 0.0
@@ -119,8 +119,8 @@ class Tantivy:
     A commit is durable when it returns; then the reader is reloaded explicitly, so that committed
     documents are searchable at once. One thread indexes: with one commit per document, more threads
     would only add waiting. Merging follows the library's own policy. Ids, texts and all positions
-    are stored, and words are lower case, as in Driftline. Hits are ranked by the library's own
-    BM25. Unlike Driftline, it does not count all matches, so it may skip documents that cannot be
+    are stored, and words are lower case, as in Driftline. The library ranks hits by its BM25.
+    Unlike Driftline, tantivy does not count all matches, so it may skip documents that cannot be
     among the best.
     """
 
@@ -169,7 +169,7 @@ PEERS: dict[str, Callable[[Path], Peer]] = {
 
 
 def measure_peer(name: str, load: Load) -> Observed:
-    """Measure a peer in its own process; if that fails, `skipped` of the result says why."""
+    """Measure a peer in a separate process; if that fails, `Observed.skipped` is the reason."""
     if name.startswith("tantivy") and find_spec("tantivy") is None:
         return Observed(skipped="not installed: pip install 'driftline[bench]'")
     with TemporaryDirectory(prefix="driftline-bench-") as directory:
@@ -221,19 +221,19 @@ class _PeerThread:
         self._observed = observed
         self._began = perf_counter() + 0.1
         self.commits: list[float] = []
-        """Duration of each commit in ms; documents that were due meanwhile waited longer."""
+        """Duration of each commit in ms; documents that were due during a commit waited longer."""
         self.ended = 0.0
-        """Time at which the last document was found; far after its due time if commits are slow."""
+        """Time at which the last document was found; late if commits are slow."""
 
     def run(self, does: Callable[[], None]) -> None:
-        """Call the function of a thread; count an exception as an error."""
+        """Run the function of a thread, `write` or `search`; count an exception as an error."""
         try:
             does()
         except Exception as error:
             self._observed.errors[f"{type(error).__name__}: {error}"] += 1
 
     def write(self) -> None:
-        """Run the writing thread."""
+        """Write the arriving documents, and query for each; runs in the writing thread."""
         ask = self._peer.open_searcher()
         waiting: list[DocumentArrival] = []
         tick = 0.0
@@ -257,7 +257,7 @@ class _PeerThread:
             self._commit(waiting, ask)
 
     def search(self) -> None:
-        """Run the querying thread."""
+        """Send the queries of the load; runs in the querying thread."""
         ask = self._peer.open_searcher()
         for due_s, query in self._load.query_arrivals:
             self._wait(due_s)

@@ -1,9 +1,9 @@
 """Processes of measured systems, and the sockets between them and the measuring process.
 
-Processes always end with the measurement. Sockets have no back-pressure: only the loop may bound
-the documents under way.
+Processes always exit with the measuring process. Sockets have no back-pressure: only the loop may
+bound the documents under way.
 
-A consumer in its own process reports which outputs it has made durable, and when. Its timestamps
+A consumer in a separate process reports which outputs it has made durable, and when. Its timestamps
 are comparable to those of the measuring process: `perf_counter` is the system's monotonic clock.
 """
 
@@ -24,19 +24,19 @@ ORPHAN_CHECK_MS = 1000
 """How long a process waits for a message before it checks that its parent is alive."""
 
 READY = b""
-"""First message of a process: its inbox is open."""
+"""First message of a process, sent when its inbox is open."""
 
 Stored = Sequence[tuple[str, Sequence[object], float]]
-"""(document, words of its outputs, time in seconds at which they were durable) of each document."""
+"""For each document: (id, words of its outputs, `perf_counter` time when they were durable)."""
 
 RECONNECT_MS = 5
-"""Reconnect interval; short, because some senders connect before the inbox is open."""
+"""Reconnect interval in ms; short, because some senders connect before the inbox is open."""
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class StartedProcesses:
-    """Context manager that starts on entry, and closes if starting fails."""
+    """Context manager of processes: starts them on entry, and closes them if starting fails."""
 
     def start(self) -> None:
         """Start everything. Raises Unavailable."""
@@ -70,7 +70,7 @@ def start_module(
 
 
 def address(directory: Path, name: str) -> str:
-    """Return the address of an inbox, such as `worker0` or `results`."""
+    """Return the address of an inbox, such as "worker0" or "results"."""
     return f"ipc://{directory / name}"
 
 
@@ -118,5 +118,5 @@ def pack_stored(stored: Stored) -> bytes:
 
 
 def unpack_stored(message: bytes) -> Stored:
-    """Decode a message of `pack_stored`."""
+    """Decode the result of `pack_stored`."""
     return cast(Stored, msgpack.unpackb(message))

@@ -1,7 +1,7 @@
 """A service under measurement: a real `driftline serve`, as a user starts it.
 
-It has its own process group, a free port, and a temporary state directory. Memory and CPU time are
-read from its processes, and other figures from `GET /metrics`.
+The service has its own process group, a free port, and a temporary state directory. Memory and CPU
+time are those of its processes; other figures come from `GET /metrics`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 
 class ServedIndex(StartedProcesses):
-    """A served index. `options`: further options of `driftline serve`."""
+    """A served index; `searchers`: shards; `options`: further options of `driftline serve`."""
 
     def __init__(self, nodes: int = 1, searchers: int = 1, options: Sequence[str] = ()) -> None:
         self.url = ""
@@ -44,7 +44,7 @@ class ServedIndex(StartedProcesses):
 
     @property
     def directory(self) -> Path:
-        """Directory of its files."""
+        """Directory with the state directory and the log."""
         return Path(self._directory.name)
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class ServedIndex(StartedProcesses):
             return figures_in(answer.read().decode())
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Return its processes by role, without the forked copies that write checkpoints."""
+        """Return the service's processes by role, without forked copies that write checkpoints."""
         assert self._process is not None
         gateway = psutil.Process(self._process.pid)
         found = {GATEWAY: gateway}
@@ -84,11 +84,11 @@ class ServedIndex(StartedProcesses):
         return found
 
     def memory_mib(self) -> dict[str, float]:
-        """Return the resident memory of each process."""
+        """Return the resident memory of each process, in MiB."""
         return {name: each.memory_info().rss / MIB for name, each in self.processes().items()}
 
     def cpu_s(self) -> dict[str, float]:
-        """Return the CPU time of each process so far."""
+        """Return the CPU seconds of each process so far."""
         return {name: sum(each.cpu_times()[:2]) for name, each in self.processes().items()}
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class ServedIndex(StartedProcesses):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_TIMEOUT_S)
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # the rest of its group
+                os.killpg(process.pid, signal.SIGKILL)  # the remaining processes of the group
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()

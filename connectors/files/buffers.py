@@ -2,7 +2,7 @@
 
 The standard library's file objects for compressed files take a damaged second stream for the end of
 the file, and so would silently lose records of a multistream dump. Therefore this module calls the
-decompressors itself: a file either ends where its last stream ends, or it is `Broken`.
+decompressors itself: a file that does not end with the end of a stream is `Broken`.
 
 Memory: two buffers, whatever the size of the file, and the decompressor's own, which for xz and
 zstd is up to the window that the file asks for, 256 MiB at most.
@@ -40,11 +40,11 @@ class Buffers:
         self.read_bytes = 0
         """Bytes read from the disk, compressed or not."""
         self.consumed = 0
-        """Those bytes that are processed: of the buffers before the latest one."""
+        """The part of `read_bytes` that is processed: all except the latest buffer."""
         self.length = 0
-        """Bytes yielded so far."""
+        """Decompressed bytes yielded so far."""
         self._tail = b""
-        """Their end: at least the last line, if it is not too long."""
+        """The last bytes yielded: at least the last line, if that is not too long."""
 
     def __iter__(self) -> Iterator[bytes]:
         self.length, self._tail = 0, b""
@@ -117,7 +117,7 @@ def _xz() -> lzma.LZMADecompressor:
 
 
 ZSTD_BYTES = 2**8
-"""Input of a zstd decompressor per call, whose output is at most 8 MiB: 64 blocks."""
+"""Bytes given to a zstd decompressor per call. They yield at most 8 MiB: 64 blocks."""
 
 
 class _Zstd:

@@ -14,12 +14,12 @@ A value in a `.csv` may be quoted, and may then hold commas, quotes (doubled) an
 or a newline.
 
 XML is a Wikimedia dump, or the simple format `<pages><page id="" title="">text</page>`. The root
-element tells them apart. A page of a dump becomes {"id": 12, "title": "Anarchism", "text": the
+element shows which. A page of a dump becomes {"id": 12, "title": "Anarchism", "text": the
 wikitext of its latest revision}. Redirects and pages outside the article namespace are skipped and
 take no number.
 
-Memory: the largest page; of a page's revisions at most two are held, so this is also true of a dump
-with the whole history. External entities are not resolved (ElementTree never does), and expat stops
+Memory: the largest page; at most two revisions of a page are in memory, even for a dump with the
+full history. External entities are not resolved (ElementTree never does), and expat stops
 at a document whose entities expand without bound.
 """
 
@@ -46,7 +46,7 @@ it is a control character.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # it begins like the next one
+    codecs.BOM_UTF32_LE: "utf-32",  # before the next one, which is a prefix of it
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -232,7 +232,7 @@ class _Table:
         self._has_quotes = has_quotes
         self._lines: list[str] = []
         self._is_damaged = False
-        """One of these lines cannot be decoded."""
+        """Whether one of these lines cannot be decoded."""
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
         texts = self._texts(lines(buffers, encoding))
         self._reader = csv.reader(texts, delimiter=delimiter, quoting=quoting, strict=True)

@@ -1,11 +1,11 @@
-"""A source in splits that are read in parallel, with the same times as when it is read whole.
+"""Splits a source to read it in parallel; records get the same times as without splits.
 
-A record's time is its number in the whole source, so a split can be read only once the records in
+A record's time is its number in the source, so a split can be read only once the records in
 the splits before it are counted. Reading therefore has two steps: `count` every split (in parallel;
-splits of generated documents need no reading for this), then `read` every split from its first
-number on, which `first_numbers` adds up.
+splits of generated documents need no reading for this), then `read` every split, with the numbers
+of its first row and document from `first_numbers`.
 
-These can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
+Splittable are: uncompressed files with one record a line, uncompressed XML dumps between pages,
 and multistream bzip2 dumps, as Wikimedia publishes them, between streams. An XML file with a
 comment, CDATA, DOCTYPE or processing instruction is not split: there `<page` may be text. Any other
 source, and a small one, is one split.
@@ -53,7 +53,7 @@ _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 class SplitCount:
     """Number of rows and documents in a split.
 
-    `broken`: everything after the split cannot be read.
+    `broken`: whether the file breaks off in the split, so that nothing after it can be read.
     """
 
     rows: int
@@ -140,7 +140,7 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """An unsplit file, as one of several."""
+    """A file that is one split, as one of several files."""
 
     source: FileSource
 

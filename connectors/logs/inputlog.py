@@ -1,17 +1,17 @@
 """The input log: the records that producers sent to a front, until no recovery needs them.
 
-An entry is a record with its time, its producer, and its number among that producer's records.
-Besides the entries, the log keeps the last number of each producer and whether the producer has
-ended, which outlive its entries, and two times: new records get times from *reserved* on, and
-entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
+An entry is a record with its time, its producer, and its number among that producer's records. The
+log also stores the last number of each producer, and whether the producer has ended, even after its
+entries are removed. And it stores two times: new records get times from *reserved* on, and entries
+below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers and the ends of producers;
 if a crash interrupts it, a prefix of the group may remain. Times only grow. One process has a log
 open at a time, and one of its threads writes; other threads may read.
 
 Format: a segment log (`engine.storage.segment_log`). A frame has some entries of a group; the
-header of a segment has all that the log keeps besides its entries. Cost: one fdatasync for a group;
-each producer takes some 50 bytes for ever, as its name must never get a lower number again.
+header of a segment contains everything except entries (`LogState`). Cost: one fdatasync for a
+group; some 50 bytes for each producer, never removed, so that a record is never accepted twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ READ_BYTES = 1 << 22
 """A read with a limit stops after this many bytes of entries."""
 
 INDEX_BYTES = 1 << 18
-"""Approximate bytes that a read skips to find a time that was read before."""
+"""Least distance in bytes between two index entries of a segment."""
 
 PRODUCER_BYTES_MAX = 255
 
@@ -80,7 +80,7 @@ class WriteGroup(DurableJob):
     """Job that stores entries and ends, sets the reserved time, and removes entries below `trim`.
 
     `ended`: producers that send no more records, and the number of the last record of each.
-    `again`: an earlier try failed, but may have been written all the same.
+    `again`: an earlier attempt failed, but may have written the group.
     """
 
     what: ClassVar[str] = "write records to its input log"
@@ -94,7 +94,7 @@ class WriteGroup(DurableJob):
 
 @dataclass(slots=True)
 class LogState:
-    """State of a log besides its entries, up to some place in it."""
+    """State of a log besides its entries, up to some position in the log."""
 
     identity: str
     reserved: int = 0
@@ -113,7 +113,7 @@ class LogState:
 
     @staticmethod
     def decode(data: bytes, path: Path) -> LogState:
-        """Decode the result of `encode`; `path`: that of the log. Raise StateMismatch."""
+        """Decode the result of `encode`; `path`: the log, for errors. Raise StateMismatch."""
         try:
             match unpack(data):
                 case (
@@ -182,7 +182,7 @@ class InputLog:
                     number: LogState.decode(header_of(path, number), path).last_time
                     for number in self._log.numbers
                 }
-            """Number of each segment -> the time of the last entry before it, in order."""
+            """Number of each segment -> time of the last entry in earlier segments, in order."""
             self._index: dict[int, list[tuple[int, int]]] = {}
             """Number of a segment -> (time of the first entry, offset) of some of its frames."""
             self._state = LogState(identity)
@@ -327,13 +327,13 @@ class LogContents:
     """Contents of a log."""
 
     mark: Mark | None
-    """None if it has none."""
+    """None if the directory has no mark."""
     reserved: int
     trimmed: int
     entries: int
     """Number of entries that are not trimmed."""
     torn: int
-    """Bytes at its end that are not a whole frame."""
+    """Bytes at its end that are not a complete frame."""
 
 
 def check_log(path: Path) -> LogContents:

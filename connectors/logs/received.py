@@ -1,22 +1,22 @@
-"""Sources of records that cannot be read again: an input log gives each a time and keeps it.
+"""Sources of records that cannot be read again: each record gets a time and goes to an input log.
 
 `ReceivedSource` serves producers, `PipedSource` standard input, `PolledSource` a live source.
 
-Takes records of producers, the time of a clock, and the groups that were written. Emits records for
-a front, groups for the input log, and the producers whose records are acknowledged. Invariants:
-times grow, over restarts too; a record has the same time whenever it is read; all records below
-`durable` are in the log, and no new record ever gets a time below it.
+Inputs: records of producers, the time of a clock, and the groups that were written. Outputs:
+records for a front, groups for the input log, and the producers to acknowledge. Invariants: times
+grow, over restarts too; a record has the same time whenever it is read; all records below `durable`
+are in the log, and no new record ever gets a time below it.
 
-A producer numbers its records 1, 2, ... A record that comes again is recognised by its number; one
-that comes early (a record before it was lost on the way) is rejected. The source closes once all
+A producer numbers its records 1, 2, ... A repeated record is recognised by its number. A record
+that arrives before an earlier one, which was lost, is rejected. The source closes once all
 producers that ever sent a record have ended, and there is at least one, so a producer cannot end
 the records of others.
 
 The time of a record is the clock's time in microseconds, or the time after the last record's if
 that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
-written at a time: records that come meanwhile are the next group. A promise to assign no time below
-some time (`advance_to`) has to survive a crash, too: so times are reserved in the log in advance,
-and a restart begins after them.
+written at a time: records that arrive meanwhile form the next group. A promise to assign no time
+below some time (`advance_to`) has to survive a crash, too: so times are reserved in the log in
+advance, and a restart begins after them.
 
 Memory holds a record until it is both read and stored; `waiting_records` counts these records, so
 that the caller can limit them. A large record waits as bytes.
@@ -128,7 +128,9 @@ class ReceivedSource(RetainedSource):
         self._ahead_us = ahead_us
         self._today_us = today_us or now_us
         self._accepted = log.sequences()
+        """Producer -> number of its last received record."""
         self._acknowledged = dict(self._accepted)
+        """Producer -> number of its last record in the log."""
         self.records = sum(self._accepted.values())
         """Records ever received, by all calls of the command."""
         self._ended = dict.fromkeys(log.ended(), True)
@@ -141,12 +143,13 @@ class ReceivedSource(RetainedSource):
         """New records get times from this one on; INFINITY if the source is closed."""
         self.durable = self._floor
         self.stored_below = self._floor
-        """All acknowledged records have times below this; it is close to the last one's."""
+        """All acknowledged records have smaller times. After a write: the last stored time + 1."""
         self._incoming: list[LoggedRecord] = []
         """Records of the next group."""
         self._group: WriteGroup | None = None
         """The group that is being written."""
         self._trim = self._trimmed = self.trimmed = log.trimmed
+        """No recovery needs entries below `_trim` and `trimmed`; `_trimmed` is the log's value."""
         self._read_unstored: deque[_Kept] = deque()
         """Records that were read but are not in the log yet."""
         self._unread: deque[_Kept] = deque()
@@ -160,9 +163,9 @@ class ReceivedSource(RetainedSource):
         self.waiting_bytes = 0
         """Size of the records in memory."""
         self.connected: int | None = None
-        """Number of producer connections; None if no producers send to it."""
+        """Number of producer connections; None if the source has no producers."""
         self.stopped = False
-        """This process takes no more records; the next one continues."""
+        """Whether this process accepts no more records; the next process continues."""
 
     # For the intake.
 
@@ -236,9 +239,9 @@ class ReceivedSource(RetainedSource):
         return self._acknowledged.get(producer, 0)
 
     def next_group(self) -> WriteGroup | None:
-        """Return the next job, after which `written` must be called, or None.
+        """Return the next group to write, after which `written` must be called.
 
-        None means that a job is running or that there is nothing to do.
+        Return None while another group is being written, or if there is nothing to write.
         """
         if self._group is None and (
             self._incoming
@@ -255,7 +258,7 @@ class ReceivedSource(RetainedSource):
         return None
 
     def group_again(self) -> WriteGroup:
-        """Return the last job again. Precondition: it has failed."""
+        """Return the group that is being written again. Precondition: the write has failed."""
         assert self._group is not None
         self._group = replace(self._group, again=True)
         return self._group
@@ -284,7 +287,7 @@ class ReceivedSource(RetainedSource):
 
     @property
     def ended_producers(self) -> int:
-        """Number of them that have ended."""
+        """Number of producers that have ended."""
         return len(self._ended)
 
     def count_stored_from(self, time: int) -> int:
@@ -402,7 +405,7 @@ class ReceivedSource(RetainedSource):
             self.waiting_bytes -= size
 
     def _raise_durable(self) -> None:
-        """Raise `durable`, but not above the next time, as a new record would lower it again."""
+        """Raise `durable`, but not above the time of the next record."""
         self.durable = max(self.durable, min(self._unstored(), self._floor))
 
     def _unstored(self) -> int:
@@ -423,6 +426,7 @@ _Kept = tuple[int, object, int]
 
 
 SUM_BITS = 24
+"""Bits of the checksum in the number of a log entry; the bits above are the record's number."""
 
 
 class PipedSource(ReceivedSource):
@@ -455,8 +459,10 @@ class PipedSource(ReceivedSource):
         """Records that the log had before this start."""
         self.records = self.logged_records
         self._sum_taken = before % (1 << SUM_BITS)
+        """Checksum of these records."""
         self._keep_bad = keep_bad
         self._seen = self._sum = 0
+        """Number and checksum of the records that this process has read from the stream."""
 
     def take(self, row: Row) -> None:
         """Take the next record of the stream, or skip it if the log has it.
@@ -510,10 +516,10 @@ def check_position(name: str, partition: object, offset: object) -> None:
 class PolledSource(ReceivedSource):
     """The records of one live source, with their labels.
 
-    A record's partition takes the place of a producer, and its offset that of the producer's
-    number: a record whose offset is not larger than the last one of its partition arrived before.
-    `records` counts the records in the log and those that arrived since it was opened: gaps between
-    offsets hide how many earlier calls took.
+    A record's partition serves as its producer, and its offset + 1 as its number. A record whose
+    offset is not larger than the last one of its partition arrived before. `records` counts the
+    records in the log and those that arrived since it was opened: offsets have gaps, so they do not
+    show how many records earlier calls received.
     """
 
     def __init__(self, log: Log, now_us: Callable[[], int], name: str) -> None:

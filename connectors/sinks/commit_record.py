@@ -1,7 +1,7 @@
 """The commit record of a barrier: a consumer stores it together with the items of a bundle.
 
-It holds the last bundle, so that after a replay the first output that differs can be named. Of a
-bundle larger than `KEPT_BYTES` it holds only the checksum, which still shows *that* an output
+It holds the last bundle, so that an error after a replay can name the first output that differs. Of
+a bundle larger than `KEPT_BYTES` it holds only the checksum, which still shows *that* an output
 differs.
 
 It also holds checksums over everything committed so far. With these the start of a run and
@@ -53,8 +53,8 @@ class CommitRecord:
     ) -> CommitRecord:
         """Return the record that replaces this one once a bundle is stored.
 
-        `items`: the items of the bundle, as they are stored; `files`, `checksum`: as in the fields,
-        with the bundle.
+        `items`: the items of the bundle, as they are stored; `files`, `checksum`: the values of
+        these fields once the bundle is stored.
         """
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
@@ -66,8 +66,8 @@ class CommitRecord:
     def last_for_groups(self, groups: tuple[int, int], where: str) -> Last:
         """Return the last bundle, for a barrier with these key groups; `where`: for errors.
 
-        Raises StateMismatch if the record is of other key groups, since a barrier would skip or
-        repeat outputs by their t_last.
+        Raises StateMismatch if the record is of other key groups: with its t_last the barrier would
+        skip or repeat outputs.
         """
         if self.last != NO_BUNDLE and groups != self.groups:
             raise StateMismatch(
@@ -99,7 +99,7 @@ class CommitRecord:
     def decode(data: bytes, where: str) -> CommitRecord:
         """Decode the result of `encode`. Raise StateMismatch for anything else.
 
-        `where`: the record's place, for errors.
+        `where`: the location of the record, for errors.
         """
         if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(

@@ -1,8 +1,8 @@
-"""The contract of sinks: a consumer stores bundles. Two calls, `deliver` and `last`.
+"""The contract of sinks: a consumer stores bundles (`deliver`) and returns the last one (`last`).
 
-Takes the bundles of a barrier and returns the last one that it has stored. Invariants: per barrier
-t_last grows; after a crash at any moment `last` returns either the bundle being delivered or the
-one before it, and the committed items are exactly those up to that bundle.
+Invariants: per barrier t_last grows; after a crash at any moment `last` returns either the bundle
+that was being delivered or its predecessor, and the committed items are exactly the items up to the
+returned bundle.
 
 For exactly-once output a consumer only has to store items and t_last in one atomic step (Delivery,
 consistency, and determinism, section V-A2).
@@ -53,7 +53,7 @@ class Consumer(Protocol):
                 `t_last`, the call changes nothing.
 
         Raises:
-            Unavailable: If it is not known to be durable: `last` tells whether it is stored.
+            Unavailable: If it may not be durable: `last` shows whether it is stored.
             PayloadError: For a payload that the target cannot hold: nothing is stored.
         """
 
@@ -62,7 +62,7 @@ class Consumer(Protocol):
 
         Args:
             barrier: The barrier: `barrier-0`, `barrier-1`, ..., one for each node.
-            groups: The first and the last key group that it owns now.
+            groups: The first and the last key group that the barrier owns now.
 
         Returns:
             Its last bundle, NO_BUNDLE if there is none.
@@ -87,8 +87,8 @@ class SinkContext:
     Each node has one and opens a sink for it in its own process.
     """
     dead_letters: bool = False
-    """Failed elements are set aside, so an output that the target cannot hold may become a dead
-    letter."""
+    """Whether failed elements are set aside. Then an output that the target cannot hold may become
+    a dead letter."""
     directory: Path | None = None
     """The directory of the run's own records about its outputs; None if the run keeps none."""
     identity: str = ""
@@ -102,7 +102,7 @@ class SinkContext:
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
     """Return the outputs of a bundle.
 
-    A bundle comes from a network; a consumer need not repeat the checks made here.
+    A bundle comes from a network, so this function checks its items.
 
     Args:
         bundle: The bundle.

@@ -30,10 +30,10 @@ SPARK_RECORD = "spark.progress"
 """The file in `.driftline` with the commit record of `driftline spark run`."""
 
 IDENTITY_S = 60.0
-"""How long to wait for the identity's lock, which another node holds for milliseconds."""
+"""Timeout of the identity's lock in seconds; another node holds it for milliseconds."""
 
 _OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
-"""Matches file names of `driftline spark run`: outputs of the records before the run."""
+"""Matches names of files that `driftline spark run` has written."""
 
 _OF_BARRIER = re.compile(r"-[0-9]+(\.jsonl)?$")
 """Matches file names of a run, which end with the number of the node's barrier."""
@@ -104,7 +104,8 @@ def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
     `foreign`: a pattern of files that a directory without an identity must not hold; `identity`:
-    that of the run. Raises StateMismatch if the record of Spark's outputs is damaged, OSError.
+    the identity of the run. Raises StateMismatch if the record of Spark's outputs is damaged,
+    OSError.
     """
     hidden = path / ".driftline"
     if lack := why_not_continuable(path, identity):
@@ -131,8 +132,8 @@ def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
 def why_not_continuable(path: Path, identity: str) -> str:
     """Return why a run does not continue the outputs of Spark in a directory; "" if it does.
 
-    `identity`: that of the run. Raises StateMismatch if the record of the outputs is damaged,
-    OSError.
+    `identity`: the identity of the run. Raises StateMismatch if the record of the outputs is
+    damaged, OSError.
     """
     history = history_in(path)
     if history is None:
@@ -181,7 +182,7 @@ def identity_in(directory: Path) -> str:
 
 
 def is_of_spark(name: str) -> bool:
-    """Return whether `driftline spark run` wrote a file; a run may continue beside it."""
+    """Return whether `driftline spark run` wrote a file; a run may write into its directory."""
     return _OF_SPARK.search(name) is not None
 
 

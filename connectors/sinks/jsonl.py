@@ -2,7 +2,7 @@
 
 Each barrier has its own files, so nodes share only the directory: ``<sink>-<barrier>.jsonl`` for
 each sink, and ``dead-letters/<barrier>.jsonl`` once there is a dead letter. All ``*.jsonl`` of the
-directory, merged by ``t``, are the whole output. For the form of a line see
+directory, merged by ``t``, are the complete output. For the form of a line see
 `connectors.sinks.lines`.
 
 Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``, the
@@ -62,7 +62,7 @@ class JsonLinesConsumer:
         identity: The identity of the outputs: flow, inputs and policy.
         mark: The run and its session.
         on_failures: Called with the dead letters of each bundle, often none, once it is stored.
-        dead_letters: Outputs that JSON cannot hold are dead letters, too; else they are refused.
+        dead_letters: Whether outputs that JSON cannot hold become dead letters, not errors.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity, or less than was
@@ -102,7 +102,7 @@ class JsonLinesConsumer:
         self.failures = 0
         """Dead letters delivered so far, in the same runs. Thread-safe to read."""
         self._writes = False
-        """The files are cut to the committed length, so lines may be appended."""
+        """Whether the files are cut to the committed lengths, so that lines may be appended."""
         try:
             with translate_os_errors("output", directory):
                 self._committed()
@@ -199,8 +199,8 @@ class JsonLinesConsumer:
     def discard(self) -> None:
         """Remove uncommitted data.
 
-        Only `deliver` does so, and nothing before it: until then a run may still be refused because
-        of the last bundle, and a refused run must not change the outputs.
+        Only `deliver` calls it. Before the first delivery a run may still be refused because of the
+        last bundle, and a refused run must not change the outputs.
         """
         with translate_os_errors("output", self.directory):
             record = self._committed()

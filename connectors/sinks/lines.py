@@ -14,8 +14,8 @@ interpreter and a batch run of the same flow all write the same bytes.
 
 A dead letter has the element as "record", or a wrong output as "output". If the wire format or JSON
 cannot hold the value, "text" takes its place, so no element ends a run that sets failures aside. An
-output that JSON cannot hold becomes such a dead letter itself, of its sink. That depends only on
-the output, so outputs, t_last and checksums are the same everywhere and after any replay.
+output that JSON cannot hold becomes such a dead letter itself. This depends only on the output, so
+outputs, t_last and checksums are the same everywhere and after any replay.
 
 Cost: about 3 microseconds for a small payload.
 """
@@ -46,7 +46,7 @@ LEVELS_MAX = 500
 class JsonLines:
     """The outputs of a flow as JSON lines, without their line ends.
 
-    `dead_letters`: failures are set aside, including outputs that JSON cannot hold.
+    `dead_letters`: whether failures are set aside, including outputs that JSON cannot hold.
     """
 
     def __init__(self, flow: Flow, dead_letters: bool = False) -> None:
@@ -59,7 +59,7 @@ class JsonLines:
             self._fields[number] = sink.fields
 
     def encode_item(self, item: Item) -> tuple[Item, str]:
-        """Return an item as it is written, or the dead letter in its place, and its line.
+        """Return the item to write and its line: the given item, or a dead letter in its place.
 
         Raises PayloadError if JSON cannot hold the payload and failures are not set aside.
         """

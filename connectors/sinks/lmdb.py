@@ -1,4 +1,4 @@
-"""The consumer in LMDB: stores items and t_last in one transaction; items are read in label order.
+"""The LMDB consumer: stores items and t_last in one transaction, and items in label order.
 
 An LMDB environment has one writer, so each barrier has its own, ``barrier-<n>`` in one directory;
 `read_items` merges them. An item's key is its label, encoded so that the order of bytes is the
@@ -36,10 +36,10 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 MAP_SIZE = 1 << 36
-"""Initial address space in bytes. The file grows as it fills, and the space when it is full."""
+"""Initial address space in bytes. The file grows on demand; a full address space is doubled."""
 
 KEY_BYTES_MAX = 511
-"""LMDB's limit."""
+"""LMDB's maximum size of a key."""
 
 _RECORD = b"\xff"
 """The key of the commit record. It is larger than those of items, which begin with a length."""
@@ -163,8 +163,8 @@ def open_sink(address: str, context: SinkContext) -> LmdbConsumer:
 def read_items(path: Path) -> Iterator[Item]:
     """Yield the outputs of all barriers in a directory.
 
-    Do not call it in a process that has a consumer open there: LMDB opens an environment once in a
-    process.
+    Do not call it in a process that has a consumer of this directory open: a process must not open
+    an LMDB environment twice.
 
     Args:
         path: The directory.
@@ -254,9 +254,9 @@ def item_key(label: Label, sink: int) -> bytes:
 
 
 def _number(number: int) -> bytes:
-    """Encode a number as big-endian, after the length in bytes + 1, so that longer ones sort later.
+    """Encode a number: its length in bytes + 1, then the number as big-endian.
 
-    A label ends with a zero, with which no number begins.
+    So longer numbers sort later, and no encoded number begins with the zero that ends a label.
     """
     length = (number.bit_length() + 7) // 8
     return bytes((length + 1,)) + number.to_bytes(length, "big")

@@ -1,13 +1,13 @@
-"""Wraps the sink of a connector: checks its run, counts its outputs, detects lost ones.
+"""Wraps the sink of a connector: checks the run's identity, counts outputs, detects lost outputs.
 
-A connector only has to store items and t_last in one step. Everything else that a run needs is the
-same for all of them, and is kept in the directory of the run: the identity of the outputs, the
-process that writes them, and how far the sink had come. A sink that is behind that record has lost
-outputs: the run is refused, as a replay would not produce them again.
+A connector only has to store items and t_last in one step. Everything else is the same for all
+connectors, and is stored in a directory of the run: the identity of the outputs, the lock of the
+process that writes them, and the t_last of the sink. A sink with a smaller t_last than the record
+has lost outputs: the run is refused, as a replay would not produce them again.
 
-The record of a bundle is written before its delivery, beside that of the bundle before, and
-replaces it afterwards. So the counts are right after a crash at any moment: the sink's `last` shows
-which of the two holds.
+The record of a bundle is written before the delivery, in a second file, and replaces the previous
+record afterwards. So the counts are right after a crash at any moment: the sink's `last` shows
+which of the two records is valid.
 
 Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`; a run
 in one process has a digest of its identity in place of the lineage.
@@ -147,7 +147,8 @@ class RecordedSink:
             return CommitRecord.decode(self._next_path.read_bytes(), str(self._next_path))
 
     def _confirm(self, record: CommitRecord) -> None:
-        """Make the record of a stored bundle the confirmed one. A lost rename is harmless."""
+        """Make the record of a stored bundle the confirmed one. If the rename is lost, `last`
+        repeats it."""
         if self._path is not None:
             with translate_os_errors("output", self._path):
                 self._next_path.replace(self._path)

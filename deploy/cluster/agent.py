@@ -1,8 +1,8 @@
 """Agent of a cluster: runs the masters, nodes and fronts of flows on its host.
 
-Follows the submissions of a cluster. Runs a `FlowRunner` for each flow that has processes on this
-host, and publishes a record of itself, with its problems. Its processes end with it: if an agent is
-killed, its processes end, and its next start restarts them.
+The agent follows the submissions of its cluster, runs a `FlowRunner` for each flow that has
+processes on this host, and publishes a record of itself, with its problems. If an agent is killed,
+its processes end; its next start restarts them.
 
 A flow is over once its registry has the outcome of its run. If a flow cannot run here now, for
 example because a module is missing, the agent retries it; other flows continue.
@@ -51,9 +51,9 @@ PLACEHOLDER_PORT = 1
 """Port in the addresses that `record_of` checks; each process later binds a free port."""
 
 SESSION_FILE = "holder"
-"""File in the state directory with the ZooKeeper session of this agent's record.
+"""File in the state directory with the ZooKeeper session that created this agent's record.
 
-So the next agent can replace that record at once.
+With it, the next agent on this state directory can replace that record at once.
 """
 
 
@@ -84,7 +84,7 @@ def record_of(
 class Registration:
     """Registration of an agent in the tree.
 
-    `record`: the agent's record without its problems, which alone change.
+    `record`: the agent's record without its problems, the only part that changes.
     """
 
     def __init__(self, tree: ZooKeeperTree, record: AgentRecord) -> None:
@@ -94,11 +94,12 @@ class Registration:
         self._saved_session_id = ""
         """The session id last written to SESSION_FILE."""
         self._published: AgentRecord | None = None
+        """The record as last written to the tree."""
 
     def publish(self, problems: tuple[tuple[str, str], ...] = ()) -> None:
         """Write the agent's record if it is new or changed. Raises InUse, Unavailable.
 
-        `problems`: (flow, reason) of each.
+        `problems`: (flow, why it cannot run here) of each.
         """
         self._save_session_id()
         record = replace(self._record, trouble=problems)
@@ -108,7 +109,7 @@ class Registration:
 
     def end(self) -> None:
         """Remove the agent's record."""
-        with suppress(Unavailable):  # it is removed with the session
+        with suppress(Unavailable):  # the record disappears with the session
             self._tree.remove_ephemeral(self._path)
 
     def name_taken_error(self) -> InUse:
@@ -136,7 +137,7 @@ class Registration:
 def read_previous_session_id(state: Path) -> str:
     """Return the session id of the previous agent's record; "" if there is none.
 
-    `state`: its state directory. Precondition: that agent has ended.
+    `state`: the state directory that both agents use. Precondition: the previous agent has ended.
     """
     try:
         directory, _, session_id = (state / SESSION_FILE).read_text().rpartition(" ")
@@ -168,8 +169,10 @@ class AgentConfig:
     roles: tuple[AgentRole, ...]
     state: Path
     slots: int
+    """Capacity in nodes and fronts; masters take no slot."""
     network: TransportConfig = LOCAL
     session_s: float = SESSION_S
+    """Timeout of ZooKeeper sessions, in seconds."""
     metrics: str = ""
     """Metrics address, `HOST:PORT`; "": neither the agent nor its processes serve metrics."""
 
@@ -234,7 +237,7 @@ class Agent:
         self.status = AgentStatus(config.name, config.roles, config.slots)
         self._runners = self.status.runners
         self._ended_runs: set[str] = set()
-        """Runs that have ended here."""
+        """Runs that are over and have left this host; they are not started again."""
         self._troubles = self.status.troubles
         """Flow -> why it could not run."""
         self._unreadable: dict[str, str] = {}
@@ -243,7 +246,9 @@ class Agent:
         """Flow -> when to retry it."""
         self._runners_created = 0
         self._woken = Event()
+        """Set when the tree or a runner has changed."""
         self._outage = Trouble("cluster-unavailable")
+        """Logs that the tree cannot be read."""
 
     def run(self, signals: Signals) -> None:
         """Run until a signal is noted. Raises Unavailable, InUse."""
@@ -322,9 +327,10 @@ class Agent:
     def _read_registries(
         self, known: Sequence[Submission], damaged: dict[str, str]
     ) -> dict[str, ClusterState]:
-        """Return the registry contents of flows, without damaged ones, which `damaged` collects.
+        """Return the contents of the flows' registries that are readable.
 
-        `damaged` contains the flows with a damaged submission already. Raises Unavailable.
+        `damaged`: flow -> reason; contains the flows with a damaged submission, and is extended by
+        those with a damaged registry. Raises Unavailable.
         """
         states: dict[str, ClusterState] = {}
         previously_unreadable, self._unreadable = self._unreadable, damaged
@@ -385,7 +391,7 @@ class Agent:
         runner.start()
 
     def _reap_runners(self, now: float) -> None:
-        """Handle flows that have ended here, and problems that are over."""
+        """Remove runners whose thread has ended, and problems that no longer exist."""
         for name, runner in list(self._runners.items()):
             if runner.is_alive():
                 continue

@@ -1,9 +1,9 @@
 """Runner of one flow's processes on one host, in a thread of an agent.
 
-Takes: the submission, which of its processes run here, and the flags that the agent sets. Gives:
-how the flow ended here. The thread contains what a local run has in its command: the supervisor of
-the processes, the guide that sends them the master's address, and the watch that detects hanging
-processes.
+Takes: the submission, the names of its processes here, and flags that the agent sets. Gives: how
+the flow ended here. Like the command of a local run, the thread contains the supervisor of the
+processes and the `StatusPoller` that it uses, and also the guide, which sends them the master's
+address.
 """
 
 from __future__ import annotations
@@ -143,18 +143,18 @@ class FlowRunner(threading.Thread):
     ) -> None:
         """Create the thread; it is not started.
 
-        `number`: unique among the flow runners of this agent; `changed` is called while all
-        processes have ended, so that the agent finds out why.
+        `number`: unique among the flow runners of this agent; `changed`: called as long as all
+        processes have ended although the flow is not over, so that the agent checks the cause.
         """
         super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
-        """The agent replaces it when it changes."""
+        """Set by the agent: the newest version of the submission."""
         self.draining = False
         """Set by the agent: the flow is to drain and stop."""
         self.stop_requested = threading.Event()
         """Set by the agent: the processes end at once."""
         self.flow_ended = False
-        """Set by the agent: the flow is over, and its processes should end soon."""
+        """Set by the agent: the registry has the outcome, so the processes should end soon."""
         self.rescale_failed = False
         """Whether the flow keeps its nodes because a node of the next layout does not start
         here."""
@@ -169,7 +169,7 @@ class FlowRunner(threading.Thread):
         self.cluster: LocalCluster | None = None
         """The processes, once started. Other threads may read their names from it."""
         self.sockets = str(host.sockets / str(number))
-        """Folder of their sockets."""
+        """Folder of the sockets of the processes."""
         self._names = list(names)
         self._layout = layout
         self._on_all_ended = changed

@@ -1,8 +1,8 @@
 """Process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow. Its input log, and
-the record of which part of a file it used, are in the state directory of its host. It starts from
-the state in the registry. Exit statuses are those of `deploy.runtime.process`.
+CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow. Its input log or
+its used file is in the state directory on its host. It starts at the last snapshot in the registry,
+if there is one. Exit statuses are those of `deploy.runtime.process`.
 """
 
 from __future__ import annotations

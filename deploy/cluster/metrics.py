@@ -1,8 +1,8 @@
 """Metrics of an agent, and the addresses at which its processes serve theirs.
 
-Takes the agent's status, which its loop sets. Gives samples, its health, and targets for
-Prometheus. An agent serves at its own port, and each of its processes at a free port of the same
-host.
+The agent's loop sets an `AgentStatus`, from which the endpoint reads samples, the agent's health,
+and scrape targets for Prometheus. The agent serves at the configured port, and each of its
+processes at a free port of the same host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ AGENT = "agent"
 """Name of an agent's own process, as in its log lines."""
 
 HANGS_AFTER_S = 60.0
-"""Seconds without a turn of its loop after which an agent hangs; the loop waits for ZooKeeper."""
+"""Seconds without a turn of its loop after which an agent counts as hanging.
+
+A turn may wait for ZooKeeper.
+"""
 
 
 @dataclass(slots=True)

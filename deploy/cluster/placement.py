@@ -1,10 +1,10 @@
 """Placement of a flow's processes at agents, also for another number of nodes (rescaling).
 
-The master makes the next layout (`coordinator.resizing`). This module assigns the numbers and
-places of its nodes before the master is asked: an agent starts the nodes that the master wants and
-that have their place there. Each request uses new node numbers. Therefore a place never moves, even
-if the master commits the layout of an earlier request at the same moment, and the master knows
-which of two requests is later.
+The master makes the next layout (`coordinator.resizing`). Before a request goes to the master, this
+module assigns numbers and agents to the next nodes; an agent starts those of the master's nodes
+that are assigned to it. Each request uses new node numbers. Therefore a node never moves to another
+agent, even if the master commits the layout of an earlier request at the same moment, and the
+master knows which of two requests is later.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def taken_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[s
 def choose_agents(
     alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken
 ) -> list[str]:
-    """Choose agents for `count` processes, evenly; of equals, those with the most free slots.
+    """Choose agents for `count` processes, evenly; in a tie, the agent with the most free slots.
 
     `taken`: slots in use. Raises Unavailable if there are too few slots.
     """
@@ -85,9 +85,9 @@ def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
 
 
 def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
-    """Request another number of nodes of a flow. Return its submission with their places.
+    """Request another number of nodes of a flow. Return its submission with the nodes' agents.
 
-    Raises FlowError if its policy cannot change it, StateMismatch if the flow is over, or was
+    Raises FlowError if its policy does not allow that, StateMismatch if the flow is over, or was
     submitted again meanwhile, Unavailable if there are too few slots.
     """
     submission = submission_of(tree, name)
@@ -130,10 +130,10 @@ def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
 def with_desired_nodes(
     tree: ZooKeeperTree, submission: Submission, state: ClusterState, nodes: int
 ) -> Submission:
-    """Return a submission that requests `nodes` nodes, with their places. Raises Unavailable.
+    """Return a submission that requests `nodes` nodes, with their agents. Raises Unavailable.
 
-    If the number does not change, the nodes get places, too: the master may switch to other nodes
-    before it learns that none are wanted.
+    If the number does not change, new node numbers are assigned to the current agents: the master
+    may switch to the nodes of an earlier request before it learns that they are not wanted.
     """
     layout = submission.current_layout(state)
     if nodes == len(layout):

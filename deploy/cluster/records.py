@@ -1,8 +1,8 @@
 """Records in a cluster's tree: agents and submissions, as readable JSON.
 
-An agent runs processes of its roles on its host. A flow has places: the agents of its nodes and of
-its fronts, by their numbers. A place never moves, as its state is on the agent's disk; another
-number of nodes means other nodes, with higher numbers. A master stores nothing on disk: every
+An agent runs processes of its roles on its host. A submission names the agent of each node and of
+each front, by their numbers. A node or front never moves to another agent, as its state is on the
+agent's disk; a rescaling uses new nodes with higher numbers. A master stores nothing on disk: every
 agent with that role runs one for each flow.
 """
 
@@ -107,7 +107,7 @@ class Submission:
     desired_nodes: int = 0
     """Desired number of nodes; 0: no change."""
     first_desired_node: int = 0
-    """Number of the first of the nodes requested last."""
+    """Number of the first node of the last request for nodes."""
     consumer: str = ""
     """Address of the one consumer of all outputs; "": each node opens `output`."""
 

@@ -43,6 +43,7 @@ ANSWER_S = 10.0
 """Maximum seconds without any message."""
 
 TRIES = 5
+"""Attempts to read a snapshot: a newer one may replace it meanwhile."""
 
 
 def save(
@@ -140,7 +141,7 @@ class Saver(StatusPoller):
         return False
 
     def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
-        """Wait until no peer is open. Raises SnapshotDamaged, Unavailable."""
+        """Wait until `open_ones` returns no peer. Raises SnapshotDamaged, Unavailable."""
         self._last_message_at = monotonic()
         while who := open_ones():
             runtime.step(wait_s=0.1)

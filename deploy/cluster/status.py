@@ -37,7 +37,7 @@ ANSWER_S = 2.0
 """Seconds that masters, nodes and fronts may take to answer."""
 
 ASK_AGAIN_S = 0.5
-"""Seconds until a question is repeated: an answer may go to another command that asks now."""
+"""Seconds until a request is repeated: its answer may go to another command that polls, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _describe_state(
 
 
 def _waits_for(master: StatusReport) -> str:
-    """Return what a flow waits for, without its obstacles and its state, which are shown apart."""
+    """Return what a flow waits for, without obstacles and state, which are separate fields."""
     rest = master.waits_for
     for said in (*master.obstacles, master.state):
         rest = rest.removeprefix(said).removeprefix("; ")
@@ -318,7 +318,7 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
 def find_problems(
     submission: Submission, layout: Layout, alive: Sequence[AgentRecord]
 ) -> list[str]:
-    """Return what keeps a flow that is not over from running, for people."""
+    """Return the reasons why a flow that is not over cannot run, for people."""
     told: dict[str, list[str]] = {}
     for agent in alive:
         for flow, text in agent.trouble:
@@ -342,8 +342,8 @@ def request_reports(
 ) -> Mapping[str, StatusReport]:
     """Return what the master, nodes and fronts of a flow report within `answer_s`.
 
-    Without a master, the addresses of the others are unknown. `sockets`: a folder for sockets of
-    this command. Raises Unavailable.
+    Without a master there are no reports, as the addresses of the others are unknown. `sockets`: a
+    folder for sockets of this command. Raises Unavailable.
     """
     with ExitStack() as stack:
         masters = tree.masters(submission.name, lambda: None)

@@ -95,7 +95,10 @@ def list_submissions(
 
 
 def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
-    """Return the submission of a flow. Raises Unavailable if there is none, StateMismatch."""
+    """Return the submission of a flow.
+
+    Raises Unavailable if there is none, StateMismatch if it is damaged.
+    """
     found = find_submission(tree, flow)
     if found is None:
         names = [each.name for each in list_submissions(tree)]
@@ -126,7 +129,7 @@ def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
 def update_submission(
     tree: ZooKeeperTree, flow: str, update: Callable[[Submission], Submission], run: str = ""
 ) -> Submission:
-    """Change the submission of a flow; `run`: only that of this run.
+    """Change the submission of a flow; `run`: change it only if it is of this run; "": of any.
 
     Raises Unavailable, WriteConflict, RunReplaced if another run has begun.
     """
@@ -201,9 +204,10 @@ def active_flows(
 
 
 def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> bool:
-    """End the run of a submission with an error, unless it is over. Return whether it was not.
+    """End the run of a submission with an error, unless it is over. Return whether this call did.
 
-    The replaced version was read while no other run had begun, so no other run is ended.
+    The registry is read before the check that the run is the latest. So the write, which names the
+    version that was read, cannot end a later run.
     Raises Unavailable, StateMismatch.
     """
     registry = tree.registry(submission.name)

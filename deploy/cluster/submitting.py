@@ -1,8 +1,7 @@
-"""Submission of a flow: assign its places in a cluster and begin its run.
+"""Submission of a flow: assign its processes to agents of a cluster, and begin its run.
 
-Everything is checked and placed before the registry and the submission are written, in one
-transaction. A flow that was submitted before, and is over, continues with its state at the same
-places.
+All checks precede the transaction that writes the registry and the submission. A flow that was
+submitted before, and is over, continues with its state at the same agents.
 """
 
 from __future__ import annotations
@@ -86,8 +85,8 @@ def default_name(flow: Flow) -> str:
 class ServiceSpec:
     """The service whose flow is submitted: it contains the front and consumes all outputs.
 
-    `name`: the place of the front; `consumer`: the address of the consumer; `lineage`: that of its
-    state directory.
+    `name`: of the service, in place of the front's agent; `consumer`: the address of the consumer;
+    `lineage`: of the service's state directory.
     """
 
     name: str
@@ -135,7 +134,7 @@ class SubmitRequest:
 
     @property
     def resolved_output(self) -> str:
-        """Place of the outputs; "" if a service consumes them."""
+        """The output with an absolute path; "" if a service consumes the outputs."""
         return "" if self.service is not None else _absolute(self.output)
 
 
@@ -246,7 +245,7 @@ def _is_same_path(one: str, other: str) -> bool:
 
 
 def _fitted(order: SubmitRequest, flow: Flow) -> Fitted:
-    """Return the savepoint that a flow begins from.
+    """Return the savepoint that a flow begins from, mapped to its operators.
 
     Raises StateMismatch, SnapshotDamaged, Unavailable.
     """

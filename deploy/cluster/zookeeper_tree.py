@@ -90,9 +90,11 @@ class ZooKeeperTree:
         self._client: KazooClient = connect(hosts, session_s)
         self._answer_s = answer_s
         self._ephemerals: dict[str, bytes] = {}
+        """Path that this process holds -> its data."""
         self._previous_session_id = ""
         """Session of the ended process that this one replaces."""
         self._changed: Callable[[], None] = lambda: None
+        """The callback of `on_change`."""
         self._client.add_listener(self._connection)
 
     @property
@@ -137,7 +139,7 @@ class ZooKeeperTree:
             )
 
     def children(self, path: str) -> list[str]:
-        """Return the names below a path, sorted; held paths only while they are held."""
+        """Return the names below a path, sorted; held paths only while their session lives."""
         with self._answering():
             try:
                 asked = self._client.get_children_async(path, watch=self._fired)
@@ -180,7 +182,7 @@ class ZooKeeperTree:
         return [(path, stat.version), *beneath]
 
     def put_ephemeral(self, path: str, data: bytes) -> None:
-        """Store data as long as this process lives, or replace its data there.
+        """Hold a path with these data, or replace the data of a path that this process holds.
 
         Raises InUse if another process holds the path for some seconds.
         """

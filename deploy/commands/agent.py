@@ -60,7 +60,7 @@ def agent(
     """Run masters, nodes and fronts of a cluster on this host, until Ctrl-C or SIGTERM.
 
     Each agent with the role master runs one master for each flow. One of them leads. The others
-    are standbys: when the leader dies or is cut off, a standby takes over. A master keeps nothing
+    are standbys: when the leader dies or is cut off, a standby takes over. A master stores nothing
     on its host.
 
     Nodes keep their state in --state, and write outputs to the directory that each flow was

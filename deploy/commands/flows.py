@@ -57,8 +57,8 @@ flow_name = click.argument("name", metavar="NAME")
 def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None) -> None:
     """Drain and stop the flow NAME.
 
-    The flow accepts no more records, delivers the outputs of those it has, and writes a last
-    snapshot. If it is submitted again, it resumes there and replays nothing.
+    The flow accepts no more records, delivers the outputs of accepted ones, and writes a last
+    snapshot. If it is submitted again, it resumes from that snapshot and replays nothing.
     """
     with place.open_tree() as tree:
         run = submission_of(tree, name).run
@@ -81,7 +81,7 @@ def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None
 def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
     """End the flow NAME at once.
 
-    What is under way is not delivered; it is replayed when the flow is submitted again.
+    Outputs under way are not delivered; if the flow is submitted again, it replays their records.
     """
     with place.open_tree() as tree:
         wanted = submission_of(tree, name)
@@ -107,10 +107,10 @@ def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
 def rescale(
     place: ClusterAddress, name: str, nodes: int, wait_s: float, json_file: Path | None
 ) -> None:
-    """Let the flow NAME have N nodes, without an end.
+    """Change the number of nodes of the running flow NAME to N.
 
-    Other nodes, at agents with free slots, copy its state while it runs; then they take over. What
-    is delivered is the same, in the same order.
+    Other nodes, at agents with free slots, copy its state while it runs; then they take over. The
+    outputs are the same, in the same order.
     """
     with place.open_tree() as tree:
         wanted = rescale_flow(tree, name, nodes)
@@ -148,10 +148,10 @@ def rescale(
 @in_cluster
 @json_option
 def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
-    """Forget the flow NAME, which is over, or damaged: its places, and the record of its state.
+    """Remove the records of the flow NAME, which is over or damaged, from the cluster.
 
-    Its files stay on the hosts of its agents: remove them before a flow of the same name begins
-    anew there.
+    Its files stay on the hosts of its agents: remove them before you submit a new flow of the same
+    name.
     """
     with place.open_tree() as tree:
         submission = remove_flow(tree, name)
@@ -174,7 +174,7 @@ def _agents_of(submission: Submission | None) -> list[str]:
 def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
     """Return how a run ended; "" if it does not end within `wait_s`.
 
-    Raises Unavailable if it failed, RunReplaced if another one has begun.
+    Raises Unavailable if it failed, RunReplaced if another run has begun.
     """
     give_up_at = monotonic() + wait_s
     while True:
@@ -193,7 +193,7 @@ def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) ->
 
 
 def _print_problems(tree: ZooKeeperTree, submission: Submission) -> None:
-    """Print what keeps a flow from running, and therefore from draining."""
+    """Print the reasons why a flow does not run, and therefore does not drain."""
     layout = submission.current_layout(registry_of(tree, submission.name))
     found = find_problems(submission, layout, list_agents(tree))
     for text in found:

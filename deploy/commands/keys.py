@@ -51,11 +51,11 @@ def keys(
     consumers: dict[str, list[str]],
     json_file: Path | None,
 ) -> None:
-    """Make keys in DIR, a new set or one that is there.
+    """Make keys in DIR: a new set, or more keys of an existing set.
 
-    Each key is a file NAME.key, which is secret; the file `authorised` has the public halves, and
-    what each key may do. A host needs `authorised` and its own file; a producer or consumer its
-    own file. No key is ever overwritten.
+    Each key is a secret file NAME.key. The file `authorised` has the public keys and their rights.
+    A host needs `authorised` and its own key file; a producer or consumer needs only its own key
+    file. No key is ever overwritten.
     """
     given = [*hosts, *producers, *consumers]
     if not given:

@@ -150,8 +150,8 @@ def run(
     pattern such as 'logs/*.jsonl', or a directory with such files. Several files are read one after
     the other; those of a pattern or a directory in the order of their names. SOURCE= names the
     source that reads the input. Without names, a flow with one source reads all inputs; a flow with
-    several sources needs one input for each, in their order. With other files than before it is
-    another run, and needs another --output.
+    several sources needs one input for each, in their order. A command with other files than before
+    is another run, and needs another --output.
 
     The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
     tcp://*:5555 receives them from other machines, and needs --keys, or --let-anyone-send.

@@ -49,10 +49,10 @@ def savepoint(
     directory. The savepoint contains all records if the run reached the end of its input or was
     drained by a signal. After a crash or an error, resume the run and drain it first.
 
-    For a flow on a cluster (--zookeeper): FLOW is its name there. It keeps running meanwhile.
+    For a flow on a cluster (--zookeeper): FLOW is its name there. The flow keeps running.
 
-    With --from-snapshot `driftline run` and `driftline submit` begin from a savepoint, also a
-    changed flow.
+    With --from-snapshot, `driftline run` and `driftline submit` begin from a savepoint, even if the
+    flow has changed.
     """
     if state is None and place is None:
         raise click.UsageError(

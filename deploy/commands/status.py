@@ -136,8 +136,8 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _processes(flow: FlowStatus) -> Table:
-    """Render nodes and fronts, with counts since their start and the bytes that wait: of outputs
-    for the consumer, and of records under way."""
+    """Render nodes and fronts with counts since their start, and with the bytes that wait: outputs
+    for the consumer, or records under way."""
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):
         table.add_column(name)

@@ -75,9 +75,9 @@ def submit_flow(
 ) -> None:
     """Run FLOW in the cluster, until its inputs end or `driftline stop`.
 
-    FLOW is a module or a .py file, which every host has, or that --wheel sends. The flow gets
-    places at agents that have free slots, and keeps them: after its end, the same command resumes
-    with its state.
+    FLOW is a module or a .py file that every host has, or that --wheel sends. The flow is assigned
+    to agents that have free slots, and stays there: after its end, the same command resumes it with
+    its state.
 
     Every host of a node reads the savepoint of --from-snapshot by the same path. The flow may have
     other operators than the one that made it, and any number of flows may begin from it.

@@ -16,11 +16,11 @@ from driftline.engine.ui.options import json_option, refuse_options
 from driftline.engine.ui.results import write_json
 
 EXIT_STILL_RUNNING = 3
-"""Exit status for a run that is still going on: nothing was checked."""
+"""Exit status if the run is still active: nothing was checked."""
 
 
 def verify_command(look_beside: InspectService) -> click.Command:
-    """Return the command. `look_beside`: reads what a service has in addition to a run."""
+    """Return the command. `look_beside`: reads the contents of a service in a state directory."""
 
     @click.command()
     @click.argument("directory", metavar="DIRECTORY|NAME")
@@ -35,15 +35,14 @@ def verify_command(look_beside: InspectService) -> click.Command:
         place: ClusterAddress | None,
         json_file: Path | None,
     ) -> None:
-        """Check the outputs of a run in DIRECTORY, and its state; or the state directory of a
-        service; or what is of the flow NAME of a cluster, which --zookeeper names, as far as it is
-        on this host.
+        """Check the outputs and the state of a run in DIRECTORY, or the state directory of a
+        service. With --zookeeper: check the directories on this host of the flow NAME of a cluster.
 
-        All checksums are checked, and whether the directories belong together. The last line says
-        how far the run has come: to the end of its input, or ended by a signal, by an error, or
-        killed. Nothing is changed. Exit status 0: all that is there is right, however far the run
-        has come; 1: there are problems, or nothing to check; 3: nothing was checked, as the run is
-        going on.
+        The command verifies all checksums, and that the directories belong together. The last line
+        shows how the run ended: at the end of its input, by a signal, by an error, or killed.
+        Nothing is changed. Exit status 0: all directories are intact, however far the run has come;
+        1: there are problems, or there is nothing to check; 3: nothing was checked, as the run is
+        still active.
         """
         try:
             verdict = _verdict(directory, state, place, look_beside)

@@ -1,4 +1,4 @@
-"""The configuration of a run on this machine, and the rules for who may send it records."""
+"""The configuration of a run on this machine, and the rules for senders of its records."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class SenderRules:
 
 
 LOCAL_ONLY = SenderRules()
-"""Only this machine, without keys."""
+"""Only processes of this machine may send, without keys."""
 
 
 def check_addresses(inputs: Iterable[object], reach: SenderRules = LOCAL_ONLY) -> None:
-    """Check addresses: valid, and with keys or `let_anyone_send` if others can reach them.
+    """Check that addresses are valid, and need keys or `let_anyone_send` beyond this machine.
 
     Raises FlowError; with keys also NotPermitted and Unavailable.
     """
@@ -89,25 +89,31 @@ class RunConfig:
     """A flow, its inputs, and how to run it."""
 
     flow: str
-    """The flow as the user named it: node processes load it themselves."""
+    """The flow as the user named it; each node process loads it."""
     inputs: Sequence[Input | RetainedSource]
     """One for each source of the flow, in the same order."""
     output: OutputPlace
     nodes: int
     policy: Policy
     checkpoint_s: float
+    """Seconds between two snapshots."""
     state: Path
+    """The state directory."""
     dead_letters: bool
+    """Set aside bad records and elements whose function raises, instead of ending the run."""
     window: int
+    """Limit of records under way, per front."""
     kill_every_s: float | None = None
+    """Seconds between two kills of a random process; None: no kills."""
     seed: int = 0
+    """Determines which processes are killed."""
     start: StartOptions | None = None
-    """None: from the beginning of the input."""
+    """The savepoint that a new run begins from; None: it begins with empty state."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Directories in which node processes look for modules, after all others."""
     sender_rules: SenderRules = LOCAL_ONLY
-    """Who may send to addresses among the inputs."""
+    """Rules for senders to addresses among the inputs."""
     accept_changed_code: bool = False
     """Resume from existing state even if operators have other code than in the last session."""
     fresh: bool = False

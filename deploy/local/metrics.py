@@ -1,8 +1,8 @@
-"""The metrics of inputs, in the process that has their fronts.
+"""Metrics of inputs, served by the process that runs their fronts.
 
-That process is the command, which also reports the processes it has started, or, in a cluster, one
-process per front. Once a second while metrics are served, the loop takes the figures that only it
-may read; the rest is read when scraped.
+On one machine that process is the command, which also reports the processes that it has started. In
+a cluster, each front has a process. Once a second while metrics are served, the loop copies the
+figures that only its thread may read; a scrape reads the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_EVERY_S = 1.0
 
 
 class OfInputs:
-    """The samples of inputs, in the process that has their fronts."""
+    """Samples of the inputs whose fronts run in this process."""
 
     def __init__(self, inputs: Sequence[tuple[str, InputProgress, BadRecordFile]]) -> None:
         """Create samples; `inputs`: the flow's name of each source, its progress and its bad
@@ -66,7 +66,7 @@ class OfInputs:
 
 
 class OfCommand:
-    """The samples of the command's process."""
+    """Samples of the command's process: its inputs, and the restarts of its child processes."""
 
     def __init__(self, inputs: OfInputs, cluster: LocalCluster) -> None:
         self._inputs = inputs

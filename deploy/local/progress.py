@@ -1,9 +1,9 @@
 """The progress of a run, in figures from its fronts and its nodes.
 
 A terminal shows it as a changing line, below bars for files; otherwise it is logged every 10 s. All
-figures of a line belong to one moment: nodes are polled when a line is due, and the fronts are read
-once they have answered. Outputs are those of all calls of the command for the same output
-directory, records those of this call.
+figures of a line belong to one moment: when a line is due, the nodes are polled, and once they have
+answered, the figures of the fronts are read. Outputs are counted over all calls of the command for
+the same output directory, records only in this call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN_EVERY_S = 0.25
 """Seconds between two updates on a terminal."""
 
 ANSWERS_WITHIN_S = 0.3
-"""How long a line waits for answers of busy or dead nodes; a turn takes 0.1 s."""
+"""Seconds that a line waits for answers of busy or dead nodes; a turn takes up to 0.1 s."""
 
 LOGGED_EVERY_S = 10.0
 """Seconds between two log lines."""
@@ -53,12 +53,13 @@ class ProgressFigures:
     under_way: int
     """Records whose outputs are not all delivered."""
     lag_s: float
-    """Age of the oldest undelivered record, since it was read or came from a producer or stdin."""
+    """Age of the oldest undelivered record, since a front read it or the intake received it."""
     p50_s: float | None
     """Median time from reading a record to the delivery of its outputs, over the last seconds."""
     p99_s: float | None
-    """The 99th percentile of the same."""
+    """The 99th percentile of these times."""
     state: str
+    """What the run is doing, in words."""
     inputs: tuple[InputFigures, ...] = ()
 
     def __str__(self) -> str:
@@ -107,14 +108,15 @@ class RunProgress:
         self.bad_record_files = asides
         self._output = output
         self._outputs_before, self._failures_before = delivered_to(output)
-        """What consumers held before this call; starting nodes have not reported it yet."""
+        """Counts of the consumers before this call; nodes report them only after their start."""
         self.on_update: Callable[[float], None] = lambda now: None
         """Called in the loop at each update."""
         self._look_at = 0.0
+        """When the rate is updated next, in monotonic seconds."""
         self._line_at = -inf
-        """When the next line is due."""
+        """When the next line is due, in monotonic seconds."""
         self._answers_by = inf
-        """Deadline for the line that is due; inf if none is due."""
+        """Deadline for the nodes' answers to the line that is due; inf if none is due."""
         self._read: deque[tuple[float, int]] = deque()
         """(time, records read by then) over the last seconds."""
 
@@ -171,7 +173,7 @@ class RunProgress:
     def _look(
         self, now: float, watch: StatusPoller, outputs: int, failures: int
     ) -> ProgressFigures:
-        """Return the figures; `outputs` and `failures` are what consumers hold."""
+        """Return the figures; `outputs`, `failures`: counts of the consumers, over all calls."""
         failures = max(failures, self._failures_before)
         fronts = [tally.front for tally in self.tallies]
         inputs = tuple(tally.read_figures(now) for tally in self.tallies)

@@ -1,4 +1,4 @@
-"""Runs a flow with the reference interpreter, whose files are the expected outputs of a run."""
+"""Runs a flow with the reference interpreter, and writes the expected outputs of a run to files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reports of a run: how its last call ended, how this call resumes it, and its final figures.
 
-The registry is the only source of how a run ended. The master records it there. The command records
-only errors that it meets itself, such as a crash loop of a process, once no process is left. An
-input that has grown since does not make a complete run incomplete.
+Only the registry records how a run ended: the master writes the outcome. The command writes an
+outcome only for errors that it detects itself, such as the crash loop of a process, after all
+processes have ended. A complete run stays complete even if its input grows later.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Ending:
 
     how: ExitStatus
     text: str
-    """Sentences, of which the first says how the run ended."""
+    """Sentences for the user; the first one describes how the run ended."""
     error: str = ""
     """Kind and text of the error of a failed run."""
     snapshot: SnapshotRecord | None = None
@@ -103,7 +103,7 @@ def ending_of(
     if any(
         report.mark is not None and report.mark.session > run.last_session for report in reports
     ):
-        run = replace(run, outcome=None)  # an earlier call's: the last one recorded none
+        run = replace(run, outcome=None)  # it is of an earlier call; the last call wrote none
     how, policy = how_ended(run), POLICIES[about_run.policy]
     snapshot = run.snapshots[0] if run.snapshots and not found else None
     error = (
@@ -133,7 +133,7 @@ def _resumes(run: ClusterState, policy: Policy) -> str:
 
 
 def describe_drain(policy: Policy) -> str:
-    """Return the log text for a run that was asked to end."""
+    """Return the log text for a signal that drains a run."""
     snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
     return (
         f"no more records are taken; those that were are delivered{snapshot}. Another signal ends "
@@ -199,7 +199,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Figures of a run that is over."""
+    """Figures of a call of the command, after the run has ended."""
 
     records: int
     """Records that this call has read."""
@@ -213,7 +213,7 @@ class RunReport:
     dead_letters: int
     """Dead letters that this call has set aside."""
     ended_by: Signal | None = None
-    """The signal that ended the run before its input; None if the input ended."""
+    """The signal that drained the run before the end of its input; None if the input ended."""
 
     def as_json(self) -> dict[str, object]:
         """Return the report of `--json`."""

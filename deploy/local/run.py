@@ -69,7 +69,7 @@ from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"
-"""The name of the watch; its address is derived from it."""
+"""The name from which the address of the command's `StatusPoller` is derived."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -216,7 +216,7 @@ def _asked_to_end(signals: Signals) -> bool:
 
 
 def _watch(process: ProcessConfig, runtime: Runtime) -> StatusPoller:
-    """Return the watch of a run, driven by the runtime."""
+    """Return a `StatusPoller` for the run, driven by the runtime."""
     watch = StatusPoller()
     watch.address = runtime.add(watch, process.address(WATCH))
     watch.addresses["master"] = process.address("master")
@@ -240,7 +240,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
 
 
 END_S = 5.0
-"""How long the master's last messages may take, and how long nodes may take to end."""
+"""Timeout in seconds of the master's last messages, and of the end of the nodes."""
 
 
 def drive(
@@ -259,7 +259,7 @@ def drive(
     """
     chance = random.Random(config.seed)
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
-    killed_at = -1  # up to where the run was settled at the last kill
+    killed_at = -1  # the time up to which the run was settled at the last kill
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
@@ -278,13 +278,13 @@ def drive(
                 for front in fronts:
                     front.drain()
             now = monotonic()
-            progress.show_if_due(now, watch, view)  # at once when the nodes have answered
+            progress.show_if_due(now, watch, view)  # also as soon as the nodes have answered
             is_due = cluster.is_due(now)
             if now < kill_at and not is_due:
                 continue
             settled = max(front.settled for front in fronts)
             sent = max(front.furthest for front in fronts)
-            # Kills faster than recoveries would stop a run for ever; and a drain should end.
+            # Kills faster than recoveries would keep a run from ending. A drain stops the kills.
             has_recovered = settled > killed_at or settled > sent
             if now >= kill_at and has_recovered and signals.stop_signal is None:
                 cluster.kill_one(chance)
@@ -296,7 +296,7 @@ def drive(
                 master_ended_at = None
             elif master_ended_at is None:
                 master_ended_at = now
-            elif now - master_ended_at > END_S:  # the fronts have missed the last messages
+            elif now - master_ended_at > END_S:  # the fronts missed its last messages
                 cluster.restart_master()
                 master_ended_at = None
         _await_nodes(runtime, cluster)
@@ -306,7 +306,7 @@ def drive(
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
-    """Wait at most `END_S` for the nodes to end; the cluster kills the others."""
+    """Wait at most `END_S` for the nodes to end; `LocalCluster.stop` kills those that remain."""
     until = monotonic() + END_S
     with suppress(Unavailable):  # the outcome is already known
         while not cluster.nodes_ended and monotonic() < until:

@@ -2,13 +2,13 @@
 
 `restore_run` leaves a state directory as if its run had just committed the savepoint as its first
 snapshot. The ordinary recovery does the rest: nodes load their key groups, fronts continue from the
-savepoint's time. The registry names the snapshot last, so an interrupted restore is repeated.
+savepoint's time. The registry is written last, so an interrupted restore is repeated.
 
-The state has all records with times below T, of all sources, and every new record is later. So a
-source continues at T, even one that the savepoint does not know: a live source, whose times are of
-the clock, is past T anyway. The records of a file are numbered from 1, so the file has to be the
-one that the savepoint was made of, with more records at its end. Its records are not compared; a
-log line says which of them are left out.
+The state of a savepoint of time T covers all records with times below T, of all sources. Every
+source continues at T, even one that the savepoint does not know. The times of a live source come
+from a clock, so its new records are later than T. The records of a file are numbered from 1, so the
+file has to be the one that the savepoint was made of, with more records at its end. Its records
+below T are not compared; a log line reports that they are not read.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def check_restored(
 ) -> None:
     """Check the input of one source; `alone`: it is the only source.
 
-    Raises StateMismatch if its records would be taken for records of another input, InputError,
-    Unavailable.
+    Raises StateMismatch if new records would count as records that the savepoint contains;
+    InputError, Unavailable.
     """
     savepoint, first = fitted.savepoint, format_time(fitted.savepoint.time)
     if savepoint.time <= 1 or not _numbered(given, alone=alone):

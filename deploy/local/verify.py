@@ -1,4 +1,4 @@
-"""Verify: checks a run's checksums, whether its directories fit together, and how far it came."""
+"""Verifies a run: its checksums, whether its directories fit together, and how far it has come."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Verdict:
     problems: list[str]
     ending: Ending
     note: str = ""
-    """What was not checked; else empty."""
+    """What was not checked, and findings that are not problems; "" if there is neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Beside:
     damage: tuple[str, ...] = ()
     """Sentences on damage that does not keep a service from starting."""
     note: str = ""
-    """Findings that are not problems, and what was not checked; else empty."""
+    """Findings that are not problems, and what was not checked; "" if there is neither."""
     is_alone: bool = False
-    """The registry is elsewhere, so nothing can be compared with it."""
+    """The registry is elsewhere, so the contents cannot be compared with it."""
 
 
 InspectService = Callable[[Path, ClusterState | None], Beside | None]
@@ -69,9 +69,9 @@ def verify_run(directory: Path, state: Path | None, look_beside: InspectService)
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
-    directory, if it is not below the outputs; `look_beside`: finds what else a state directory that
-    is checked alone may have. Raises InUse if a run is active there, Unavailable if there is
-    nothing to check.
+    directory, if it is not below the outputs; `look_beside`: reads the contents of a service in a
+    state directory that is checked alone. Raises InUse if a run is active there, Unavailable if
+    there is nothing to check.
     """
     output: Path | None = directory
     whole = directory.resolve().parent
@@ -137,7 +137,10 @@ def _problems(
     output: Path | None,
     anew: str,
 ) -> list[Problem]:
-    """Return damage, and directories that do not fit the registry, `run`."""
+    """Return the problems of directories that are damaged or do not fit the registry.
+
+    `run`: the contents of the registry; `anew`: how to start from scratch, if not with --fresh.
+    """
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
         return _damage(checked)
     policy = POLICIES["exactly-once"]

@@ -1,14 +1,14 @@
 """Turn budget of a node: how many elements fit into one turn, so that messages do not wait long.
 
 Takes: the driver's clock, and the number of elements of each batch. Gives: how many elements of the
-next batch to apply now. Invariant: a turn begins no batch once its time is over, but always applies
-at least one element. This bounds the time of a turn; correctness never depends on it.
+next batch to apply now. Invariant: a turn begins no batch after `TURN_S`, but always applies at
+least one element. This bounds the time of a turn; correctness never depends on it.
 
-After a crash a node is *careful*: from a given time on it applies elements one by one and notes
-each before applying it, until the run has passed another given time. If the node crashes again, the
-note names the element.
+After a crash a node is *careful*: from a first time on it applies elements one by one, and writes a
+note about each before applying it, until the run has passed a last time. If the node crashes again,
+the note names the element.
 
-`Backpressure` lets a node begin no blocks while its consumer, or a snapshot, is slow.
+`Backpressure` pauses a node while its consumer, or a snapshot, is slow.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TURN_S = 0.1
 """Seconds after which a turn begins no batch."""
 
 AT_FIRST = 256
-"""Initial guess of the elements that fit into a turn of a port: their cost is unknown."""
+"""Number of elements of a port assumed to fit into a turn before their cost is measured."""
 
 GUESS_WEIGHT = 1e-6
-"""Weight of this guess, in turns."""
+"""Weight of the guess `AT_FIRST`, in turns: the first measured batch outweighs it."""
 
 CARELESS = -1, -1
-"""The `careful` times of a node that has not crashed: none."""
+"""Value of `careful` for a node that has not crashed."""
 
 UNBOUNDED = 1 << 62
 """More elements than any batch contains."""
 
 REMEMBERED = 0.5
-"""Factor applied to the weight of older costs with each batch."""
+"""Factor by which each batch reduces the weight of older costs."""
 
 WAITING_BYTES = 1 << 25
 """Bytes that may wait for the consumer, or for a snapshot, before the node pauses."""
@@ -61,9 +61,9 @@ def _stopped() -> float:
 class TurnBudget:
     """Turn budget of one node.
 
-    `clock`: returns seconds, monotonic; without one, turns have no time limit. `careful`: be
-    careful from the first time on, until all nodes are past the last one; `note`: writes a note, or
-    removes it (empty text).
+    `clock`: returns seconds, monotonic; None: turns have no time limit. `careful`: (first, last):
+    the node is careful from the first time on, until all nodes have passed the last one; `note`:
+    writes a note, or removes it (empty text).
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class TurnBudget:
         self._note = note
         guess = (TURN_S * GUESS_WEIGHT, AT_FIRST * GUESS_WEIGHT) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
-        """Weighted (seconds, elements) per port, then per port for elements that its gate held."""
+        """Weighted (seconds, elements) per port, then per port for elements from its gate."""
         self._last = self._until = 0.0
-        """When the last batch ended; when the turn ends."""
+        """When the last batch ended; after which time the turn begins no batch."""
         self.steps = 0
         """Number of applied batches and restore steps: a sign of progress."""
         self.current_batch: tuple[int, ElementBatch] | None = None
@@ -94,11 +94,11 @@ class TurnBudget:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time of the turn is over, as of the last batch."""
+        """Whether the turn had exceeded its time when the last batch or step ended."""
         return self._last > self._until
 
     def step(self) -> bool:
-        """Count a step that belongs to no port. Return whether the time of the turn is over."""
+        """Count a step that belongs to no port. Return whether the turn exceeds its time."""
         self.steps += 1
         self._last = self._clock()
         return self.is_over
@@ -120,7 +120,7 @@ class TurnBudget:
         return (batch, None) if len(batch.labels) <= count else batch.cut(count)
 
     def begin_batch(self, port: int, batch: ElementBatch) -> None:
-        """Note that a batch is about to be applied."""
+        """Record that a batch is about to be applied."""
         self.current_batch = port, batch
         if self._careful_from >= 0:
             self._note(self._shown(port, batch))
@@ -140,7 +140,7 @@ class TurnBudget:
             self._note("")
 
     def note_processed(self, processed: int) -> None:
-        """Learn that all nodes processed all elements below this time."""
+        """Record that all nodes processed all elements below `processed`."""
         if processed > self._careful_until:
             self._careful_from = -1
 
@@ -185,33 +185,34 @@ class Backpressure:
     """Back-pressure of one node; `name`: the node's name, for people.
 
     While more than `waiting_bytes` of released outputs wait at the barrier for the consumer, the
-    node applies no elements. The frontiers therefore stand still, the windows of the fronts fill,
-    and the sources pause. The same happens while as many bytes of changes, and of outputs of an
-    open epoch, wait for the next snapshot, and the snapshot waits for no block. From half of them
-    on the node requests a snapshot before it is due. The node resumes once at most half of the
-    bytes wait for the consumer, so that it does not stop and go with each bundle.
+    node begins no blocks. The frontiers therefore stop, the windows of the fronts fill, and the
+    sources pause. The same happens while more than `waiting_bytes` of changes, and of outputs of an
+    open epoch, wait for the next snapshot, unless that snapshot needs more blocks. When half of
+    `waiting_bytes` wait for a snapshot, the node requests one early. It resumes once at most half
+    of `waiting_bytes` wait for the consumer, which avoids a pause after each bundle.
 
     Members cannot deadlock: the counted bytes wait only for a consumer or a disk, in every policy.
-    Outputs that are not final, epochs that are open while no snapshot waits, and changes that wait
-    for a production are not counted. Acknowledgements, snapshots and commits continue, and so do
-    elements that a gate releases.
+    Outputs that are not final, open epochs whose snapshot needs more blocks, and changes that wait
+    for a production are not counted. Acknowledgements, snapshots and commits continue during a
+    pause, and so do elements that a gate releases.
     """
 
     def __init__(self, name: str, waiting_bytes: int = WAITING_BYTES) -> None:
         self.is_paused = False
-        """Whether the node pauses, as of the last `update`."""
+        """Whether the node was to pause at the last `update`."""
         self.paused_time = Stopwatch()
         """Total time during which `is_paused` held."""
         self.waiting_bytes = waiting_bytes
         self._name = name
         self._told_at = -inf
         self._told = False
+        """Whether the current or last pause was logged."""
 
     def update(self, waiting: int, unsaved: int, now: float) -> bool:
-        """Return whether the node must not begin blocks.
+        """Return whether the node has to pause.
 
-        `waiting`: bytes of outputs that wait for the consumer; `unsaved`: bytes that wait for a
-        snapshot that waits for no block.
+        `waiting`: bytes of outputs that wait for the consumer; `unsaved`: bytes that wait for the
+        next snapshot, 0 if that needs more blocks.
         """
         most = self.waiting_bytes // 2 if self.is_paused else self.waiting_bytes
         before, self.is_paused = self.is_paused, waiting > most or unsaved > self.waiting_bytes

@@ -1,8 +1,8 @@
 """Node pipelines of the comparison policies, which do not cut snapshots by label.
 
-- at-least-once: `EpochPipeline`, by markers without alignment;
-- two-phase: `TwoPhasePipeline`, by aligned markers; outputs wait for the commit;
-- strong productions: `ProductionPipeline`, a sequence of snapshots of this node alone.
+- at-least-once: `EpochPipeline` cuts by markers without alignment;
+- two-phase: `TwoPhasePipeline` cuts by aligned markers; outputs wait for the commit;
+- strong productions: `ProductionPipeline` writes a sequence of snapshots of this node alone.
 
 Takes: blocks, markers, ends of turns, commits, results of writes. Gives: captures of the changes of
 an epoch or a production, whether a snapshot may be prepared, and messages that had to wait.
@@ -43,8 +43,8 @@ class Alignment(Generic[T]):
 
     A channel is a (sender, feeder) pair that sends to the port. A marker ends the epoch on its
     channel; the port's epoch is complete once all channels have delivered the marker. If `aligned`,
-    blocks behind a marker wait until then. Otherwise (at-least-once) they are processed at once:
-    the state then contains part of the next epoch, which a replay applies again.
+    blocks behind a marker wait for this. Otherwise (at-least-once) they are processed at once: the
+    snapshot then contains part of the next epoch, which a replay applies again.
     """
 
     def __init__(self, channels: set[Channel], aligned: bool) -> None:
@@ -53,7 +53,7 @@ class Alignment(Generic[T]):
         self._ended: set[Channel] = set()
         self._waiting: list[T] = []
         self.epoch = 0
-        """The epoch that ended on some channels, or on all; 0 before the first marker."""
+        """Epoch of the newest marker; 0 before the first one."""
 
     def admit(self, channel: Channel, block: T) -> bool:
         """Return whether a block may be processed now. If not, keep it for `next_epoch`."""
@@ -63,14 +63,14 @@ class Alignment(Generic[T]):
         return True
 
     def mark(self, channel: Channel, epoch: int) -> None:
-        """Note the marker of an epoch on a channel. Precondition: the channel feeds this port."""
+        """Record the marker of an epoch on a channel. Precondition: the channel feeds this port."""
         assert channel in self._channels, f"a marker from {channel}, which does not feed this port"
         self._ended.add(channel)
         self.epoch = epoch
 
     @property
     def complete(self) -> bool:
-        """Whether all channels have delivered the marker."""
+        """Whether all channels have delivered the marker of the epoch."""
         return self._ended == self._channels
 
     def next_epoch(self) -> list[T]:
@@ -85,10 +85,11 @@ class Alignment(Generic[T]):
 
 @dataclass(slots=True)
 class EpochPipeline(NodePipeline):
-    """Pipeline with snapshots cut by markers: an operator ends the epoch when its inputs have.
+    """Pipeline with snapshots cut by markers: a port ends its epoch once all its channels have.
 
-    `names`: the nodes of the layout; `me`: this node. Invariant: once a snapshot is prepared, the
-    outputs of its epoch, and of all earlier epochs, are durable in it or at the consumer.
+    `names`: names of the nodes of the layout; `me`: that of this node. Invariant: once a snapshot
+    is prepared, the outputs of its epoch, and of all earlier epochs, are durable in it or at the
+    consumer.
     """
 
     names: list[str] = field(kw_only=True)
@@ -96,17 +97,17 @@ class EpochPipeline(NodePipeline):
     alignments: dict[int, Alignment[Block]] = field(init=False)
     """Port -> the channels whose markers end its epoch."""
     number: int = 0
-    """The latest epoch that ended at a port."""
+    """The newest epoch that has ended at a port."""
     epoch_changes: Capture = field(default_factory=Capture)
-    """Changes of the operators that have ended the epoch."""
+    """Changes of the operators whose ports have ended the epoch, for the next part."""
     required_t_last: int = NO_BUNDLE
-    """The consumer's t_last from which on it has all outputs of the epoch."""
+    """Once the consumer's t_last reaches this, the consumer has all outputs of the epoch."""
     ended: set[int] = field(default_factory=set)
-    """Ports that have ended the epoch."""
+    """Ports that have ended epoch `number`; empty once all have."""
     committed: int = 0
-    """The latest committed epoch."""
+    """The newest committed epoch."""
     aligned: ClassVar[bool] = False
-    """Whether blocks wait for markers."""
+    """Whether blocks behind a marker wait for the markers of the other channels."""
 
     def __post_init__(self) -> None:
         # No bare super(): `slots=True` replaces the class.
@@ -136,8 +137,8 @@ class EpochPipeline(NodePipeline):
 
     @property
     def waits_for_snapshot(self) -> bool:
-        # Every port has ended the epoch and sent its markers: no other node waits for this one.
-        # When a marker of the next epoch arrives, the epoch is committed or was given up.
+        # Every port has ended the epoch and sent its markers: no other node waits for this one. No
+        # marker of the next epoch has arrived: with it, this epoch is committed or abandoned.
         epochs = (alignment.epoch for alignment in self.alignments.values())
         return self.number > self.committed and not self.ended and max(epochs) <= self.number
 
@@ -189,8 +190,8 @@ class TwoPhasePipeline(EpochPipeline):
         return pack((self.required_t_last, self.outputs.pre_commit(self.number)))
 
     def may_prepare(self) -> bool:
-        # Neither this part nor a later one contains outputs that the barrier has released: the
-        # consumer has to store them first.
+        # No part contains outputs that the barrier has released. Therefore the consumer has to
+        # store them before this part is written.
         return not self.outputs.ready and self.outputs.outstanding is None
 
     @property
@@ -204,7 +205,7 @@ class TwoPhasePipeline(EpochPipeline):
     def commit(self, number: int, before: int) -> CommitSnapshot:
         self.committed = number
         self.outputs.commit(number)
-        # `whole=False`: outputs wait for the next part, which must not wait for a long merge.
+        # `merge_all=False`: outputs wait for the next part, which must not wait for a long merge.
         return CommitSnapshot(number, before, merge_all=False)
 
 
@@ -217,8 +218,8 @@ class ProductionPipeline(NodePipeline):
     of this node alone. While it is being written the node keeps processing.
 
     Invariants: a frame leaves only after it is durable, together with the ids of the frames that it
-    was made of; a frame or a record that arrives twice is processed once; no frontier moves before
-    every node has acknowledged the frames that it resends.
+    was made from; a frame or a record that arrives twice is processed once; after a recovery no
+    frontier moves before every node has acknowledged the frames that it resends.
     """
 
     index: int = field(kw_only=True)
@@ -226,20 +227,20 @@ class ProductionPipeline(NodePipeline):
     """Name of the node."""
     outputs: ProductionBarrier = field(kw_only=True)
     number: int = field(kw_only=True)
-    """Number of the production begun last."""
+    """Number of the newest production that has begun."""
     ledger: Ledger = field(default_factory=Ledger)
     unprocessed_ids: set[int] = field(default_factory=set)
-    """Ids of other nodes' frames that have arrived and are not processed."""
+    """Ids of frames that arrived from other nodes and are not processed yet."""
     acks: Acks = field(default_factory=Acks)
-    """Work since the last production, and repeated frames that were already processed."""
+    """Acknowledgement of the work, and of repeated frames, since the last production."""
     next_frames: Outgoing = field(default_factory=list)
-    """Frames of the next production."""
+    """Frames made since the last production began."""
     unstored_messages: Outgoing = field(default_factory=list)
-    """Frames and acknowledgement of the production that is being written."""
+    """Frames and acknowledgements that leave once the current production is durable."""
     resent: Outgoing = field(default_factory=list)
-    """Durable frames that receivers may not have, and their cells; sent when all nodes run."""
+    """Durable frames that receivers may lack, and their acknowledgement; sent when all run."""
     failed: bool = False
-    """Whether the last write failed; the next progress then begins the next production."""
+    """Whether the last write failed; the next `Progress` then begins the next production."""
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
         yield from restore_in_steps(self.tables, segments)
@@ -261,7 +262,7 @@ class ProductionPipeline(NodePipeline):
             if block.last < due:
                 self.acks.cover(port.front, block.covers, block.roots)
                 return None
-            new = block.not_below(due)  # with its own time: frontiers may have passed the block's
+            new = block.not_below(due)  # a new tracking time: frontiers may have passed the old one
             new.covers = block.covers
             return new
         if sender != self.me:
@@ -334,10 +335,11 @@ class ProductionPipeline(NodePipeline):
 
     @property
     def waits_for_snapshot(self) -> bool:
-        return False  # a production ends between two blocks: the first has to be processed
+        return False  # a production begins only after a completely processed block
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
-        # No recovery returns to an earlier production; `whole=False`: none waits for a long merge.
+        # No recovery returns to an earlier production. `merge_all=False`: a production must not
+        # wait for a long merge.
         return CommitSnapshot(self.number, self.number - 1, merge_all=False)
 
     @property

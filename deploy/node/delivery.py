@@ -1,18 +1,18 @@
 """Protocol between a barrier and its consumer, and the delivered frontier without a master.
 
-`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It gives `FetchLast` at
-first, and again while an answer is overdue; bundles, and again each bundle that the consumer did
-not get; and empty bundles, which need no answer, to a consumer that merges several barriers.
-Another process may replace a consumer at any time, and messages of the earlier process may arrive
-late. Therefore each question carries the number of bundles sent and stored so far, and an answer
-with an older number is ignored. Invariant: between a question and the answer that counts, no bundle
-is sent or stored.
+`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It returns `FetchLast` at
+the beginning, and again while an answer is overdue; bundles, and again a bundle that the consumer
+did not receive; and empty bundles, which need no answer, for a consumer that merges several
+barriers. Another process may replace a consumer at any time, and messages of the earlier process
+may arrive late. Therefore each question carries the number of bundles sent and stored so far, and
+an answer with another number is ignored. Invariant: between a question and its accepted answer, no
+bundle is sent or stored.
 
 `DeliveryGossip` replaces the master's `Progress` while the master is silent (label order): each
 node sends the fronts and the other nodes its own delivered frontier, and the minimum is what the
-master would send. The data path thus continues without a master. After a while a node also settles
-its states by this minimum, or it would keep an undo record of every change. A snapshot as of an
-earlier time, which the master may have requested, is then refused and retried later.
+master would send. The data path thus continues without a master. After `SETTLE_AFTER_S` a node also
+settles its states up to this minimum; otherwise the undo records of all changes would accumulate.
+The node then refuses snapshots at earlier times, which the master may have requested.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, LastBundle
 
 ASK_EVERY_S = 1.0
-"""Seconds until an overdue answer is requested again."""
+"""Seconds without an answer after which a question or bundle is checked again."""
 
 SILENT_AFTER_S = 0.02
-"""Seconds without `Progress` after which a node that is ahead of it gossips. At high load the
-master sends one every millisecond, and windows are full after some ten."""
+"""A node gossips if its frontier is ahead and no `Progress` arrives for this long. At high load the
+master sends `Progress` every millisecond, and windows fill within some ten milliseconds."""
 
 GOSSIP_EVERY_S = 0.005
 """Minimum interval between two `Delivered` messages of a node."""
 
 SETTLE_AFTER_S = 2.0
-"""Seconds without news from the master until nodes settle; it repeats `Progress` every second."""
+"""Seconds without `Progress`, which the master repeats every second, until nodes settle."""
 
 
 class Delivery:
@@ -44,7 +44,7 @@ class Delivery:
     def __init__(self, barrier: Barrier, incarnation: int, address: str) -> None:
         self.barrier = barrier
         self.ask_at = 0.0
-        """When to ask the consumer next (seconds, monotonic), if an answer is overdue then."""
+        """When to check next whether an answer is overdue (seconds, monotonic)."""
         self._incarnation = incarnation
         self._address = address
         self.sent_at = 0.0
@@ -108,32 +108,34 @@ class DeliveryGossip:
     """Delivered frontiers that one node sends and receives in an incarnation from time `start`.
 
     Takes: `Progress` (master), `Delivered` (`others`: the other nodes), this node's own delivered
-    frontier, the time. Gives: when to send which frontier, and up to which time to settle.
-    Invariant: consumers have all outputs of all nodes below the settled time. While the master
-    sends `Progress`, the node sends no gossip.
+    frontier, the current time. Returns: when to send which frontier, and up to which time to
+    settle. Invariant: consumers have all outputs of all nodes below the settled time. While the
+    master sends `Progress`, the node sends no gossip.
     """
 
     def __init__(self, others: Iterable[str], start: int) -> None:
         self._of_others = dict.fromkeys(others, start)
         self._master_delivered = start
         self._since = inf
-        """Since when this node's frontier is ahead of the master's."""
+        """When this node's frontier got ahead of the master's, or the last `Progress` if later;
+        inf if it is not ahead (seconds, monotonic)."""
         self._told = start
+        """The frontier that was sent last."""
         self.delivered = start
-        """The consumer has the outputs of this node below this time."""
+        """The consumer has all outputs of this node below this time."""
         self.settled = 0
         """Elements below this time were settled without the master: no snapshot can be earlier."""
         self.send_by = inf
-        """When `delivered` has to be sent."""
+        """When to send `delivered` (seconds, monotonic); inf: not at all."""
 
     def progress(self, delivered: int, now: float) -> None:
-        """Learn the master's delivered frontier."""
+        """Record the master's delivered frontier."""
         self._master_delivered = max(self._master_delivered, delivered)
         self._since = now if self.delivered > self._master_delivered else inf
         self._plan(now)
 
     def deliver(self, delivered: int, now: float) -> None:
-        """Learn this node's delivered frontier; all elements below it are processed."""
+        """Record this node's delivered frontier; all elements below it are processed."""
         if delivered <= self.delivered:
             return
         self.delivered = delivered
@@ -143,17 +145,17 @@ class DeliveryGossip:
             self._plan(now)
 
     def on_delivered(self, node: str, delivered: int) -> None:
-        """Learn another node's delivered frontier. Raises MalformedMessage."""
+        """Record another node's delivered frontier. Raises MalformedMessage."""
         if node not in self._of_others:
             raise MalformedMessage(f"{node!r} is not another node")
         self._of_others[node] = max(self._of_others[node], delivered)
 
     def is_master_silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
-        """Return whether the master has been silent for `after` seconds although there is news."""
+        """Return whether this node has been ahead for `after` seconds without `Progress`."""
         return now - self._since >= after
 
     def take_frontier(self) -> int:
-        """Return the frontier to send now."""
+        """Return the frontier to send now, and cancel `send_by`."""
         self.send_by = inf
         self._told = self.delivered
         return self._told

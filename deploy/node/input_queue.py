@@ -1,9 +1,9 @@
-"""Queue of blocks: the elements of received frames that wait at their port.
+"""Queue of blocks: elements of received frames that wait at their port.
 
 `InputQueue` chooses the blocks that are worth applying now. At low load that is every block:
 speculation saves latency. Under load, a block waits until the frontier of the previous stage passes
-it, since its elements would only be late. This affects speed alone: operators reorder late
-elements.
+it: applied sooner, its elements would often be undone. This affects only speed, because operators
+reorder late elements.
 
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
 block, and no tombstone overtakes its element. `to_frame` and `arrived_block` convert batches to
@@ -42,7 +42,7 @@ _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
-"""Unsettled roots at a port up to which none of its blocks has to wait."""
+"""If a port has at most this many unsettled and waiting roots, all its blocks are applied."""
 
 
 class ElementBatch:
@@ -69,7 +69,7 @@ class ElementBatch:
         return self.labels, values, self.signs
 
     def cut(self, count: int) -> tuple[ElementBatch, ElementBatch]:
-        """Return the first `count` elements, and the others. Raises MalformedMessage."""
+        """Return the first `count` elements, and the remaining ones. Raises MalformedMessage."""
         labels, values, signs = self.elements()
         first, rest = divided(labels, count)
         return (
@@ -79,12 +79,12 @@ class ElementBatch:
 
 
 class Block:
-    """A frame, or the rest of one, that waits at its port.
+    """Elements of a frame, or the part of it that is not applied yet, that wait at their port.
 
-    `time`: the tracking time; `covers`: (since, until) of the times that a front's frame covers;
-    `first`, `last`: the smallest and the largest time of an element; `roots`: the number of
-    distinct times, or 0 if they are already counted as unsettled; `has_tombstones`: whether it
-    contains tombstones.
+    `time`, `id`: those under which trackers know the block; `covers`: (since, until) of the times
+    that a front's frame covers; `first`, `last`: the smallest and the largest time of an element;
+    `roots`: the number of distinct times, or 0 if they are already counted as unsettled;
+    `has_tombstones`: whether the block may contain tombstones.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class Block:
         return Block(self.port, self.time, self.id, self._chosen(time, below=True))
 
     def not_below(self, time: int) -> Block:
-        """Return the other elements, tracked under their smallest time, without an id yet (0)."""
+        """Return the elements from a time on, tracked under their smallest time, with id 0."""
         block = Block(self.port, 0, 0, self._chosen(time, below=False))
         block.time = block.first
         return block
@@ -148,7 +148,7 @@ class InputQueue:
     def __init__(self, plan: Plan, hold_back: bool) -> None:
         self._hold_back = hold_back
         self._blocks: list[list[Block]] = [[] for _ in range(plan.stages)]
-        """Per stage, in order of arrival."""
+        """Blocks per stage, in order of arrival."""
         self._stage_of = [port.stage for port in plan.ports]
         self._unsettled: list[list[tuple[int, int]]] = [[] for _ in plan.ports]
         """Per port, (largest time, roots) of chosen blocks that are not final."""
@@ -158,18 +158,19 @@ class InputQueue:
         self._blocks[self._stage_of[block.port]].append(block)
 
     def put_back(self, port: int, rest: list[ElementBatch], id: int) -> Block:
-        """Queue the rest of blocks as one block, tracked under its smallest time, and return it.
+        """Queue the unapplied rest of blocks as one block, and return this block.
 
-        It precedes all blocks that arrived since: they may contain tombstones for it.
+        It is tracked under its smallest time. It precedes all blocks that arrived since: they may
+        contain tombstones for its elements.
         """
         block = Block(port, 0, id, rest)
         block.time = block.first
-        block.roots = 0  # counted when the elements were chosen the first time
+        block.roots = 0  # already counted when `choose` returned the elements
         self._blocks[self._stage_of[port]].insert(0, block)
         return block
 
     def has_several(self) -> bool:
-        """Return whether two blocks or more wait: frontiers then decide which ones are chosen."""
+        """Return whether at least two blocks wait, so that `choose` may need current frontiers."""
         return sum(map(len, self._blocks)) > 1
 
     def has_blocks(self, stage: int = 0) -> bool:
@@ -197,8 +198,8 @@ class InputQueue:
     ) -> tuple[list[Block], list[Block]]:
         """Choose among the blocks of a port that `take` returned; queue the others again.
 
-        `complete`: the frontier of the previous stage. Return the blocks to apply now, and the
-        waiting blocks split off from them: the caller gives them ids.
+        `complete`: the frontier of the previous stage. Return the blocks to apply now, and those
+        waiting blocks that were split off from them; the caller assigns ids to the latter.
         """
         if not self._hold_back or not port.feeders:
             return blocks, []
@@ -209,7 +210,7 @@ class InputQueue:
         return now, [block for block in later if not block.id]
 
     def settle(self, frontier: int) -> None:
-        """Learn that all elements below the frontier are final."""
+        """Stop counting roots below the frontier as unsettled: they are final."""
         for port, blocks in enumerate(self._unsettled):
             self._unsettled[port] = [block for block in blocks if block[0] >= frontier]
 
@@ -220,8 +221,8 @@ def split_ready(
     """Return the blocks of one port that are worth applying now, and the blocks that have to wait.
 
     `unsettled`: the number of roots that were applied at the port and are not final;
-    `complete`: the frontier of the previous stage. A block on both sides of it is split by time. A
-    tombstone has the time of its element, so neither overtakes the other.
+    `complete`: the frontier of the previous stage. A block with times on both sides of it is split.
+    A tombstone has the time of its element, so the two stay in order.
     """
     if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
@@ -239,7 +240,7 @@ def split_ready(
 
 
 def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
-    """Return the elements of one port's blocks as batches: times never decrease between batches.
+    """Return the elements of one port's blocks as batches whose times never decrease.
 
     Batches stay unchanged, and thus packed, where possible. Elements with equal labels stay in the
     order of arrival: a tombstone must not overtake its element.
@@ -274,7 +275,7 @@ def min_times_from(batches: list[ElementBatch]) -> list[int]:
 
 
 def _by_time(batch: ElementBatch) -> list[ElementBatch]:
-    """Cut a batch into batches of one time each. A column of one time stays packed."""
+    """Cut a batch into batches of one time each. A batch with a single time stays packed."""
     if len(times(batch.labels)) == 1:
         return [batch]
     return [ElementBatch(*elements) for _, elements in by_time(batch.elements())]

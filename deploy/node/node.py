@@ -4,18 +4,18 @@ Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `
 `Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
 (consumer), and the messages of a state transfer (`state_transfer`). Sends: frames and markers, an
 `Acknowledge` of processed frames, `Prepared`, `Reached` and `Delivered` (label order), bundles,
-`FetchLast`; `Unloadable` or `Failed` if it cannot continue. Invariants: frames leave before, or
-with, the acknowledgement of the frames from which they were made; the node runs only with the whole
-state of the snapshot, and with the consumer's t_last.
+`FetchLast`; `Unloadable` or `Failed` if it cannot continue. Invariants: a frame leaves before, or
+together with, the acknowledgement of the frames that it was made from; the node processes elements
+only after it has restored the complete snapshot and knows the consumer's t_last.
 
 A turn processes all received blocks, stage by stage (`stages`). The frames of a stage leave as soon
 as the stage is done (strong productions: as soon as they are durable), outputs as soon as the last
-stage is done. Only then follows work that no output waits for: snapshots, settling, encoding. While
-the consumer is slow, turns process no blocks (`Backpressure`).
+stage is done. The turn ends with work that no output waits for: snapshots, settling, encoding.
+While the consumer or the snapshots are slow, turns process no blocks (`Backpressure`).
 
 Recovery: after `Recover` the node loads the snapshot and restores it into a new pipeline
-(`Restoring`), then asks the consumer for its last bundle. With the first answer the node is ready
-and runs.
+(`Restoring`), then asks the consumer for its last bundle. The node runs once the consumer has
+answered.
 """
 
 from __future__ import annotations
@@ -67,28 +67,28 @@ POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
-"""Rows of each state to encode in one turn: in a turn without messages to send; and in a turn with
-messages, once `POSTPONED_TURNS_MAX` turns have postponed encoding."""
+"""Maximum rows of each state that one turn encodes. The first value: no messages wait to be sent.
+The second: messages wait, but `POSTPONED_TURNS_MAX` turns have already postponed encoding."""
 
 BUNDLES_WAITING = 8
 """`waiting_bytes` holds this many bundles of the maximum size."""
 
 OVERDUE_S = 1.0
-"""Age in seconds from which on an unstored bundle counts as waiting for the consumer."""
+"""If a bundle is unacknowledged for longer (seconds), the node reports that it waits."""
 
 SILENT_AFTER = 4
-"""Unanswered questions to the consumer, one a second, before the node logs a warning."""
+"""If the consumer leaves more questions than this unanswered (one a second), warn."""
 
 JOINING, CONSUMER = "joining", "consumer"
-"""Keys of `obstacles`: what delays the state transfer into the next layout, and the consumer."""
+"""Keys of `obstacles`: why the state transfer starts over; why the consumer cannot store."""
 
 
 class Node(Member):
-    """Node `index`, with any policy. The first layout has `nodes` nodes; the master sends later
-    ones.
+    """Node `index`, with any policy. The first layout has nodes 0 to `nodes` - 1; the master sends
+    later layouts.
 
-    `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`; `tells`:
-    `Barrier.reports_progress`; `waiting_bytes`: see `Backpressure`.
+    `new_id`: returns a random id; `process`, `address`, `run`: see `Member`; `dead_letters`: see
+    `Barrier`; `tells`: value of `Barrier.reports_progress`; `waiting_bytes`: see `Backpressure`.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Node(Member):
         self._set_up(self._factory.make_pipeline(), start)
 
     def _set_up(self, pipeline: NodePipeline, start: int) -> None:
-        """Begin to work with a pipeline from time `start`."""
+        """Create the objects of an incarnation that processes times from `start` on."""
         self.pipeline = pipeline
         self.barrier = pipeline.barrier
         self._delivery = Delivery(pipeline.barrier, self.incarnation, self.address)
@@ -148,17 +148,17 @@ class Node(Member):
         self.backpressure = Backpressure(self.name, self._waiting_bytes)
         self._gossip = DeliveryGossip(self._factory.others, start)
         self._begun = False
-        """Whether the master has sent `Progress`: all nodes are then in this incarnation."""
+        """Whether the master has sent `Progress`: all nodes have then entered the incarnation."""
         self._stage = 0
-        """The stage to continue with; beyond the last stage, the end of the turn."""
+        """Stage at which the next `turn` continues; `plan.stages` or more: its end."""
         self._frontiers_moved = False
         """Whether frontiers have moved since the end of the last turn."""
         self._final = 0
-        """Elements below this time are delivered; the node settles them at the end of a turn."""
+        """Elements below this time are delivered and not settled yet; 0 if there are none."""
         self._postponed_turns = 0
         """Consecutive turns that have postponed settling and encoding."""
         self._unsaved = 0
-        """Bytes that wait for the next snapshot, when last checked; 0 if it needs more blocks."""
+        """Bytes that waited for the next snapshot at the last check; 0 if it needs more blocks."""
 
     # Status.
 
@@ -194,7 +194,7 @@ class Node(Member):
         return self.budget.doing()
 
     def follow(self) -> None:
-        if self.running:  # before the answer: the new master continues once it has all answers
+        if self.running:  # first: the new master continues as soon as all members have answered
             self._send_acknowledgements()
         super().follow()
 
@@ -228,7 +228,7 @@ class Node(Member):
             if not 0 <= message.port < len(self.plan.ports):
                 raise MalformedMessage(f"a frame for port {message.port}, which does not exist")
             block = arrived_block(message)
-            if message.cells or message.covered:  # first, as it may be malformed
+            if message.cells or message.covered:  # before the block: may raise MalformedMessage
                 self._tracking.acknowledge(message.cells, message.covered)
             self._stages.admit(sender, message.feeder, block)
         elif isinstance(message, Acknowledge):
@@ -256,7 +256,7 @@ class Node(Member):
             joining = self.pipeline.commit(message.number, message.before)
             if not self._state_server.is_being_read(
                 self.now
-            ):  # else a later commit merges these parts
+            ):  # otherwise a later commit merges these parts
                 self.jobs.append(joining)
         elif isinstance(message, LastBundle):
             self._take_last(message)
@@ -302,7 +302,7 @@ class Node(Member):
         if self._transfer is not None:
             self._transfer.repeat_joined(self.send)
         if self.running:
-            if self._begun:  # in every policy, so that a lost marker also becomes a gap
+            if self._begun:  # in every policy: it exposes a lost marker as a gap, too
                 self._send_all(self._stages.peers.nothing_new())
             self._send_acknowledgements()
             if self._gossip.is_master_silent(self.now):
@@ -312,8 +312,8 @@ class Node(Member):
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
-            if not self._state_server.is_being_read(self.now):  # else a later commit continues
-                self.jobs.append(job)  # there is more to merge
+            if not self._state_server.is_being_read(self.now):  # otherwise a later commit continues
+                self.jobs.append(job)  # more parts remain to be merged
         elif isinstance(job, ListParts | ReadSlice):
             if (part := self._state_server.answer(job, result)) is not None:
                 self.send(job.requester, part)
@@ -339,7 +339,7 @@ class Node(Member):
         self.budget.begin()
         if not self.running:
             return self._restore()
-        resumed = self._stage > 0  # then blocks that arrived meanwhile need another turn
+        resumed = self._stage > 0  # blocks that arrived since need another turn
         try:
             return self._work() or self._end_turn() or resumed
         except DriftlineError as error:
@@ -352,7 +352,7 @@ class Node(Member):
         if self._stage == 0:
             if tracking.news and stages.input_queue.has_several():
                 self._advance()
-            if self.backpressure.is_paused:  # else the end of the last turn has updated it
+            if self.backpressure.is_paused:  # otherwise the end of the last turn has done this
                 self._look_at_unsaved()
             if self.backpressure.update(self.barrier.waiting_bytes, self._unsaved, self.now):
                 self._stage = last
@@ -364,7 +364,7 @@ class Node(Member):
             if stages.peers.has_unsent_frames:
                 self._acknowledge()
             if self.outbox and (stages.own_blocks or stages.input_queue.has_blocks(self._stage)):
-                return True  # other nodes can begin with these frames
+                return True  # send the frames now: other nodes can process them meanwhile
         if self._stage > last:
             return False
         self._stage += 1
@@ -391,7 +391,7 @@ class Node(Member):
             more |= stages.unfinished or (self._frontiers_moved and stages.input_queue.has_blocks())
         self._frontiers_moved = False
         tracking.deliver(barrier.delivered, barrier.stored_blob_count, self.now)
-        # Not INFINITY: no snapshot is later than the time that fronts have reached.
+        # The frontier may be INFINITY, but no snapshot is later than what fronts have reached.
         passed = min(tracking.frontiers[-1], tracking.tracker.reached)
         self._gossip.deliver(min(barrier.delivered, passed), self.now)
         self.tick_by = min(self.tick_by, tracking.send_by, self._gossip.send_by)
@@ -408,7 +408,7 @@ class Node(Member):
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
         if self._factory.place == 0:
-            # Even if no frontier moves: all may wait for an idle front.
+            # Do this even if no frontier moves: all frontiers may wait for an idle front.
             for front, time in tracking.tracker.take_idle_fronts():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.update_frontiers(self.now):
@@ -430,7 +430,7 @@ class Node(Member):
     def _join(self, message: Join) -> None:
         """Fetch the state that this node needs in the next layout.
 
-        A node that has begun an incarnation is in its layout already.
+        Do nothing if this process has entered an incarnation: it then belongs to the layout.
         """
         if self.incarnation or self.stopped or self._factory.index not in message.layout:
             return
@@ -468,7 +468,7 @@ class Node(Member):
             self.jobs.append(load)
 
     def _restore(self) -> bool:
-        """Restore for one turn. Return whether more remains."""
+        """Restore or transfer state for one turn. Return whether more remains."""
         if self._transfer is not None:
             more = self._transfer.work(self.budget, self.send, self.now)
             self._take_jobs(self._transfer)
@@ -506,7 +506,7 @@ class Node(Member):
             return
         if again is not None:
             self.send("consumer", again)
-        if self.barrier.outstanding is None:  # else its answer does not show that it can store
+        if self.barrier.outstanding is None:  # otherwise unknown whether the consumer can store
             self.obstacles.pop(CONSUMER, None)
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
@@ -521,7 +521,7 @@ class Node(Member):
     # Messages to send, except frames.
 
     def _send_bundle(self) -> bool:
-        """Send the outputs that may leave. Return whether there were any."""
+        """Send the next bundle, if outputs may leave. Return whether there was one."""
         bundle = self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
@@ -536,7 +536,7 @@ class Node(Member):
         self._unsaved = self._unsaved_bytes() if self.pipeline.waits_for_snapshot else 0
 
     def _acknowledge(self) -> None:
-        """Acknowledge the work of the turn to peers if their outputs wait for it."""
+        """Send peers the acknowledgement of the work so far if their outputs wait for it."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.end_turn(self.now)))
 
     def _send_acknowledgements(self) -> None:

@@ -1,7 +1,7 @@
 """Pipeline of a node in one incarnation: chains, gates, barrier, and snapshots of its state.
 
-`Snapshotter` writes the node's parts of snapshots: it captures changes at once and encodes them
-over several turns.
+`Snapshotter` writes the node's parts of snapshots: it captures all changes in one step and encodes
+them over several turns.
 
 `NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.comparison`) cut them by
 markers or productions. `PolicyFactory` picks the class.
@@ -62,9 +62,9 @@ class NodePipeline:
     chains: Chains
     keyed: dict[str, Keyed]
     gates: dict[int, BufferingGate]
-    """Port -> the gate at which its elements wait; empty unless the ordering is buffered."""
+    """Port -> gate in front of its chain; empty unless the ordering is buffered."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
-    """Feeder -> (port, outbounds to it: one per node)"""
+    """Feeder -> (port that it feeds, one outbound per node)."""
     storing: bool = False
     """Whether a production is being written; frames and outputs wait for it."""
 
@@ -88,21 +88,21 @@ class NodePipeline:
         return block
 
     def begin_blocks(self, port: int, blocks: list[Block]) -> None:
-        """Note that the elements of these blocks are about to be applied at a port."""
+        """Record that the elements of these blocks are about to be applied at a port."""
 
     def defer_frame(self, to: str, frame: Frame) -> bool:
-        """Keep a new frame for node `to` if it may not leave yet. Return whether it is kept."""
+        """Queue a new frame for node `to` if it may not leave yet. Return whether it was queued."""
         return False
 
     def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
         """End a turn. Return the number of the snapshot to begin now; 0 for none.
 
-        `acks`: the work of the turn; `unfinished`: whether the turn left part of a block.
+        `acks`: the work of the turn; `unfinished`: whether the turn processed a block only in part.
         """
         return 0
 
     def progress(self, processed: int) -> Outgoing:
-        """Learn that all nodes processed all elements below this time. Return messages to send."""
+        """Record that all nodes processed all elements below a time. Return messages to send."""
         self.barrier.record_processed(processed)
         return []
 
@@ -121,14 +121,14 @@ class NodePipeline:
     def settle(self, frontier: int) -> None:
         """Move the changes of elements below the frontier, which are final, to the changelogs.
 
-        Precondition: no later snapshot is as of an earlier time.
+        Precondition: no snapshot that is still to be taken has an earlier time.
         """
         self.barrier.trim_history(frontier)
         for step in self.keyed.values():
             step.settle(frontier)
 
     def encode_early(self, rows: int) -> bool:
-        """Encode at most `rows` rows of each state that has many. Return whether one had."""
+        """Encode at most `rows` rows of each state with many. Return whether any were encoded."""
         done = [step.changelog.encode_early(rows) for step in self.keyed.values()]
         return any(done)
 
@@ -156,17 +156,17 @@ class NodePipeline:
         }
 
     def meta(self, time: int) -> bytes:
-        """Return a part's metadata: the barrier's checksum over all outputs below the time."""
+        """Return the metadata of a part: a checksum of this node's outputs below `time`."""
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
 
     @property
     def durable_production(self) -> int | None:
-        """Newest durable production; None in other policies."""
+        """Number of the newest durable production; None under other policies."""
         return None
 
     def may_prepare(self) -> bool:
-        """Return whether the part may be written now."""
+        """Return whether the captured part may be written now."""
         return True
 
     @property
@@ -176,15 +176,15 @@ class NodePipeline:
 
     @property
     def waits_for_snapshot(self) -> bool:
-        """Whether the next snapshot needs no further work of this node."""
+        """Whether the node needs to process no further blocks before its next snapshot."""
         return True
 
     def mark(self, sender: str, marker: Marker) -> None:
-        """Accept a marker. Raises MalformedMessage if its port takes no markers."""
+        """Accept a marker. Raises MalformedMessage if the policy has no markers or no such port."""
         raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
 
     def ends_epoch(self, port: int) -> bool:
-        """Return whether a port has received the marker on all its channels: its epoch ends."""
+        """Return whether a port has received the marker on all its channels."""
         return False
 
     def end_epoch(self, port: int) -> EpochEnd:
@@ -192,7 +192,7 @@ class NodePipeline:
         raise AssertionError("only policies with markers have epochs")
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
-        """Return the job for committed snapshot `number`; `before`: the one committed before it."""
+        """Return the job for committed snapshot `number`; `before`: the previous committed one."""
         return CommitSnapshot(number, before)
 
     def validate(self) -> None:
@@ -215,11 +215,14 @@ class Snapshotter:
         self._assembly = pipeline
         self._incarnation = incarnation
         self._capture: Capture | None = None
+        """Captured changes of the current snapshot, until all are encoded."""
         self._number = 0
+        """Number of the current snapshot."""
         self.requested_number = self.answered_number = 0
-        """Numbers of the snapshots that the master requested last and that were answered last."""
+        """Number of the snapshot that the master requested last; of the one answered last."""
         self._meta = b""
         self._storing: StoreSnapshot | None = None
+        """Job that writes the encoded part."""
         self.stored_bytes = self.last_bytes = 0
         """Size of all parts written in this incarnation, and of the last one."""
         self._unstored: dict[int, bytes] = {}
@@ -228,7 +231,7 @@ class Snapshotter:
         """Size of the segments in `_unstored`."""
 
     def prepare(self, number: int, time: int) -> Outgoing:
-        """Begin the part that the master requests. Return the answer, if it is known already."""
+        """Begin the requested part. Under strong productions, return the answer instead."""
         self.requested_number = number
         production = self._assembly.durable_production
         if production is not None:
@@ -238,20 +241,20 @@ class Snapshotter:
         return []
 
     def refuse(self, number: int, time: int) -> Outgoing:
-        """Refuse a part as of a time that is already settled. Return the answer."""
+        """Refuse a snapshot at a time below the settled time. Return the answer."""
         self.requested_number = self.answered_number = number
         reason = f"the master was silent, and the state from {format_time(time)} on is settled"
         return [("master", PrepareFailed(number, reason))]
 
     def begin(self, number: int, time: int) -> None:
-        """Capture all changes below a time; changes settled later belong to the next part."""
+        """Capture all changes below a time; later changes belong to the next part."""
         assert self._capture is None, "one snapshot at a time"
         self._number = number
         self._meta = self._assembly.meta(time)
         self._capture = self._assembly.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
-        """Encode a chunk. Return whether more remain, and the job once all are encoded."""
+        """Encode a chunk. Return whether more chunks remain, and the write job after the last."""
         if self._capture is None:
             return False, None
         if self._capture.step():
@@ -283,14 +286,15 @@ class Snapshotter:
 
 
 Token = tuple[int, int, int]
-"""(stage, time, id), acknowledged when elements begin to wait and again when they are applied."""
+"""(stage, time, id). The id enters the tracker when elements begin to wait, and leaves it (XOR)
+when all of them are applied."""
 
 
 class BufferingGate:
-    """Gate in front of a chain: the buffered ordering, the baseline in the literature.
+    """Gate in front of a chain: the buffered ordering, a common baseline in the literature.
 
     Elements wait until the frontier of their stage passes them, and are then applied in label
-    order. None is ever undone; the price is one more round of acknowledgements. The frames of
+    order. No element is ever undone; the cost is one more round of acknowledgements. The frames of
     waiting elements are acknowledged at once, since the frontier of their stage could never pass
     them otherwise. Invariant: for each time with waiting elements exactly one *token* is in a cell
     of the next stage; it stands for their outputs.
@@ -300,14 +304,14 @@ class BufferingGate:
         self.stage = stage
         self.new_id = new_id
         self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
-        """Time -> its token, and (label, payload) of its elements in order of arrival."""
+        """Time -> its token, and the (label, payload) pairs of its elements in order of arrival."""
         self.times: list[int] = []
         """Heap of the times in `waiting`."""
         self.released = 0
         """Frontier of the stage. Precondition of `push`: no element has a smaller time."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
-        """Queue a batch. Return new tokens."""
+        """Queue a batch. Return the tokens of times that had no waiting elements."""
         assert signs is None, "a tombstone in buffered order, which undoes nothing"
         tokens = []
         for label, value in zip(labels, values, strict=True):
@@ -324,14 +328,14 @@ class BufferingGate:
         return tokens
 
     def due(self, frontier: int) -> bool:
-        """Learn the frontier of the stage. Return whether elements below it wait."""
+        """Record the frontier of the stage. Return whether elements below it wait."""
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
     def take(self, frontier: int, room: int) -> tuple[ElementBatch, list[Token]]:
         """Remove elements below the frontier of the stage, at most `room`, in label order.
 
-        Return them, and the tokens of the times without waiting elements.
+        Return them, and the tokens of the times that now have no waiting elements.
         Precondition: `due(frontier)`.
         """
         tokens = []

@@ -31,9 +31,10 @@ from driftline.engine.wire.codec import unpack
 
 @dataclass(frozen=True, slots=True)
 class PolicyFactory:
-    """Factory of the components of node `index` of a layout, new ones for each incarnation.
+    """Factory of the components of node `index` of a layout; each incarnation has new ones.
 
-    `dead_letters`, `bundle_bytes`, `tells`: see `Barrier`.
+    `new_id`: returns a random id; `dead_letters`, `bundle_bytes`: see `Barrier`; `tells`: value of
+    `Barrier.reports_progress`.
     """
 
     plan: Plan
@@ -65,7 +66,7 @@ class PolicyFactory:
         return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
 
     def make_input_queue(self) -> InputQueue:
-        """Return the queue of blocks; a speculative node holds blocks back under load."""
+        """Return the queue of blocks; under load, blocks of a speculative node wait."""
         return InputQueue(self.plan, hold_back=self._speculative)
 
     @property
@@ -81,19 +82,20 @@ class PolicyFactory:
     def make_pipeline(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
     ) -> NodePipeline:
-        """Return the pipeline as of snapshot `number` (0: none), of time `start`, without state.
+        """Return a pipeline with empty tables that starts at snapshot `number` of time `start`.
 
-        `meta`: the metadata of the snapshot; `same_code`: whether the code that runs now took it.
+        `number` 0: no snapshot; `meta`: the metadata of the snapshot; `same_code`: whether the code
+        that runs now took it.
         Raises SnapshotDamaged if another policy wrote the metadata.
         """
         plan = self.plan
         barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
         keyed: dict[str, Keyed] = {}
 
-        def make(vertex: Vertex, after: Step, failures: Failures, maker: OutputEncoder) -> Step:
+        def make(vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder) -> Step:
             order = Speculative if self.policy.ordered else Arrival
             record = self.policy.has_snapshots
-            step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
+            step = keyed[vertex.name] = order(vertex, after, failures, record, encoder)
             return step
 
         chains = Chains(plan, Owners(self.nodes, plan.flow.groups), barrier, make)
@@ -121,7 +123,7 @@ class PolicyFactory:
         return self.policy.ordering == "speculative"
 
     def _barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
-        """Return the barrier as of a snapshot with these decoded metadata."""
+        """Return the barrier that starts at a snapshot with these decoded metadata."""
         barrier = self._empty_barrier(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
         barrier.reports_progress = self.tells

@@ -1,16 +1,16 @@
 """Stages of a node: process blocks stage by stage, and send the frames that result.
 
-Within a stage, blocks are processed in label order, so that few elements are late. Their elements
-are pushed into the chain of their port until the time of the turn is over. The node registers the
-*rest* as a block with an id of its own, in the acknowledgement of the blocks that it comes from.
+Within a stage, blocks are processed in label order, so that few elements are late. The node pushes
+their elements into the chain of their port until the turn exceeds its time. The remaining elements,
+the *rest*, become a new block; the acknowledgement of the processed blocks contains its new id.
 Therefore a frame, or a root, may take any number of turns, and no frontier passes elements that are
 not applied.
 
 All batches that a chain makes for a port on a node, from all blocks processed together, become one
-frame. It is tracked under the smallest time of its elements. (Not under that of the blocks: a late
-element of an early time may make nothing but corrections of later times, and frontiers would wait
-for them.) Batches for a port on the same node are packed, too: functions see the same types
-wherever their input comes from.
+frame. It is tracked under the smallest time of its elements. (The time of the blocks would be too
+small: a late element may cause only corrections of later times, and frontiers would wait for them.)
+Batches for a port on the same node are packed, too: functions see the same types wherever their
+input comes from.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
 Invariants: an id is acknowledged together with the ids of all frames sent because of it; of the
@@ -47,7 +47,7 @@ NOTHING_NEW = Acknowledge((), (), 0)
 
 
 class Stages:
-    """Stages of one incarnation."""
+    """Stages of a node in one incarnation; `send`: sends a message to a receiver."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class Stages:
         self.input_queue = factory.make_input_queue()
         self.peers = Peers(factory.others, None if factory.ordered else pipeline.defer_frame)
         self.own_blocks: list[tuple[int, Block]] = []
-        """(feeder, block) of the frames that the node made for itself."""
+        """(feeder, block) of the outputs that the node made for itself."""
         self.unfinished = False
         """Whether the last turn that processed blocks left the rest of one."""
         self.gates_due = False
-        """Whether gates may hold elements below the frontiers of their stages."""
+        """Whether elements below the frontiers of their stages may wait at gates."""
         self.frames = 0
         """Number of frames made in this incarnation."""
         self._pipeline = pipeline
@@ -77,6 +77,7 @@ class Stages:
         self._send = send
         self._new_id = factory.new_id
         self._place = factory.place
+        """Position of this node in the layout."""
         self._names = names_of(factory.layout)
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
@@ -114,9 +115,9 @@ class Stages:
                 self._end_epoch(port.number)
 
     def release(self) -> None:
-        """Apply elements that gates hold below the frontiers of their stages.
+        """Apply elements that wait at gates and are below the frontiers of their stages.
 
-        Of each gate, apply as many elements as fit into the turn.
+        From each gate, apply as many elements as fit into the turn.
         """
         self.gates_due = False
         budget, frontiers = self._budget, self._tracking.frontiers
@@ -124,7 +125,7 @@ class Stages:
             frontier = frontiers[gate.stage]
             if not gate.due(frontier):
                 continue
-            behind_gate = len(self._entries) + port  # its number in the turn budget
+            behind_gate = len(self._entries) + port  # the turn budget counts these elements apart
             batch, tokens = gate.take(frontier, budget.elements_left(behind_gate, frontier - 1))
             budget.begin_batch(behind_gate, batch)
             self._entries[port].push(*batch.elements())
@@ -157,9 +158,9 @@ class Stages:
     ) -> tuple[list[Token], list[ElementBatch]]:
         """Push the elements of blocks into a port's chain, or its gate, in label order.
 
-        `complete`: the frontier of the previous stage; `to_the_end`: apply all, even if the time of
-        the turn is over. Return new tokens, and the rest. Raises MalformedMessage if payloads
-        cannot be decoded.
+        `complete`: the frontier of the previous stage; `to_the_end`: apply all elements, even if
+        the turn exceeds its time. Return the new tokens, and the batches that remain. Raises
+        MalformedMessage if payloads cannot be decoded.
         """
         pipeline, budget = self._pipeline, self._budget
         pipeline.begin_blocks(number, blocks)
@@ -171,7 +172,8 @@ class Stages:
             if at:
                 if budget.is_over and not to_the_end:
                     return tokens, batches[at:]
-                # Not after the last batch: its outputs have to leave before anything is closed.
+                # Before each batch except the first: the outputs of the last batch have to leave
+                # before the port is closed.
                 self._pack(number)
                 pipeline.close(number, min(next_times[at - 1], complete))
             rest: ElementBatch | None = batch
@@ -190,7 +192,7 @@ class Stages:
     # Outputs.
 
     def _send_on(self, feeder: int) -> None:
-        """Send the frames that a chain made; keep the blocks for this node."""
+        """Send the frames that a chain made; queue those for this node in `own_blocks`."""
         for port, node, time, batches in self._take(feeder):
             id = self._new_id()
             self._count(port, time, id)
@@ -202,7 +204,7 @@ class Stages:
                 self._send(to, message)
 
     def _pack(self, feeder: int) -> None:
-        """Collect the new outputs of a chain, and pack those that are not packed."""
+        """Move the new outputs of a chain to `_batches`; pack those that are not packed."""
         for port, outbounds in self._pipeline.outbounds[feeder]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
@@ -241,11 +243,11 @@ class Stages:
 class Peers:
     """Sender of a node's messages to other nodes: frames and, in label order, acknowledgements.
 
-    The acknowledgement of a stage travels in the last frame that the stage makes for a node, so
-    that it costs no message of its own; a node without such a frame receives an `Acknowledge`.
-    Without label order nodes need no acknowledgements, and frames leave at once unless `keep` keeps
-    them (see `NodePipeline.defer_frame`). Invariant: frames and acknowledgements leave in the order
-    in which they were made.
+    The acknowledgement of a stage travels in the last frame that the stage makes for a node, which
+    saves a message; a node without such a frame receives an `Acknowledge`. Without label order
+    nodes need no acknowledgements, and frames leave at once unless `keep` queues them (see
+    `NodePipeline.defer_frame`). Invariant: frames and acknowledgements leave in the order in which
+    they were made.
     """
 
     def __init__(
@@ -262,9 +264,9 @@ class Peers:
         return bool(self._last)
 
     def add_frame(self, to: str, unsent: UnsentFrame) -> Outgoing:
-        """Take a new frame for node `to`. Return messages to send: the previous frame, if any.
+        """Queue a new frame for node `to`. Return the previously queued frame, if any, to send.
 
-        Without label order, return the frame itself unless it is kept.
+        Without label order, return the new frame itself unless `keep` queues it.
         """
         if self._keep is not None:
             frame = to_frame(unsent)
@@ -274,7 +276,7 @@ class Peers:
         return [] if before is None else [(to, to_frame(before))]
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> Outgoing:
-        """Return messages with this acknowledgement for all nodes, in waiting frames if any."""
+        """Return messages that carry this acknowledgement to all nodes, in queued frames if any."""
         post: Outgoing = []
         for to in self._names:
             unsent = self._last.pop(to, None)
@@ -285,5 +287,5 @@ class Peers:
         return post
 
     def nothing_new(self) -> Outgoing:
-        """Return empty acknowledgements, which expose an earlier lost message as a gap."""
+        """Return empty acknowledgements: a receiver that missed a message then sees a gap."""
         return [(to, NOTHING_NEW) for to in self._names]

@@ -1,21 +1,22 @@
 """State restore of a node, from its own store or from the nodes of another layout.
 
-`Restoring` restores a loaded snapshot into a new assembly. `StateTransfer` copies the state that a
+`Restoring` restores a loaded snapshot into a new pipeline. `StateTransfer` copies the state that a
 process needs in the next layout while the nodes of the current one run. `StateFetch` reads from one
-source; `StateServer`, the other side, serves the state in a node's store, a slice at a time.
+source node; `StateServer`, the other side, serves the state in a node's store, a slice at a time.
 Contract of `StateTransfer`:
 
 Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
-Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and to the node an assembly with that state, once
-it takes part in an incarnation. Invariant: `Joined` names a snapshot only if the state of the
-node's key groups as of it, and nothing later, is in the assembly and in a durable chain of parts.
+Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and a pipeline with the state, when the node
+enters an incarnation. Invariant: `Joined` names a snapshot only if the pipeline, and a durable
+chain of parts, contain the state of the node's key groups at that snapshot, and no later changes.
 
 The transfer first reads all parts of a snapshot, then the difference to each later snapshot that
-the coordinator names, so the last step is small. Each source has one question under way. Complete
-segments are verified; rows of other nodes' keys are dropped. If the data is inconsistent, because a
-source lost parts meanwhile, the node starts over with an empty store.
+the coordinator names, so the last step is small. Each source has at most one unanswered question.
+Complete segments are verified; rows of other nodes' keys are dropped. If the data is inconsistent,
+because a source lost parts meanwhile, the node starts over with an empty store.
 
-The parts belong to the next layout: its outputs begin at the cut, so their checksum is 0.
+The new parts belong to the next layout, whose outputs begin at the time of the snapshot. So the
+checksum of all outputs before it, which their metadata contain, is 0.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ ASK_AGAIN_S = 1.0
 """Seconds until an unanswered question is repeated, and until a retry after a failure."""
 
 READS_S = 3.0
-"""Seconds after a question during which parts are not merged: another question may follow."""
+"""For this many seconds after a question a node merges no parts: another one may follow."""
 
 ANEW_MAX_S = 60.0
-"""Maximum back-off, in seconds, before starting over: a source's parts may stay damaged."""
+"""Maximum back-off in seconds before starting over: a source's parts may stay damaged."""
 
 WAITING_BYTES = 1 << 26
-"""Bytes of segments waiting to be restored at which requests pause."""
+"""No question is sent while this many bytes of segments wait to be restored."""
 
 EMPTY_SNAPSHOT = 0, 0
 """The empty snapshot: (number, incarnation in which it was taken)."""
@@ -81,7 +82,7 @@ Send = Callable[[str, Message], None]
 
 
 class StateTransfer:
-    """State transfer of one process into a layout. `epoch`: of the master that requests it."""
+    """State transfer of one process into a layout; `epoch`: that of the requesting master."""
 
     def __init__(
         self, factory: PolicyFactory, asked: Join, epoch: int, process: str, address: str
@@ -90,7 +91,7 @@ class StateTransfer:
         self.factory = replace(factory, layout=asked.layout)
         self.jobs: list[DurableJob] = []
         self.trouble = ""
-        """Why the transfer starts over, for people; "" if it did not."""
+        """Why the transfer last started over, for people; "" if it has stored a snapshot since."""
         self._process, self._address = process, address
         self.epoch = epoch
         place, nodes = self.factory.place, self.factory.nodes
@@ -109,14 +110,20 @@ class StateTransfer:
     def _begin(self) -> None:
         """Begin with an empty state and store."""
         self.pipeline: NodePipeline | None = None
+        """Pipeline with the state fetched so far; None before the first fetch."""
         self._has = EMPTY_SNAPSHOT
+        """The snapshot that the pipeline and the store contain."""
         self._bytes = 0
+        """Bytes fetched of `_target`."""
         self._fetches: dict[str, StateFetch] = {}
         self._target = EMPTY_SNAPSHOT
-        """The snapshot being read; its rows beyond `_has` are kept until they are stored."""
+        """The snapshot being fetched, or fetched last."""
         self._kept: list[bytes] = []
+        """Fetched rows of this node that are not stored yet."""
         self._segments: deque[bytes] = deque()
+        """Fetched segments that wait to be restored."""
         self._waiting = 0
+        """Size of `_segments` in bytes."""
         self._steps: Iterator[bytes] = iter(())
         self._storing = None
         self._vacating = Vacate(self.epoch)
@@ -131,7 +138,7 @@ class StateTransfer:
     # Messages.
 
     def join(self, asked: Join, send: Send, now: float) -> None:
-        """Fetch the snapshot that the coordinator names, perhaps again."""
+        """Fetch the snapshot that the coordinator names, or send `Joined` if it is fetched."""
         self._asked = asked
         wanted = asked.number, asked.snapshot_incarnation
         if wanted == self._has and self._is_idle:
@@ -144,17 +151,17 @@ class StateTransfer:
         return not self._fetches and self._storing is None and self._vacating is None
 
     def has_state(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
-        """Return whether the assembly has the state for a layout as of a snapshot."""
+        """Return whether the pipeline contains the state of a snapshot, for a layout."""
         return self.layout == layout and self._has == (number, taken) and self._is_idle
 
     def pipeline_from(self, start: int) -> NodePipeline:
-        """Return the assembly, with outputs that begin at `start`, the time of its snapshot."""
+        """Return the pipeline; its outputs begin at `start`, the time of its snapshot."""
         pipeline = self.pipeline or self.factory.make_pipeline()
         pipeline.barrier.advance(start)
         return pipeline
 
     def repeat_joined(self, send: Send) -> None:
-        """Repeat `Joined`."""
+        """Send `Joined` again, unless a fetch is under way."""
         if self._is_idle:
             self._tell(send)
 
@@ -204,7 +211,7 @@ class StateTransfer:
     # Work.
 
     def work(self, budget: TurnBudget, send: Send, now: float) -> bool:
-        """Restore for one turn. Return whether more remains."""
+        """Restore fetched segments for one turn. Return whether more remain."""
         if self.pipeline is None or self._storing is not None or not self._fetches:
             return False
         try:
@@ -333,9 +340,9 @@ class StateServer:
     """Server of the durable parts of committed snapshots for nodes of the next layout.
 
     Takes: `AskParts` and `AskSlice`, results of the disk. Gives: jobs, and `Parts`, `Slice` or
-    `NoParts`. The loop only forwards what the disk thread has read. A reader has few questions
-    under way, which bounds the memory used here. Parts are not merged while they are read. If they
-    are merged or removed nevertheless, the reader detects that by the checksums and starts over.
+    `NoParts`. The loop only forwards the slices that the disk thread has read. A reader has one
+    unanswered question, which bounds the memory used here. Parts are not merged while they are
+    read. If they are merged or removed nevertheless, the reader detects it and starts over.
     """
 
     def __init__(self) -> None:
@@ -359,7 +366,7 @@ class StateServer:
         return ListParts(sender, *snapshots, message.groups)
 
     def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
-        """Return the answer to send to `job.to`; None if the reader has to ask again."""
+        """Return the answer to send to `job.requester`; None if it has to ask again."""
         if isinstance(job, ReadSlice):
             if not isinstance(result, bytes):
                 return None
@@ -373,16 +380,16 @@ TOLD_EVERY_S = 5.0
 """Seconds between two log lines about a long load."""
 
 LONG_S = 1.0
-"""Seconds from which on the end of a load is logged at level INFO, not DEBUG."""
+"""The end of a load that takes at least this long (seconds) is logged as INFO, else as DEBUG."""
 
 
 class Restoring:
     """Restore of a snapshot at the start of an incarnation, over several turns.
 
-    Between turns the node sends `Hello`, and receives a newer incarnation or the end of the run.
+    Between turns the node sends `Hello`, and may receive `Recover` or `Stop`.
     Invariant: `pipeline` is set only when its whole state is restored.
 
-    `load`: the job; `start`: the time of the snapshot; `same_code`: whether the code that runs now
+    `load`: the job that reads it; `start`: its time; `same_code`: whether the code that runs now
     took it; `now`: seconds, monotonic.
     """
 
@@ -395,14 +402,14 @@ class Restoring:
         self.load_again = False
         """Whether the job failed temporarily and has to be repeated."""
         self.pipeline: NodePipeline | None = None
-        """The assembly, once its whole state is restored."""
+        """The pipeline, once its whole state is restored."""
         self._began, self._log_at = now, now + TOLD_EVERY_S
         self._factory = factory
         self._steps: Iterator[NodePipeline | None] = iter(())
         self.under_way = False
         """Whether more remains to be restored."""
         self.bytes = self.restored_bytes = 0
-        """Bytes of this node's part of the snapshot as read, and bytes of it restored."""
+        """Bytes of the loaded segments; bytes of those that are restored."""
 
     def take(self, result: object) -> None:
         """Accept the job's result; it is an exception if the job failed."""
@@ -446,7 +453,7 @@ class Restoring:
 
     @property
     def percent(self) -> int:
-        """Percentage of the read bytes that is restored."""
+        """Percentage of the loaded bytes that is restored."""
         return 100 * self.restored_bytes // self.bytes if self.bytes else 0
 
     # Log lines.

@@ -7,9 +7,9 @@ master has a complete tracker, and receives all acknowledgements.
 
 Takes: acknowledgements of other nodes, promises of fronts, this node's own work (`acks`). Gives:
 acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement
-contains, with the id of a processed frame, the ids of all frames sent because of it; therefore none
-is taken in the middle of a stage's work. Acknowledgements may be joined: the invariant holds for
-their XOR."""
+contains, with the id of a processed frame, the ids of all frames sent because of it; therefore
+`Acks.take` is not called in the middle of a stage's work. Acknowledgements may be joined: the
+invariant holds for their XOR."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
 TELL_WITHIN_S = 0.005
-"""Seconds until progress that no output waits for is sent."""
+"""Maximum delay in seconds of progress that no output waits for."""
 
 MANY_ROOTS = 8
-"""Roots from which on progress is sent at once: under load the windows of fronts may be full."""
+"""Progress with at least this many roots is sent at once: the windows of fronts may be full."""
 
 Cells = tuple[tuple[int, int, int], ...]
-"""(stage, tracking time, XOR of ids)"""
+"""(stage, tracking time, XOR of frame ids)"""
 
 Intervals = tuple[tuple[int, int, int], ...]
-"""(front, since, until)"""
+"""(front, since, until) of the times that processed frames of fronts cover."""
 
 
 class Acks:
@@ -65,7 +65,7 @@ class Acks:
         self._covered += covered
 
     def take(self) -> tuple[Cells, Intervals]:
-        """Return the acknowledgement and begin an empty one."""
+        """Return the acknowledgement, and begin a new one."""
         cells = tuple((stage, time, ids) for (stage, time), ids in self._cells.items() if ids)
         covered = tuple(self._covered)
         self._cells.clear()
@@ -75,9 +75,10 @@ class Acks:
 
 
 class Tracking:
-    """Tracking of a node in one incarnation, from time `start`.
+    """Tracking of a node in one incarnation that starts at time `start`.
 
-    `ordered`: whether it keeps label order; `speculative`: whether no gate holds elements back.
+    `ordered`: whether the policy keeps label order; `speculative`: whether elements are applied
+    without waiting at a gate.
     """
 
     def __init__(
@@ -87,23 +88,24 @@ class Tracking:
         """Work since the last `end_turn`."""
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
         self.frontiers = self.tracker.frontiers()
-        """Frontiers of the stages, as of the last call of `update_frontiers`."""
+        """Frontiers of the stages at the last call of `update_frontiers`."""
         self.news = False
-        """Whether the tracker has learned anything since the last call of `update_frontiers`."""
+        """Whether the tracker received input since the last call of `update_frontiers`."""
         self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
         self._shuffles = speculative and plan.stages > 1
-        """Whether there are several stages, and no gate holds elements back in the last one."""
+        """Whether the flow has several stages, and the last one has no gates."""
         self._last_stage = plan.stages - 1
         self._for_master = Acks()
         self._for_peers = Acks()
         self._delivered = 0
 
     def end_turn(self, now: float) -> tuple[Cells, Intervals]:
-        """End a turn, or a stage. Return the acknowledgement to send to peers at once, or none.
+        """End a turn, or a stage. Return the acknowledgement to send to peers now; empty: none.
 
-        Peers wait for no more than the stages before the last one (`final_outputs`).
+        Work in the last stage is sent later: outputs of peers wait only for earlier stages
+        (`final_outputs`).
         """
         roots = self.acks.roots
         cells, covered = self.acks.take()
@@ -119,7 +121,7 @@ class Tracking:
         return self._for_peers.take()
 
     def for_peers(self) -> tuple[Cells, Intervals]:
-        """Return the pending acknowledgement for peers, and begin an empty one."""
+        """Return the pending acknowledgement for peers, and begin a new one."""
         return self._for_peers.take()
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> None:
@@ -147,16 +149,17 @@ class Tracking:
         """Return the time below which all outputs of this node are final.
 
         `last_stage`: the smallest tracking time of the blocks that wait at the node's last stage,
-        or INFINITY. The last stage of other nodes sends nothing to this one, and frames of earlier
-        stages arrive before the acknowledgement that names them: channels keep their order. So once
-        the earlier stages are done with a time, only this node's last stage has to be done with it.
+        or INFINITY. The last stage of other nodes sends nothing to this node. Frames of earlier
+        stages arrive before the acknowledgement that contains their ids, because channels keep
+        their order. So once the earlier stages have passed a time, only this node's last stage has
+        to pass it.
         """
         if not self._shuffles:
             return self.frontiers[-1]
         return min(self.frontiers[-3], self.tracker.durable, last_stage)
 
     def deliver(self, delivered: int, roots: int, now: float) -> None:
-        """Learn the node's delivered frontier; `roots`: number of newly delivered roots."""
+        """Record the node's delivered frontier; `roots`: number of newly delivered roots."""
         if delivered > self._delivered:
             self._delivered = delivered
             self._tell_soon(roots, now)
@@ -166,7 +169,7 @@ class Tracking:
         self.send_by = min(self.send_by, now + within)
 
     def for_master(self, left: int = -1) -> Acknowledge | Reached:
-        """Return all progress still unreported to the master; `left`: see `Reached`."""
+        """Return the progress to report to the master; `left`: `Reached.last_sent`."""
         self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:

@@ -1,11 +1,11 @@
 """The candidate: a master that queues for leadership and leads once it is first.
 
 Takes results of `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and registry events
-from its driver; once it leads, also everything that a master takes. Emits these jobs, then
-everything that its master emits. Invariant: its master begins with a registry state that was read
-after the candidate had become first. A candidate stops leading when its session ends or when it
-steps down for the next one (`coordinator.leadership`): its process exits, and a new one joins the
-queue.
+from its driver; once it leads, also the input of its master. Emits these jobs; once it leads, also
+the messages and jobs of its master. Invariant: its master begins with a registry state that was
+read after the candidate had become first. A candidate stops leading when its session ends or when
+it steps down for the next one (`coordinator.leadership`): its process exits, and a new one joins
+the queue.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ class Candidate(Role):
     ) -> None:
         """Create a candidate.
 
-        `patience_s`: how long it tolerates unreachable members while another master waits.
+        `patience_s`: seconds that members may be unreachable before it steps down for another
+        master that waits.
         """
         super().__init__(MASTER)
         self.leadership = Leadership(process)
         self.stepped_down = False
-        """It no longer leads, because it could not reach all members."""
+        """Whether it has stopped leading because members were unreachable."""
         self._step_down = StepDown(process, patience_s)
         self.master: Master | None = None
-        """None until it leads."""
+        """The master; None until the candidate leads."""
         self._process = process
         self._make = make
         self._reading: ReadState | None = None
@@ -75,16 +76,16 @@ class Candidate(Role):
 
     @property
     def broken(self) -> bool:
-        """True if this process must be replaced by a new one."""
+        """Whether a new process must replace this one."""
         return self.leadership.is_session_lost or (self.master is not None and self.master.broken)
 
     def on_queue_changed(self) -> None:
-        """Take note that the queue has changed or that the registry is reachable again."""
+        """Handle that the queue has changed or that the registry is reachable again."""
         self.leadership.on_queue_changed()
         self.tick_by = self.now
 
     def on_session_expired(self) -> None:
-        """Take note that the session has ended."""
+        """Handle the end of the ZooKeeper session."""
         self.leadership.on_session_expired()
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
@@ -134,7 +135,7 @@ class Candidate(Role):
         return more
 
     def _on_successor_found(self, job: FindSuccessor, result: object) -> None:
-        """Step down if another master waits behind this one and members are out of reach."""
+        """Step down if another master waits behind this one and members are unreachable."""
         assert self.master is not None
         self.update_obstacle(job, result)
         if isinstance(result, StateMismatch):

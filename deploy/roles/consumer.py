@@ -5,9 +5,9 @@ the barrier has to retry (a full disk); `Failed` if a retry would not help (a pa
 target cannot hold, a directory of another run).
 
 The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are no
-longer stored, whether they are still under way or come from a replaced node that does not know it.
-A server that has just started has no fence, so it stores nothing before the first `FetchLast`; a
-barrier sends one whenever it waits for an answer.
+longer stored, whether they arrive late or come from a node that does not know that it was replaced.
+A server that has just started has no fences. It stores no bundle of a barrier before the barrier's
+first `FetchLast`; a barrier sends one if an answer is overdue.
 
 Invariant: a bundle that was answered with `BundleStored` is durable and stored once.
 """
@@ -40,8 +40,8 @@ class DeadLetters(RateLimitedLog):
     """Rate-limited log lines about dead letters.
 
     The first dead letter is logged at once; later lines give the count and the last one. At most
-    two lines a minute are logged, and one at the end. Each failure that a consumer stored and each
-    bad record that was set aside is added once. `where`: the directory that holds them.
+    two lines a minute are logged, and one at the end. Each failure that a consumer stored, and each
+    bad record that was set aside, has to be added once. `where`: the directory with dead letters.
     """
 
     def __init__(self, where: str) -> None:
@@ -49,6 +49,7 @@ class DeadLetters(RateLimitedLog):
         self._fields: dict[str, Field] = {}
         """Log fields of the last dead letter."""
         self._more = ""
+        """"more " after the first log line."""
 
     def add_failures(self, now: float, failures: Sequence[Item]) -> None:
         """Add failures that a consumer stored, if any; `now`: seconds, monotonic."""
@@ -99,7 +100,7 @@ class ConsumerServer(Role):
         """Barrier -> why its last message failed."""
         self._trouble_logs: dict[str, Trouble] = {}
         self._unstored: set[str] = set()
-        """Barriers whose last bundle could not be stored. A successful read does not clear them."""
+        """Barriers whose last bundle was not stored; only a stored bundle removes them."""
         self._make = make
         self._letters = letters
         self._consumers: dict[str, Consumer] = {}

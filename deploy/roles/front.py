@@ -2,8 +2,8 @@
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Pause`, `Resume` (master),
 `AskPromise` (master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent).
-Sends frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch;
-`Drained`; `Paused`; `AskSnapshot` while the records kept for a replay take much memory.
+Sends frames and markers (nodes); a `Promise` for times without a frame (all trackers); `Prepared`
+for an epoch; `Drained`; `Paused`; `AskSnapshot` while the records for a replay take much memory.
 
 Invariants: times grow. Frames and promises together cover all times below `next`, without a gap.
 After a `Start` with an offset the same records get the same labels again. The records under way fit
@@ -11,10 +11,10 @@ into a window (`window.py`), so a slow system slows down the input instead of fi
 
 `next` passes the time of a bad record of a file only together with a later good record, because the
 end of a file may be repaired. A bad record that cannot be set aside, or at which the input breaks
-off, ends the run once everything before it is delivered. No output has its time or a later one, so
-the run can resume there.
+off, ends the run once everything before it is delivered. No output has the time of this record or a
+later one, so the run can resume there.
 
-A drain has four steps: `drain` makes each front report the time up to which it sends records; the
+A drain has four steps: each front reports the time up to which it sends records (`Drained`); the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
 everything below it is delivered, a last snapshot is taken. The next start then replays nothing.
 
@@ -70,12 +70,12 @@ BATCH = 24
 """Maximum number of records per turn; a larger batch would make the other nodes wait."""
 
 BATCH_BYTES = 1 << 21
-"""A turn takes no more records once it has this many bytes."""
+"""A turn takes no further record once its records have this many bytes."""
 
 MANY_BYTES = KEPT_BYTES * 3 // 4
-"""A front asks for a snapshot from this many bytes of records kept for a replay on.
+"""If more bytes of records than this are cached for a replay, the front requests a snapshot.
 
-It is more than the bytes of a full window.
+A full window has fewer bytes.
 """
 
 TRIM_EVERY_S = 1.0
@@ -85,7 +85,11 @@ Record = PackedRecord | None
 
 
 class Front(Member):
-    """One front and its source."""
+    """Front `index` and its source.
+
+    `window`: maximum number of records under way; `on_bad`: sets bad records aside; None: a bad
+    record ends the run; `process`, `address`, `run`: see `Member`.
+    """
 
     def __init__(
         self,
@@ -121,16 +125,17 @@ class Front(Member):
         self.next = 1
         """All records below this time have been sent in this incarnation."""
         self.since = 0
-        """The time from which this process first read; 0 before that."""
+        """The time from which this process first read; 0: it has not read yet."""
         self.settled = 0
         """Records below this time are no longer under way."""
         self.sent_records = 0
-        """Records sent; a record that is sent again in a replay counts once."""
+        """Number of records sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
         """The largest time sent in any incarnation."""
         self.bad = 0
-        """Unreadable records; one that is read again in a replay counts once."""
+        """Number of unreadable records; one that is read again in a replay counts once."""
         self._furthest_bad = 0
+        """The largest time of an unreadable record so far."""
         self.meter = LatencyMeter()
         self.window_full_time = Stopwatch()
         """Total time during which the window was full."""
@@ -140,39 +145,41 @@ class Front(Member):
         """Node -> its delivered frontier, as it reports while the master is silent."""
         self._replay = ReplayLog(self.name, source.name)
         self._records: Iterator[Record] | None = None
+        """Unread records; None until the first `Start`."""
         self._ended = False
+        """Whether no record follows: the source has ended, or `_fatal` is set."""
         self._fatal: BadRecord | None = None
-        """The record that ends the run, once everything before it is delivered."""
+        """The bad record that ends the run, once everything before it is delivered."""
         self._covered = 0
         """Frames and promises cover all times below this one."""
         self._durable = 0
         """`durable` of the last promise: records below this time survive a crash."""
         self._requested_time = 0
-        """A tracker has asked for a promise up to this time."""
+        """A tracker has requested a promise up to this time."""
         self._early = False
-        """Whether a record waits until it is durable."""
+        """Whether the next record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
-        """(number, offset) of epochs; `Prepared` follows once the records below it are durable."""
+        """(number, offset) of unprepared epochs: not all records below the offset are durable."""
         self.draining = False
-        """Whether the front drains: the run ends once everything taken so far is delivered."""
+        """Whether the run ends once all records read or received so far are delivered."""
         self._until = INFINITY
         """No record with this or a later time is sent."""
         self._pause_time = INFINITY
-        """No record from this time on is sent while the run is rescaled."""
+        """No record from this time on is sent until the next `Resume` or `Start`."""
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
-        """When a live source trims delivered records next; only without replays."""
+        """When to trim delivered records of a live source next; only without replays."""
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Returns the driver's figures for a `StatusReport`."""
 
     @property
     def begun(self) -> bool:
-        """True once the front has begun to read, in this incarnation or an earlier one."""
+        """Whether the front has begun to read, in this incarnation or an earlier one."""
         return self._records is not None
 
     def drain(self) -> None:
-        """Drain: end the run once everything taken so far is delivered."""
+        """Drain: end the run once all records read or received so far are delivered."""
         self.draining = True
         if self.live is not None:
             self.live.stop()  # at once, even before the incarnation begins
@@ -240,9 +247,10 @@ class Front(Member):
         self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
 
     def note_used(self, until: int) -> None:
-        """Store the fingerprint of the records below this time durably, if the source may change.
+        """Store the fingerprint of the records below this time, if the source is verified.
 
-        Precondition: all of them were read. If the write fails, the older fingerprint stays valid.
+        Precondition: all these records were read. If the write fails, the older fingerprint stays
+        valid.
         """
         if self._checked is not None:
             used = self._checked.fingerprint_until(until)
@@ -257,7 +265,7 @@ class Front(Member):
         self._promise()
         if self._cached is not None and self._cached.bytes > MANY_BYTES:
             self.send("master", AskSnapshot())
-        if not self.policy.ordered:  # nodes without a tracker see whether a marker was lost
+        if not self.policy.ordered:  # exposes a lost marker as a gap
             for node in self.nodes:
                 self.send(node, Promise(self.index, 0, 0, 0))
 
@@ -309,7 +317,7 @@ class Front(Member):
             self._begin_drain()
 
     def _begin_drain(self) -> None:
-        """Send only what this process has already taken."""
+        """Stop after the records that this process has already read or received."""
         if self._records is None:
             return  # `_start` calls this again
         if self.live is not None:
@@ -337,7 +345,7 @@ class Front(Member):
             self.live.trim(min(time, self._end))  # not INFINITY: the log may grow after its end
 
     def _read(self) -> Iterator[Record]:
-        """Return the records from `next` on."""
+        """Return an iterator over the records from `next` on; None: no record has arrived."""
         if isinstance(self.source, CachedSource):
             return self.source.read(self.next)
         records = self.source.read(self.next)

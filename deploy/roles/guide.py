@@ -1,9 +1,9 @@
-"""The guide: tells the members of its host where the master is, and fronts when to drain.
+"""The guide: sends the members of its host the master's address, and fronts the request to drain.
 
 Members start without the address of a master. They send `Hello` to the guide, which answers with
-the master's address (`MasterAt`), and repeats it on every change and every second, since a message
-may be lost. The guide reads the leader from the queue of masters, which it may see late. It
-therefore decides nothing: a member obeys a master because of its epoch, not its address.
+the master's address (`MasterAt`). It sends the address again after every change and every second,
+since a message may be lost. The guide finds the leader in the queue of masters, and may see a
+change late. This is harmless: a member obeys a master because of its epoch, not its address.
 
 Takes `Hello` (members), results of `FindLeader`, queue changes, and the request to drain the flow.
 Emits `FindLeader`, `MasterAt` (members and watch) and `AskDrain` (fronts).
@@ -22,6 +22,7 @@ from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
 from driftline.engine.wire.role import DurableJob, Role
 
 TELL_EVERY_S = 1.0
+"""Interval of repeated messages, and pause before a failed look-up is retried, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,22 @@ class FindLeader(DurableJob):
 
 
 class Guide(Role):
-    """The guide of one host."""
+    """Guide of one host."""
 
     def __init__(self) -> None:
         super().__init__(AGENT)
         self.leader = "", ""
-        """Process and address of the master, as far as known."""
+        """Process and address of the master; empty if unknown."""
         self.draining = False
-        """The flow is to drain and end."""
+        """Whether the flow is to drain and end."""
         self._job: FindLeader | None = None
         self._look_at = -inf
+        """When to look up the leader next; inf: after the next change."""
         self._tell_at = 0.0
+        """When to repeat messages next."""
 
     def on_queue_changed(self) -> None:
-        """Take note that the queue of masters changed or that the registry is reachable again."""
+        """Handle that the queue of masters changed or that the registry is reachable again."""
         self._look_at = -inf
         self.tick_by = self.now
 
@@ -60,7 +63,7 @@ class Guide(Role):
             self._tell([sender])
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: every message except `Hello` is for the master."""
+        """Do nothing: a lost message was for the master, or a `Hello`, which is repeated."""
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
         if job is not self._job:

@@ -1,4 +1,4 @@
-"""The intake: takes records from producers and hands them to a front's source.
+"""The intake: receives records from producers and passes them to a front's source.
 
 Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carries over ZeroMQ:
 
@@ -7,30 +7,30 @@ Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carrie
     [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
     [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
 
-All records with numbers up to `acknowledged` are in the input log. SYNC adds that no later record
-was taken and that the producer has to send the later ones again. It answers a HELLO, and a record
-whose predecessor is missing (lost in a reconnect). `session` is a number that a producer chooses at
-its start, larger than at its last start: its clock in nanoseconds. Once the intake knows a session,
-it answers messages of smaller ones with FENCED and the number it knows, so messages that a dead
-producer left in the network do not mix with those of its successor. ENDED: nothing more is taken of
-this producer, as the log contains its end or that of the stream.
+All records with numbers up to `acknowledged` are in the input log. SYNC also says that the intake
+has accepted no later record: the producer has to send later records again. It answers a HELLO, and
+a record whose predecessor is missing (lost in a reconnect). `session` is a number that a producer
+chooses at its start, larger than at its last start: its clock in nanoseconds. Once the intake knows
+a session of a producer, it answers messages of earlier sessions with FENCED and the known session.
+So messages that a dead producer left in the network do not mix with those of its successor. ENDED:
+the intake accepts no more records of this producer, as the log contains its end or that of the
+stream.
 
     [MAGIC, REFUSED, session, acknowledged, number, reason]
 
-rejects what can never be taken: the record with this number, as it exceeds a limit; with number 0 a
-session later than the clock of the front, one producer more than a source can have, or the end of a
-producer that has sent nothing.
+rejects a message that can never be accepted: the record with this number, as it exceeds a limit;
+with number 0, a session that is ahead of the front's clock, one producer more than a source can
+have, or the end of a producer that has sent no record.
 
-While nothing is taken because the source is full, or what a producer sent is not yet stored, the
-intake repeats its ACK every SIGN_S. A producer can thus tell back-pressure from a flow that is
-gone, and its connection, which is not read meanwhile, stays open.
+While the source is full, or a producer's accepted records are not yet durable, the intake repeats
+its ACK every `ACK_REPEAT_S`. Thus a producer can distinguish back-pressure from a flow that does
+not run, and its connection stays open although no records are read from it.
 
-With keys, a producer's id must be one that its key speaks for; any other is REFUSED.
+With keys, a key may send only with certain producer ids; any other id is REFUSED.
 
-Anybody may send anything. Invariants: an acknowledged record is durable; a record is stored once,
-however often it comes; a malformed message changes nothing; what is remembered of producers is
-bounded. While the front's source is full, no record is taken, the sockets fill up, and producers
-wait.
+Senders are not trusted. Invariants: an acknowledged record is durable; a record is stored once,
+however often it arrives; a malformed message changes nothing; the memory for the states of
+producers is bounded. While the front's source is full, no record is accepted, and producers wait.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.role import DurableJob, Role
 
 WINDOW = 4096
-"""Maximum number of records in memory that are not yet read or not yet stored."""
+"""Maximum number of records in memory that the front has not read or that are not stored."""
 
 WINDOW_BYTES = 1 << 26
-"""Maximum bytes of these records; the last record may exceed it."""
+"""Maximum bytes of these records in memory; the last record may exceed it."""
 
 AGAIN_S = 1.0
 """Seconds from a failed write of a group to its retry."""
 
 
 class Receiver(Role):
-    """Base of the roles that hand records to a received source and have its log written.
+    """Base of the roles that pass records to a received source and write its input log.
 
     Emits `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
-    stored only once its group is durable. A failed write may have reached the disk all the same, so
-    the retry is marked as one, and the log looks first.
+    stored only once its group is durable. A write that failed may be on the disk nevertheless, so
+    its retry is marked as one, and the log first checks whether it contains the group.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Receiver(Role):
         self.window = window
         self.window_bytes = window_bytes
         self._again_at = inf
-        """When a group whose write failed is written again (seconds, monotonic)."""
+        """When to write a group again whose write failed (seconds, monotonic); inf: none."""
 
     def has_room(self) -> bool:
-        """Return whether the source takes more records now."""
+        """Return whether the source accepts more records now."""
         source = self.source
         has_room = source.waiting_records < self.window and source.waiting_bytes < self.window_bytes
         return has_room and not source.stopped
@@ -103,9 +103,10 @@ class Receiver(Role):
         return False
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
-        """Take the result of a write of a group of records. Raise errors that last.
+        """Handle the result of writing a group of records. Raises errors other than Unavailable.
 
-        An unavailable disk (a full one, say) makes it retry: records wait, then producers do.
+        If the disk is unavailable (full, for example), the write is retried. Meanwhile records
+        wait in memory, and producers wait once it is full.
         """
         self.update_obstacle(job, result)
         self.source.obstacle = self.obstacle
@@ -119,10 +120,10 @@ class Receiver(Role):
         self.on_stored(self.source.written(job))
 
     def close(self) -> None:
-        """Release the socket or file that records come from."""
+        """Release the socket or file from which records are received."""
 
     def on_stored(self, producers: Sequence[str]) -> None:
-        """Take note that records of these producers are in the log."""
+        """Handle that records of these producers are durable in the log."""
 
 
 MAGIC = 0xD72
@@ -131,10 +132,11 @@ MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
 """The largest message of a producer: a record, its producer's id, and a few numbers."""
 
 SESSION_AHEAD_US = 60_000_000
-"""How far ahead of the front's clock a session may be; a larger one would fence its owner off."""
+"""A session may be ahead of the front's clock by this many microseconds. A larger one would fence
+off later sessions of the same producer."""
 
 ACK_REPEAT_S = 1.0
-"""Interval of the repeated ACK to producers that wait."""
+"""Interval in seconds of the repeated ACK to waiting producers."""
 
 STRANGERS_MAX = 1_000
 """Maximum number of remembered sessions of producers without records."""
@@ -143,14 +145,14 @@ CLIENTS_MAX = 10_000
 """Maximum number of remembered sessions of producers with records."""
 
 GONE_S, PAUSE_S = 1.0, 10.0
-"""Seconds without a connection before that is logged, since a producer may reconnect at once; and
-the shortest interval between two such lines."""
+"""Seconds without a connection before the log line, since a producer may reconnect at once; minimum
+interval between two such lines in seconds."""
 
 _ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
 
 class IntakeKind(IntEnum):
-    """The kind of a message. Of two answers for a producer, the larger includes the other."""
+    """Kind of a message. Of two pending answers for a producer, only the larger has to be sent."""
 
     HELLO = 1
     RECORD = 2
@@ -163,7 +165,7 @@ class IntakeKind(IntEnum):
     HELLO_TIMES = 9
     """HELLO of a producer that also wants the times of its records."""
     TIME = 10
-    """All acknowledged records have label times below this. It precedes the answer itself."""
+    """All acknowledged records have label times below this. Sent before the actual answer."""
 
 
 _FIELDS: dict[object, int] = {
@@ -175,7 +177,7 @@ _FIELDS: dict[object, int] = {
 
 
 class IntakeReply(NamedTuple):
-    """An answer of the front.
+    """Answer of the front.
 
     `number` and `reason` belong to REFUSED; in TIME, `number` is the time.
     """
@@ -189,23 +191,24 @@ class IntakeReply(NamedTuple):
 
 @dataclass(slots=True)
 class _ProducerState:
-    """The state of a producer at its last message."""
+    """State of a producer at its last message."""
 
     session: int
     route: bytes
+    """Routing id of its connection in the ROUTER socket."""
     answer: IntakeKind = IntakeKind.ACK
     """The kind of the next answer."""
     is_gap_reported: bool = False
-    """SYNC was already sent for records missing before its latest ones."""
+    """Whether SYNC was already requested for the current gap in its record numbers."""
     wants_times: bool = False
-    """The producer receives TIME."""
+    """Whether the producer receives TIME."""
 
 
 class Intake(Receiver):
-    """Receiver of producer messages for a source. Its driver sends `answers`, (route, answer)."""
+    """Receiver of producer messages for a source; its driver sends `answers`: (route, answer)."""
 
     needs_producers: ClassVar[bool] = True
-    """Producers are the only input of the source, so the absence of any is logged."""
+    """Whether producers are the only input of the source: then their absence is logged."""
 
     def __init__(
         self,
@@ -228,7 +231,7 @@ class Intake(Receiver):
         self._crowded = RateLimitedLog("producer-refused", f"{name} refused a new producer")
         self._producers = ProducerLog(source, self.needs_producers)
         self._sign_at = 0.0
-        """When the next ACK is repeated to producers that wait."""
+        """When to repeat the ACK to waiting producers next (seconds, monotonic)."""
 
     # Called by the runtime.
 
@@ -261,10 +264,10 @@ class Intake(Receiver):
     # The protocol.
 
     def take(self, parts: list[bytes], voice: Voice | None = None) -> None:
-        """Take one message of any sender: (route, data). Count and drop a malformed one.
+        """Handle a message (route, data) of any sender. Count and drop a malformed one.
 
-        Removes the data, up to 16 MiB, from `parts`, so that it is not held beside the record in
-        it. `voice`: the key by which it came, or None without keys.
+        Removes the data from `parts`, so that its memory, up to 16 MiB, is freed once the record is
+        decoded. `voice`: the key of the connection; None without keys.
         """
         try:
             if len(parts) != 2:
@@ -310,7 +313,7 @@ class Intake(Receiver):
     def _receive(
         self, client: _ProducerState, producer: str, number: int, record: object
     ) -> IntakeKind | None:
-        """Take a record. Return the kind of the answer; None if none is due or it was sent."""
+        """Accept a record. Return the kind of the answer; None if none is due or it was sent."""
         try:
             receipt = self.source.receive(producer, number, record)
         except PayloadError as error:
@@ -325,13 +328,13 @@ class Intake(Receiver):
             self._refuse(client.route, producer, client.session, 0, reason)
             return None
         if receipt is Receipt.TAKEN and number == 1:
-            self._client(producer, client.session, client.route)  # moves it out of the strangers
+            self._client(producer, client.session, client.route)  # moves it to `_clients`
         again = receipt is Receipt.EARLY and client.is_gap_reported
         client.is_gap_reported = receipt is Receipt.EARLY
         return None if again else _ANSWERS[receipt]
 
     def _end(self, client: _ProducerState, producer: str, number: int) -> IntakeKind | None:
-        """Take the end of a producer. Return the kind of the answer; None if it was sent."""
+        """Accept the end of a producer. Return the kind of the answer; None if it was sent."""
         source = self.source
         if source.has_ended(producer):
             return IntakeKind.ENDED
@@ -355,11 +358,11 @@ class Intake(Receiver):
         kept[producer] = client
         if len(kept) > (CLIENTS_MAX if has_records else STRANGERS_MAX):
             forgotten, _ = kept.popitem(last=False)
-            self._owed.pop(forgotten, None)  # it asks again
+            self._owed.pop(forgotten, None)  # the producer requests the answer again
         return client
 
     def _repeat_acks(self) -> None:
-        """Repeat the ACK to producers that wait for the front, and only to these."""
+        """Repeat the ACK to all producers that wait for the front."""
         source = self.source
         if source.stopped:
             return
@@ -372,7 +375,7 @@ class Intake(Receiver):
                     self._send(client.route, IntakeKind.ACK, client.session, producer)
 
     def _answer(self) -> None:
-        """Answer the producers whose answer holds by now; the others wait."""
+        """Send the pending answers that are true by now; the others stay pending."""
         source = self.source
         for producer, client in list(self._owed.items()):
             if client.answer is IntakeKind.SYNC and source.has_ended(producer):
@@ -409,7 +412,7 @@ _ANSWERS = {
 
 
 def decode_request(data: bytes) -> tuple[IntakeKind, str, int, int, object]:
-    """Return (kind, producer, session, number, record) of any bytes. Raise MalformedMessage.
+    """Decode any bytes to (kind, producer, session, number, record). Raises MalformedMessage.
 
     No error text contains a sender's value: its `repr` may be large, or nested too deep.
     """
@@ -449,22 +452,22 @@ def decode_answer(data: bytes) -> IntakeReply:
 class ProducerLog:
     """Log lines about the producers of one source, at most six a minute.
 
-    It logs that none is connected although the run waits for them, and that the stream is over.
-    `needed`: producers are the only input of the source.
+    It logs that no producer is connected although the run waits for one, and that all have ended.
+    `needed`: whether producers are the only input of the source.
     """
 
     def __init__(self, source: ReceivedSource, needed: bool = True) -> None:
         self._source = source
         self._needed = needed
         self._here = source.producers > 0
-        """There was a connection at the last look, or in an earlier call."""
+        """Whether a producer was connected at the last `update`, or has sent records in any run."""
         self._gone_at = inf
-        """When the last connection closed; inf if one is open, if none was open yet, or if the
-        absence was logged."""
+        """When the last connection closed; inf if one is open, if none was ever open, or if
+        the absence was logged (seconds, monotonic)."""
         self._log_at = -inf
-        """When the next absence may be logged."""
+        """When an absence may be logged next (seconds, monotonic)."""
         self._over = False
-        """The end of the stream was logged."""
+        """Whether the end of the stream was logged."""
 
     def update(self, now: float, connected: int) -> None:
         """Log changes; `connected`: the number of open connections."""

@@ -6,7 +6,7 @@ the messages of the coordinator. Sends `Progress` (nodes, fronts), `AskPromise` 
 `StatusReport`, and the messages of the coordinator. `Progress` is sent at most once a millisecond:
 no output waits for it.
 
-A master that learns of a later one (a member knows its epoch) stops deciding and ends.
+A master that receives a message with a later epoch than its own stops deciding and exits.
 """
 
 from __future__ import annotations
@@ -51,29 +51,33 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import DurableJob, Role
 
 STALLED_AFTER_S = 10.0
-"""How long the oldest work may stay unfinished, while no node works, before it counts as lost."""
+"""If no member works, the oldest work counts as lost after this many seconds."""
 
 HEARD_WITHIN_S = 0.6
-"""A member that has been silent for longer may be at work; members send every 0.2 s."""
+"""A member that is silent for longer (seconds) may be working; members send every 0.2 s."""
 
 REPEAT_EVERY_S = 1.0
-"""Longest interval between two `Progress`."""
+"""Maximum interval between two `Progress` messages in seconds."""
 
 PROGRESS_EVERY_S = 0.001
-"""Shortest interval between two `Progress`."""
+"""Minimum interval between two `Progress` messages in seconds."""
 
 STANDSTILL_S = 10.0
 """Seconds without progress before the first log line."""
 
 END_S = 3.0
-"""Seconds from a request to end a run to the first log line."""
+"""Seconds from a request to end a run to the first log line about a stall."""
 
 ENDING_EVERY_S = 30.0
-"""Longest pause between two log lines of a run that was asked to end."""
+"""Maximum seconds between two log lines about a stall of a run that was asked to end."""
 
 
 class Master(Role):
-    """The master of a run; its coordinator decides."""
+    """Master of a run.
+
+    `nodes`: number of nodes of the first layout; `state`: the registry's state; `interval`: seconds
+    between snapshots; `session`: number of this start of the command; `process`: id of the process.
+    """
 
     def __init__(
         self,
@@ -97,16 +101,21 @@ class Master(Role):
         self.coordinator = Coordinator(*about, process, plan.flow.groups)
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | ReportedProgress | None = None
-        """The progress of the incarnation, or None before it begins."""
+        """Progress of the incarnation; None before the incarnation begins."""
         self._progress = (-1, -1)
+        """(processed, delivered) in the last `Progress`; (-1, -1): send the next one anyway."""
         self._progress_at = 0.0
+        """When the next `Progress` may be sent (seconds, monotonic)."""
         self._oldest: tuple[int, int] | None = None
+        """(time, stage) of the oldest work at the last check; None without any."""
         self._oldest_since = 0.0
+        """Since when that work has been the oldest while no member worked."""
         self._steps: dict[str, int] = {}
-        """Member -> its steps of work so far."""
+        """Member -> its number of steps of work in its last `Alive`."""
         self._worked = False
-        """A member has worked since the last tick."""
+        """Whether a member has worked since the last check."""
         self._repeated = 0.0
+        """When an unchanged `Progress` was last repeated."""
         self._stalls = RunStallDetector()
         self._obstacle_by_member: dict[str, str] = {}
         """Member -> the obstacle in its last `Hello`."""
@@ -121,7 +130,7 @@ class Master(Role):
 
     @property
     def broken(self) -> bool:
-        """True if this process must be replaced by a new master."""
+        """Whether a new master must replace this process."""
         return self.coordinator.phase is Phase.BROKEN
 
     def admits(self, header: MessageHeader) -> bool:
@@ -132,12 +141,12 @@ class Master(Role):
 
     @property
     def waits_for(self) -> str:
-        """The state of the run and what it waits for, in words."""
+        """State of the run and what it waits for, for people."""
         return "; ".join((*self._all_obstacles, self._doing))
 
     @property
     def _all_obstacles(self) -> tuple[str, ...]:
-        """The obstacles of the run: the registry's disk, and those that members reported."""
+        """Obstacles of the run: that of the registry's disk, and those that members reported."""
         told = (self._obstacle_by_member[name] for name in sorted(self._obstacle_by_member))
         return tuple(filter(None, (self.obstacle, *told)))
 
@@ -251,7 +260,7 @@ class Master(Role):
         self._pass_on()
 
     def _check_sender(self, sender: str, message: Message) -> None:
-        """Raise MalformedMessage if no member of this run sends such a message."""
+        """Raise MalformedMessage if this sender may not send such a message to this run."""
         if not self.coordinator.is_member(sender) and not self._is_of_another_layout(sender):
             raise MalformedMessage(f"{sender!r} is not a member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
@@ -265,7 +274,7 @@ class Master(Role):
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 
     def _is_of_another_layout(self, sender: str) -> bool:
-        """Return whether this names a node that left the run or has not joined it yet."""
+        """Return whether `sender` is a node that left the run or has not joined it yet."""
         role, _, number = sender.partition("-")
         return role == NODE and number.isdecimal() and not self.coordinator.is_member(sender)
 
@@ -332,13 +341,13 @@ class Master(Role):
             self.send(name, Progress(processed, delivered))
 
     def _watch(self, now: float, tracker: Tracker | ReportedProgress) -> None:
-        """Detect lost work that no channel has shown as a gap."""
+        """Detect lost work that no gap in the numbers of a channel has revealed."""
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts
         heard = self.coordinator.members.all_heard(members, now - HEARD_WITHIN_S)
         worked = self._worked or not heard
         self._worked = False
-        if oldest is None or oldest != self._oldest or worked:  # slow is not lost
+        if oldest is None or oldest != self._oldest or worked:  # slow work is not lost
             self._oldest, self._oldest_since = oldest, now
         elif now - self._oldest_since > self.stalled_after_s:
             self._oldest_since = now
@@ -369,7 +378,7 @@ class Master(Role):
         coordinator.jobs = []
         if coordinator.state.epoch > self.epoch:
             self.follow_master(coordinator.state.epoch)
-        # Before it leads, incoming messages are meant for the previous master.
+        # Before this master leads, incoming messages are meant for the previous one.
         if coordinator.leads and coordinator.state.incarnation > self.incarnation:
             self.enter_incarnation(coordinator.state.incarnation)
             self.tracker = None
@@ -384,9 +393,9 @@ class Master(Role):
 class RunStallDetector:
     """Log lines on what a run waits for while it has work and makes no progress.
 
-    The first line comes after 10 s, the next ones after pauses that double. If the run was asked to
-    end and stands still, a line comes 3 s after the request, then one every 30 s. One more line
-    comes when there is progress again.
+    It logs the first line after 10 s, and further lines after pauses that double. If the run was
+    asked to end and makes no progress, it logs a line 3 s after the request, then at least one
+    every 30 s. It logs another line when there is progress again.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
-"""Members: nodes and fronts, the roles that a run cannot do without.
+"""Members: nodes and fronts, the roles that every run needs.
 
 Takes `Stop`, `Lead`, `MasterAt` (agent) and `AskReport` (any sender). Sends `StatusReport`;
-`FollowsMaster`; `Hello` every 0.2 s (name, address, incarnation, readiness, obstacle); `Alive`
-while it makes steps; and its trouble, if any, with each `Hello`, since an earlier message may be
-lost or the master may be a new process. After a `Stop` a member does no work, and sends `Goodbye`
-instead of `Hello` until its process exits.
+`FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation, readiness, obstacle); `Alive`
+while the number of its steps grows; and its trouble, if any, with each `Hello`, since an earlier
+message may be lost or the master may be a new process. After a `Stop` a member does no work, and
+sends `Goodbye` instead of `Hello` until its process exits.
 """
 
 from __future__ import annotations
@@ -28,55 +28,57 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import Role
 
 HELLO_EVERY_S = 0.2
+"""Interval of `Hello` in seconds."""
 
 
 class Member(Role):
-    """Base of node and front. `process` is new with each start of a process."""
+    """Base of node and front; `process`: id of the process, new with each start."""
 
     def __init__(self, name: str, process: str, address: str, run: str) -> None:
         super().__init__(name)
         self.process, self.address = process, address
         self.run = run
-        """The run that it takes part in; a `Stop` of another run is ignored."""
+        """Token of the member's run; a `Stop` of another run is ignored."""
         self.outcome: Stop | None = None
         """How the run ended; None while it runs."""
         self.trouble: Message | None = None
-        """The reason why the master has to recover or end the run, or None."""
+        """Message that makes the master recover or end the run; None: no trouble."""
         self.ready = False
-        """The member has its state and all answers that it needs to begin."""
+        """Whether the member has its state and all answers that it needs to run."""
         self._next_hello = 0.0
         self._steps_told = 0
+        """`steps` in the last `Alive`."""
 
     @property
     def steps(self) -> int:
-        """Steps of work so far; while the number grows, the oldest work is slow, not lost."""
+        """Number of steps of work. While it grows, the oldest work counts as slow, not as lost."""
         return 0
 
     @property
     def blocks_others(self) -> bool:
-        """True if others wait for it while it waits for its disk or its consumer.
+        """Whether other members may wait for this one while it waits for its disk or consumer.
 
-        Work that stands still meanwhile is not lost.
+        The master does not count their work as lost meanwhile.
         """
         return False
 
     @property
     def snapshot_numbers(self) -> tuple[int, int]:
-        """The numbers of the last snapshots that it was asked for and that it answered."""
+        """Number of the last snapshot that the master requested; of the last one answered."""
         return 0, 0
 
     @property
     def doing(self) -> str:
-        """The work under way, in words. Another thread may call it."""
+        """The current work, for people. Another thread may call this."""
         return "one turn"
 
     @property
     def state(self) -> str:
-        """The current activity, in words."""
+        """The current activity, for people."""
         raise NotImplementedError
 
     def status_figures(self) -> dict[str, int]:
-        """Return the figures of its `StatusReport`, by name."""
+        """Return the figures for a `StatusReport`, by name."""
         raise NotImplementedError
 
     @property
@@ -101,13 +103,13 @@ class Member(Role):
             self.hello()
 
     def follow(self) -> None:
-        """Report to a new master that this member is in its incarnation."""
+        """Send a new master this member's incarnation and snapshot numbers."""
         self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshot_numbers))
 
     def repeat(self) -> None:
-        """Repeat what the master needs to know, even if unchanged.
+        """Send messages again with each `Hello`, even if unchanged.
 
-        If a message was lost, the master then sees a gap.
+        If an earlier message was lost, the receiver then sees a gap.
         """
         raise NotImplementedError
 
@@ -138,7 +140,7 @@ class Member(Role):
         return [(MASTER, data)]
 
     def report(self, trouble: Message) -> None:
-        """Report trouble to the master, with each `Hello` until the next incarnation."""
+        """Report trouble to the master, again with each `Hello` until the next incarnation."""
         self.trouble = trouble
         self.send("master", trouble)
 

@@ -1,8 +1,8 @@
 """The watch: polls nodes and the master, or other roles, for their status.
 
 Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Resize` (master). It is
-not a member of the run, which does not depend on it. Invariant: `outputs` and `dead_letters` never
-shrink, as nodes count what their consumers hold.
+not a member of the run, and the run does not depend on it. Invariant: `outputs` and `dead_letters`
+never decrease: nodes report the totals that their consumers have stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ ASK_EVERY_S = 1.0
 """Seconds between two requests to each member."""
 
 SILENT_AFTER_S = 3.0
-"""A status older than this counts as unknown."""
+"""A status older than this many seconds counts as unknown."""
 
 
 class StatusPoller(Role):
-    """Poller of all members whose address it knows, every `every_s`; if inf, only on `ask`.
+    """Poller of all members whose address it knows.
 
-    `name`: unique among the watches; `roles`: the roles to poll.
+    `every_s`: polling interval in seconds; inf: poll only when `ask` is called; `name`: unique
+    among the watches of the run; `roles`: the roles to poll.
     """
 
     def __init__(
@@ -33,24 +34,24 @@ class StatusPoller(Role):
     ) -> None:
         super().__init__(name)
         self.address = ""
-        """Its own address, for the answers."""
+        """Address of the poller, to which members send their answers."""
         self.reports: dict[str, StatusReport] = {}
         """Node or master -> its last answer."""
         self.wanted_nodes = 0
-        """Number of nodes that each request asks the master for; 0: leave it unchanged."""
+        """Number of nodes to request from the master; 0: keep the current number."""
         self.first_wanted_node = 0
-        """Number of the first of the next nodes; 0: the next free one."""
+        """Number of the first node of the requested layout; 0: the next free one."""
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
         self._answered_at: dict[str, float] = {}
-        """Node or master -> time of its last answer."""
+        """Node or master -> time of its last answer (seconds, monotonic)."""
         self._unanswered: set[str] = set()
         """Nodes and master with an unanswered request."""
         self._held: dict[tuple[str, str], int] = {}
-        """(figure, node) -> what the consumer of the node holds."""
+        """(figure, node) -> largest number that the node reported."""
         self._has_run = False
-        """The run has been running in this call; until then it is starting."""
+        """Whether the master has ever reported RUNNING; until then the run is starting."""
 
     def tick(self, now: float) -> float:
         if self._every_s == inf:
@@ -71,7 +72,7 @@ class StatusPoller(Role):
 
     @property
     def answered(self) -> bool:
-        """True if every member has answered since the last request."""
+        """Whether every polled member has answered the last request."""
         return not self._unanswered
 
     def handle(self, sender: str, message: Message) -> None:
@@ -92,7 +93,7 @@ class StatusPoller(Role):
             self._held[name, sender] = max(held, figures.get(name, 0))
 
     def _forget_all_but(self, wanted: Sequence[str]) -> None:
-        """Forget nodes that left the run. What their consumers hold still counts."""
+        """Forget nodes that left the run. The numbers of their outputs still count."""
         for name in [name for name in self.addresses if name.startswith("node-")]:
             if name not in wanted:
                 del self.addresses[name]
@@ -108,21 +109,21 @@ class StatusPoller(Role):
 
     @property
     def outputs(self) -> int:
-        """Outputs that consumers hold, in all runs of the output directory, at the last answers."""
+        """Number of stored outputs of all runs of the output directory, at the last answers."""
         return self._sum("outputs")
 
     @property
     def dead_letters(self) -> int:
-        """Dead letters that consumers hold, in the same runs."""
+        """Number of stored dead letters of the same runs."""
         return self._sum("dead_letters")
 
     def master_figure(self, name: str) -> int:
-        """Return a figure of the master's last answer; 0 if it had none."""
+        """Return a figure of the master's last answer; 0 if it is missing."""
         report = self.reports.get("master")
         return dict(report.figures).get(name, 0) if report is not None else 0
 
     def state(self, now: float) -> str:
-        """Return the state of the run, in words."""
+        """Return the state of the run, for people."""
         master = self.reports.get("master")
         if master is None:
             return "starting"
@@ -154,6 +155,6 @@ class StatusPoller(Role):
 
 
 def with_obstacles(state: str, obstacles: tuple[str, ...]) -> str:
-    """Return a state with its first obstacle and the number of others."""
+    """Return a state, followed by the first obstacle and the number of others."""
     more = f", and {len(obstacles) - 1} more" if len(obstacles) > 1 else ""
     return f"{state} ({obstacles[0]}{more})" if obstacles else state

@@ -14,7 +14,7 @@ from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.events import Trouble, event_fields, log
 
 ANOTHER_STATE = ": fix that, or give another --state"
-"""End of an error message if the operating system rejects an operation on a state directory."""
+"""Advice at the end of an error about an unusable state directory."""
 
 CLAIM_S = 10.0
 """Time in seconds that the processes of a killed run may take to exit."""
@@ -31,7 +31,8 @@ _Opened = TypeVar("_Opened")
 def claim(path: Path, by: str = "run") -> Lock:
     """Lock a file until it is released or this process exits; wait for a process that is exiting.
 
-    `by`: what else may hold it. Raises InUse if another process holds it, Unavailable.
+    `by`: what may have locked it, for the error. Raises InUse if another process has locked it,
+    Unavailable.
     """
     taken = (
         f"{path.parent} is in use by another {by}: wait for its end, or give another "
@@ -45,7 +46,7 @@ def claim(path: Path, by: str = "run") -> Lock:
 def lock_in_time(path: Path, taken: str) -> Lock:
     """Lock a file; wait for a process that is exiting, and warn if that takes long.
 
-    Raises InUse with the text `taken`, OSError.
+    Raises InUse with the text `taken` if the file stays locked, OSError.
     """
     soon_s = min(SOON_S, CLAIM_S)
     with suppress(InUse):

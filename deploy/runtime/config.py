@@ -1,4 +1,4 @@
-"""Configuration of the processes of a run: the shared part and the role of each."""
+"""Configuration of the processes of a run: a shared part, and the role of each process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
 
 SESSION_S = 1.5
-"""Default session timeout in seconds; if the leader fails, the next master takes over after it."""
+"""Default ZooKeeper session timeout in seconds: how long a failed leader delays the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a process counts as dead, work as lost, and an element as slow.
+    """Limits beyond which a process counts as dead, work as lost, and an element as slow.
 
-    Each is an option of `driftline run`.
+    Each limit is an option of `driftline run`.
     """
 
     missing_after_s: float = MISSING_AFTER_S
@@ -37,7 +37,7 @@ class Limits:
     stalled_after_s: float = STALLED_AFTER_S
     """Seconds that work may stay unfinished while all nodes are idle before it counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
-    """Time in seconds that an element may take before a warning."""
+    """Seconds that an element may take before a warning."""
     deaths: int = DEATHS_MAX
     """The run ends after this many deaths of one process without progress of the run between
     them."""
@@ -48,13 +48,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Inputs of a flow as the user names them, and how fronts read them."""
+    """Inputs of a flow in the user's notation, and how fronts read them."""
 
     inputs: tuple[str, ...] = ()
     shape: Shape = DEFAULT_SHAPE
     window: int = WINDOW
     """Maximum number of records under way from a front."""
     let_anyone_send: bool = False
+    """Whether producers of other machines may send without keys."""
 
 
 NOT_READING = Reading()
@@ -71,6 +72,7 @@ class ProcessConfig:
     """With `ordering`, the arguments of `get_policy`."""
     ordering: str
     checkpoint_s: float
+    """Interval of snapshots in seconds."""
     state: str
     """Directory of registry and snapshots."""
     sockets: str
@@ -83,6 +85,7 @@ class ProcessConfig:
     It distinguishes the outcome of this call in the registry from that of an earlier one.
     """
     dead_letters: bool
+    """Whether final failures become dead letters; otherwise the first one ends the run."""
     lineage: str = ""
     """Token of the run's state, the same in all sessions; see `engine.storage.manifest`."""
     session: int = 0
@@ -90,7 +93,7 @@ class ProcessConfig:
     layout: tuple[int, ...] = ()
     """Numbers of the nodes to start with; (): the first `nodes`."""
     cores: tuple[int, ...] = ()
-    """CPU cores of a service, of which each process gets one half; (): no affinity."""
+    """CPU cores of a service; each process prefers one half of them. (): no affinity."""
     output: str = ""
     """Directory of the run's records about its outputs, and of the outputs themselves for the sinks
     `jsonl:` and `lmdb:`; "": a separate process consumes the outputs."""
@@ -99,16 +102,17 @@ class ProcessConfig:
     journal: bool = False
     """Whether the consumer process merges the outputs of all nodes in label order."""
     role: str = ""
+    """Role of this process: master, node, front or spare."""
     index: int = 0
+    """Number of this process among those of its role."""
     lifeline_fd: int = -1
     """File descriptor of a pipe that closes when the parent exits."""
     keep_alive_fd: int = -1
     """File descriptor of the pipe for signs of life; -1: no parent reads them."""
     spare_fd: int = -1
-    """File descriptor over which a spare receives its role; -1: not a spare."""
+    """File descriptor over which a spare receives its role; -1: this is no spare."""
     careful: tuple[int, int] = CARELESS
-    """After a crash: the node applies elements one by one, noting each first, from the first time
-    on until the run is past the last."""
+    """(first, last) time with which a node has to be careful after a crash; see `TurnBudget`."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Directories added to the end of the module search path."""
@@ -120,7 +124,7 @@ class ProcessConfig:
     watch_address: str = ""
     """Address of the `StatusPoller` of the command or agent; "": none.
 
-    The process reports to it unasked when it starts.
+    The process sends it a first report at its start, before any request.
     """
     watch_name: str = WATCH
     """Name of that `StatusPoller`."""
@@ -130,23 +134,24 @@ class ProcessConfig:
     If so, this process retries while it cannot open its directories.
     """
     log_level: int = logging.WARNING
-    """Lowest level of the log lines that go to the parent."""
+    """Lowest level of the log lines that are sent to the parent."""
     metrics: str = ""
     """Address at which the command serves metrics; this process derives its own from it. "": no
-    metrics. With port 0 each process picks a free port and notes it in `sockets`."""
+    metrics. With port 0 each process picks a free port and writes it to a file in `sockets`."""
     submitted_as: str = ""
     """Name of the flow in its cluster; "": not in a cluster."""
     network: TransportConfig = LOCAL
     """How the processes reach each other."""
     zookeeper: str = ""
-    """``host:port,.../path`` of the flow in ZooKeeper, where masters queue; if empty, there is one
-    master, with the registry in `state`."""
+    """``host:port,.../path`` in ZooKeeper, where masters queue for leadership. If empty,
+    there is one master, with the registry in `state`."""
     session_s: float = SESSION_S
     """Session timeout of a master in ZooKeeper, in seconds."""
     futile_step_downs: int = 0
     """Number of consecutive step-downs of this master without progress of the run."""
     guide: str = ""
-    """Address of the guide, which knows the leader's address; if empty, the master never moves."""
+    """Address of the guide, which sends members the leader's address. If empty, the master's
+    address never changes."""
     reading: Reading = NOT_READING
     """Inputs of fronts that run in processes of their own."""
     initial_state: InitialState = EMPTY_STATE
@@ -177,7 +182,7 @@ class ProcessConfig:
         return Mark(self.lineage, f"{kind}-{self.index}", self.session)
 
     def address(self, name: str) -> str:
-        """Return the address of a role whose address is the same in every process."""
+        """Return the address of a role with a fixed address, such as the only master."""
         return self.network.address(name, self.sockets)
 
     @property

@@ -1,4 +1,4 @@
-"""Log lines: their formats, their way from a child to its parent, and the handlers of a command.
+"""Log lines: their formats, their transfer from a child to its parent, and a command's handlers.
 
 Lines come from the logger ``driftline``, with fields (`engine.events`), or from loggers of user
 code, whose ``extra`` becomes fields. Libraries log only warnings and errors. Every process uses the

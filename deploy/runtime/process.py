@@ -1,9 +1,9 @@
-"""The process of a node or master, or of a spare that later takes one of these roles: ``python -m
+"""Process of a node or master, or of a spare that is assigned one of these roles later: ``python -m
 driftline.deploy.runtime.process CONFIG``.
 
 CONFIG is the JSON form of `ProcessConfig`. The process runs until it is asked to stop or its parent
 exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging why it
-cannot start. Any other status is a death, also 0, because a user function may call exit.
+cannot start. Any other status counts as a death, even 0, because a user function may call exit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from driftline.engine.snapshots.savepoint_mapping import initialise_store
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048
-"""Size in bytes of the file in which a careful node notes its element."""
+"""Size in bytes of the file in which a careful node names its current element."""
 
 _random: list[int] = []
 
@@ -69,7 +69,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     directory = Path(config.state) / f"node-{config.index}"
     kv = open_with_retry(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
     store = PartStore(kv, flow)
-    first = config.index < config.nodes  # others take their state from the nodes before them
+    first = config.index < config.nodes  # nodes of later layouts fetch their state from others
     if config.initial_state.savepoint and first and not store.newest():
         owned = owned_groups(config.index, config.nodes, flow.groups)
         open_with_retry(
@@ -124,7 +124,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def read_last_element(config: ProcessConfig, name: str) -> str:
-    """Return the element, as text, at which a careful node died; empty if unknown."""
+    """Return a description of the element at which a careful node died; "" if unknown."""
     try:
         note = _note_of(config, name).read_bytes()
     except OSError:
@@ -133,7 +133,7 @@ def read_last_element(config: ProcessConfig, name: str) -> str:
 
 
 def _open_note(config: ProcessConfig) -> Callable[[str], None]:
-    """Return a function by which a careful node notes each element in a file before applying it."""
+    """Return the function with which a careful node writes notes (see `TurnBudget`)."""
     path = _note_of(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
     if config.careful == CARELESS:

@@ -26,10 +26,10 @@ from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import Trouble, event_fields, log
 
 POLL_S = 0.1
-"""Timeout of one call of `poll` in seconds; acknowledgements wait as long."""
+"""Timeout in seconds of one call of `poll`, which delays acknowledgements."""
 
 BATCHES_MAX = 16
-"""Largest number of polled batches that wait for room."""
+"""Maximum number of polled batches that wait for room in the input log."""
 
 _Batch = Sequence[Record] | BaseException | None
 
@@ -45,7 +45,7 @@ class PolledReceiver(Receiver):
         self.file, self._signal = os.pipe()
         """Pipe that contains one byte for each waiting batch."""
         self._stored: dict[str, int] = {}
-        """Partition -> offset to acknowledge, since the last call of `acknowledge`."""
+        """Partition -> stored offset that `acknowledge` has not received yet."""
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -61,7 +61,7 @@ class PolledReceiver(Receiver):
         self._thread.start()
 
     def drain(self) -> None:
-        """Take one batch of records. Raises the error that ended the source."""
+        """Pass one polled batch to the source. Raises the error that ended the source."""
         os.read(self.file, 1)
         batch = self._batches.get_nowait()
         if isinstance(batch, DriftlineError):
@@ -143,7 +143,7 @@ class PolledReceiver(Receiver):
 
 
 READ_BYTES = 1 << 16
-"""Largest number of bytes that a turn reads: the capacity of a pipe."""
+"""Maximum number of bytes that a turn reads: the capacity of a pipe."""
 
 
 class StandardInput(Receiver):
@@ -157,8 +157,8 @@ class StandardInput(Receiver):
         name: str = "standard-input",
         asked_to_end: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`asked_to_end`: whether the run has been asked to end. The end of the pipe is then not
-        the end of the stream: the program before it received the same Ctrl-C."""
+        """`asked_to_end`: returns whether the run was asked to end. If so, the end of the pipe does
+        not end the stream: the program that writes to it received the same Ctrl-C."""
         super().__init__(source, name=name)
         self._asked_to_end = asked_to_end
         if sys.stdin is None or sys.stdin.closed:
@@ -197,7 +197,10 @@ class StandardInput(Receiver):
         return not (self._ended or self._asked_to_end()) and super().has_room()
 
     def drain(self) -> None:
-        """Read once, and take all complete lines. Raises Unavailable, InputError, StateMismatch."""
+        """Read once, and process all complete lines.
+
+        Raises Unavailable, InputError, StateMismatch.
+        """
         try:
             data = os.read(self.file, READ_BYTES)
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """Threads beside the loop of a process: one for its disk, one for each role that it hosts.
 
-A thread never touches the loop's data: it leaves its result and *rings*, that is, sends an empty
-message to the inbox of a role of the loop, which then takes the result. An unexpected exception
-ends the thread, and then the process (`ThreadDied`).
+A thread never changes the loop's data: it queues its result and *rings*, that is, sends an empty
+message to the inbox of a role of the loop; the loop then processes the result. An unexpected
+exception ends the thread, and then the process (`ThreadDied`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOW_S, LOOK_EVERY_S = 10.0, 1.0
 """Time in seconds that a job may take before a warning; interval between checks."""
 
 SLOW = "slow disk"
-"""Key of a slow job among the obstacles of its role."""
+"""Key in the obstacles of a role while one of its jobs is slow."""
 
 CarryOut = Callable[[DurableJob], object]
 
@@ -34,18 +34,18 @@ class ThreadDied(Exception):
 
     @staticmethod
     def of(error: BaseException, during: str) -> ThreadDied:
-        """Return the exception that the loop raises for any exception of a thread, even a
-        SystemExit."""
+        """Return the exception that the loop raises after `error`, even a SystemExit, ended a
+        thread; `during`: its work."""
         died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
         died.__cause__ = error
         return died
 
 
 class Worker:
-    """Thread that executes jobs in order and wakes the loop with an empty message."""
+    """Thread that executes jobs in order, and wakes the loop after each."""
 
     ring: zmq.Socket[bytes]
-    """Sends the empty messages."""
+    """Socket that wakes the loop."""
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[tuple[Role, DurableJob, CarryOut] | None] = (
@@ -54,15 +54,15 @@ class Worker:
         self._results: deque[tuple[Role, DurableJob, object]] = deque()
         self._thread: threading.Thread | None = None
         self._trouble: dict[tuple[str, str], Trouble] = {}
-        """(role, kind of job) -> its failures."""
+        """(role, kind of job) -> log of its failures, while it fails."""
         self._begun: tuple[float, Role, DurableJob] | None = None
         """Start time, role and job of the running job."""
         self._warn_after_s = SLOW_S
         self.look_at = 0.0
-        """When to call `warn_if_slow` next."""
+        """When to call `warn_if_slow` next (seconds, monotonic)."""
 
     def put(self, role: Role, job: DurableJob, work: CarryOut) -> None:
-        """Queue a job of a role. `work` executes it."""
+        """Queue a job of a role; `work`: executes it."""
         if self._thread is None:
             ours = threading.current_thread().name
             self._thread = threading.Thread(target=self._loop, name=ours, daemon=True)
@@ -85,7 +85,7 @@ class Worker:
             log.warning("%s: is it frozen, or overloaded?", text, extra=fields)
 
     def deliver_results(self) -> None:
-        """Hand the results of jobs to their roles. Raises ThreadDied."""
+        """Pass the results of jobs to their roles. Raises ThreadDied."""
         while self._results:
             role, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
@@ -111,7 +111,7 @@ class Worker:
             trouble.record_success(monotonic(), f"{name} can {job.what} again", name=name, job=kind)
 
     def stop(self) -> None:
-        """Finish all jobs."""
+        """Finish all queued jobs, and end the thread; wait at most 10 s."""
         self._tasks.put(None)
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -134,23 +134,23 @@ class Worker:
 
 
 class Calls:
-    """Queue of calls that other threads want the loop to make."""
+    """Queue of functions that the loop calls on behalf of other threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: deque[Callable[[], None]] = deque()
         self.ring: zmq.Socket[bytes] | None = None
-        """Wakes the loop."""
+        """Socket that wakes the loop; None before the loop has an inbox."""
 
     def add(self, call: Callable[[], None]) -> None:
-        """Let the loop make a call soon. Thread-safe, also after the loop has ended."""
+        """Let the loop call a function in its next turn. Thread-safe, also after the loop ended."""
         with self._lock, suppress(zmq.ZMQError):
             self._calls.append(call)
             if self.ring is not None and not self.ring.closed:
                 self.ring.send(b"", zmq.NOBLOCK)
 
     def make(self) -> None:
-        """In the loop: make the calls."""
+        """In the loop: call the queued functions."""
         while self._calls:
             self._calls.popleft()()
 
@@ -174,11 +174,11 @@ class LocalParty:
         self._thread.start()
 
     def put(self, data: bytes) -> None:
-        """Send the role a message."""
+        """Queue a message for the role."""
         self._tasks.put(data)
 
     def report(self) -> None:
-        """Hand the role's messages to its partner. Raises ThreadDied if its thread died."""
+        """In the loop: pass the role's messages to its partner. Raises ThreadDied."""
         while self._answers:
             self._partner.receive(self._answers.popleft())
         if self._died is not None:
@@ -190,7 +190,7 @@ class LocalParty:
         self._thread.join(timeout=10)
 
     def _next(self) -> bytes | None:
-        """Return the next message, None at the end. While waiting, tick the role."""
+        """Return the next message; None at the end. Tick the role while waiting."""
         while True:
             now = monotonic()
             if now >= self._tick_at:

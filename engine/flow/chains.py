@@ -12,8 +12,8 @@ from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, S
 class Chains:
     """All chains of a plan on one node.
 
-    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches of this
-    chain for port q on node n.
+    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches of that
+    chain for port q on node n; `keyed`: the factory of keyed steps.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class Chains:
 class _Chain:
     """Builder of the steps of one chain.
 
-    A vertex gets one step for each operator whose outputs reach it, because the ends of the chain
-    have to know which operator made an output.
+    A vertex gets one step for each operator whose outputs reach it, because the last steps of the
+    chain report an invalid output as a failure of the operator that made it.
     """
 
     def __init__(self, chains: Chains, port: Port) -> None:

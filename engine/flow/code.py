@@ -1,15 +1,16 @@
 """Digests of a flow's code, to detect which operators changed between runs.
 
 The digest of an operator covers its function, its key function, the `reduce` functions of its
-states and its `fields`: instructions with their constants, defaults, closed-over values, and
-likewise the user's own functions, classes and variables that the code names, in its module, in
-other modules of the user, and in modules that a function itself imports. Comments, docstrings,
-annotations, positions in files, and names of local variables do not count.
+states and its `fields`. Of a function it covers instructions with their constants, defaults and
+closed-over values, and in the same way the user's own functions, classes and variables that the
+code names: in its module, in other modules of the user, and in modules that a function itself
+imports. It ignores comments, docstrings, annotations, positions in files, and names of local
+variables.
 
 A value counts by its contents: containers by their items, other objects by what `pickle` would
 store. An object that cannot be pickled counts as its type, and `Code.unseen` names it. Variables
-count with their values when the flow is loaded. A cache that functions fill later does not change
-the digest, because the digest of a flow is computed once.
+count with the values that they have when the flow is loaded. A cache that functions fill later does
+not change the digest, because the digest of a flow is computed once.
 
 The digest is the same in every process that loads the same code: it contains no addresses and no
 hashes. Another version of Python compiles the same code to other instructions; then `Code.python`
@@ -54,8 +55,8 @@ DEEPEST = 60
 """Levels of nested values, and of functions that name functions, that a digest covers."""
 
 ITEMS_MAX = 10_000
-"""Items of one list, dict or set that a digest covers: of a longer list or dict the first ones, of
-a longer set none, as sets have no order."""
+"""Maximum number of items of a list, dict or set that a digest covers. Of a longer list or dict, it
+covers the first items; of a longer set none, as sets have no order."""
 
 VALUES_MAX = 200_000
 """Values that the digest of an operator covers; further ones count as their types."""
@@ -84,11 +85,12 @@ class Code:
     """Code of a flow, as a run records it."""
 
     python: str = ""
-    """Python version of the instructions in the digests, for people."""
+    """Human-readable version of Python and its instructions; digests of others are not comparable.
+    """
     operators: tuple[tuple[str, str], ...] = ()
     """(name of an operator, digest of its code), in the order of the flow."""
     unseen: tuple[str, ...] = field(default=(), compare=False)
-    """Values, with type and operator, whose changes are not detected, for people."""
+    """Human-readable names of values whose changes are not detected, with type and operator."""
 
     @property
     def text(self) -> str:
@@ -96,7 +98,7 @@ class Code:
         return f"{self.python} {_digest(self.operators)}"
 
     def changed(self, before: Code) -> list[str]:
-        """Return the operators of both codes whose digests differ; none if the Pythons differ."""
+        """Return the operators in both codes whose digests differ; none if `python` differs."""
         if self.python != before.python:
             return []
         digests = dict(before.operators)
@@ -110,6 +112,7 @@ class Code:
 
 
 NO_CODE = Code()
+"""Code of a run that recorded none."""
 
 
 def code_of(flow: Flow) -> Code:
@@ -134,7 +137,10 @@ def _code_of(flow: Flow) -> Code:
 
 
 def user_functions(vertex: Vertex) -> list[object]:
-    """Return the functions of an operator: its own, of its key, and of its states (or None)."""
+    """Return the function of an operator, its key function, and the `reduce` of each state.
+
+    None stands for a function that does not exist.
+    """
     reduces = [getattr(state, "reduce", None) for state in vertex.states]
     return [vertex.function, vertex.key, *reduces]
 
@@ -147,7 +153,7 @@ def _digest(look: object) -> str:
 class _Looks:
     """Builder of *looks*: nested tuples of plain values that describe objects, for a digest.
 
-    A repeated object is the number of its first look, so functions may name each other.
+    The look of a repeated object is the number of its first occurrence, so cycles end.
     """
 
     def __init__(self, depth: int = 0, most: int = VALUES_MAX) -> None:
@@ -164,7 +170,7 @@ class _Looks:
         """Values that cannot be pickled."""
 
     def describe_vertex(self, vertex: Vertex) -> object:
-        """Return the look of an operator. Its functions count by code unless they are Python's."""
+        """Return the look of an operator: of its functions the code, but not of Python's own."""
         parts: list[object] = [vertex.fields]
         for function in user_functions(vertex):
             if isinstance(function, FunctionType) and not is_python_file(
@@ -274,7 +280,7 @@ class _Looks:
         return "class", value.__qualname__, self._all(value.__bases__), tuple(parts)
 
     def _reduced(self, value: object) -> object:
-        """Return the look of an object by what `pickle` would store."""
+        """Return the look of an object, made of what `pickle` would store."""
         if type(value).__module__.startswith("driftline.engine."):
             return self._kind(value)
         pickled = copyreg.dispatch_table.get(type(value))
@@ -362,7 +368,7 @@ def _first(values: Iterable[T]) -> Iterator[T]:
 
 
 def _imports(steps: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
-    """Return the names of modules that instructions import, perhaps with variables in them."""
+    """Return the names of modules that instructions import; some may be of variables in them."""
     found = []
     for (level, names), (_, step) in pairwise(pairwise(steps)):
         if step.opname == "IMPORT_NAME":

@@ -50,7 +50,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Handles = TypeVarTuple("Handles")
-"""States that a function takes: of the declared classes, in the order of declaration."""
+"""Types of the states that a function takes, in the order of their declaration."""
 
 
 @dataclass(slots=True)
@@ -68,13 +68,14 @@ class Flow:
     name: str
     groups: int = GROUPS
     vertices: list[Vertex] = field(default_factory=list)
-    """In topological order, by construction."""
+    """In topological order, as an operator is added after its inputs."""
     line: str = field(default_factory=line_of_caller, init=False, compare=False, repr=False)
-    """Line of the user's own code that made the flow."""
+    """Line of the user's own code that created the flow."""
     variables: list[tuple[Vertex, object, dict[str, object]]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
-    """(vertex, function, its variables when it was added) since the last check."""
+    """(vertex, function, values of the function's variables when the vertex was added) of vertices
+    added since the last `validate`."""
     code: Any = field(default=None, init=False, compare=False, repr=False)
     """(number of vertices, digests of their code), see `engine.flow.code`; None until computed."""
 
@@ -94,7 +95,7 @@ class Flow:
     def source(
         self, name: str, *, of: object = None, fields: Sequence[str] | None = None
     ) -> Stream[Any]:
-        """Add a source to the flow. Its input, such as a file, is given when the flow is run.
+        """Add a source to the flow. Each run connects it to an input, such as a file.
 
         Args:
             name: Name of the source, in graphs and errors.
@@ -159,7 +160,10 @@ class Flow:
             )
 
     def successors(self, number: int) -> list[Vertex]:
-        """Return the vertices after a vertex, in the order of edges (a union may occur twice)."""
+        """Return the vertices after a vertex, in the order of edges.
+
+        A union occurs twice if it merges the vertex with itself.
+        """
         return [v for v in self.vertices for before in v.inputs if before == number]
 
     def validate(self) -> Flow:
@@ -238,8 +242,8 @@ class Flow:
     def _warn_of_loops(self) -> None:
         """Warn of functions made in a loop that use its variable: all see its last value.
 
-        Criterion: several functions share their code, and a variable of one has changed since its
-        operator was added.
+        Criterion: several functions have the same code object, and a variable of one has changed
+        since its operator was added.
         """
         made = Counter(getattr(function, "__code__", None) for _, function, _ in self.variables)
         changed: dict[str, list[Vertex]] = {}
@@ -427,7 +431,7 @@ class KeyedStream(Generic[K, T]):
     stream: Stream[T]
     key: Function
     line: str = field(default="", compare=False, repr=False)
-    """Line of the user's own code that made the key."""
+    """Line of the user's own code that called `key_by`."""
 
     def scan(
         self,

@@ -1,7 +1,7 @@
 """Load a flow named as ``module``, ``module:name``, ``file.py`` or ``file.py:name``.
 
-The name is that of a Flow, or of a factory: a function without arguments that returns a Flow. Each
-process of a run loads the flow and calls the factory itself.
+``name`` is the name of a Flow, or of a *factory*, a function without arguments that returns a Flow.
+Each process of a run loads the module and calls the factory itself.
 """
 
 import importlib

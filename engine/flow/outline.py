@@ -85,7 +85,10 @@ def _differences(before: OperatorOutline, now: OperatorOutline) -> list[str]:
 
 
 def has_default_name(operator: OperatorOutline) -> bool:
-    """Return whether the name is the kind and a number, which depends on operators before it."""
+    """Return whether the name is the default: the kind and a number.
+
+    That number depends on the operators before this one.
+    """
     kind, _, number = operator.name.rpartition("-")
     return kind == operator.kind and number.isdecimal()
 

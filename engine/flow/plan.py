@@ -3,8 +3,8 @@
 A *port* is the entry of a chain: a source (fed by its front) or a keyed operator (fed by the
 shuffle before it). A port's *stage* is the number of shuffles on the longest path from a source to
 it. So all frames for a port come from earlier stages, and a tracker knows for each stage the time
-up to which its input is complete. The stage after the last one represents outputs that wait for
-their release.
+up to which its input is complete. An additional stage after the last one represents outputs that
+the barrier has not released yet.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from driftline.engine.wire.codec import pack
 class Port:
     """Entry of an operator chain, at `vertex`.
 
-    `feeders`: the numbers of ports whose chains send to it; empty for a source. `front`: the number
-    of the front that feeds a source; None for other ports.
+    `feeders`: the numbers of the ports whose chains send to this port; empty for a source. `front`:
+    the number of the front that feeds a source; None for other ports.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Plan:
         return [port for port in self.ports if port.stage == stage]
 
     def port_of(self, vertex: int) -> Port:
-        """Return the port at the vertex with this number. Precondition: there is one."""
+        """Return the port at the vertex with this number. Precondition: it is a port."""
         return next(port for port in self.ports if port.vertex.number == vertex)
 
     def identity(self) -> str:

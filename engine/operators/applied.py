@@ -1,6 +1,6 @@
 """Applied batches: elements that a keyed operator has applied and may still undo, as columns.
 
-Example: two elements of different keys, each with the state change that it made; the first is
+Example: two elements of different keys, each of which changed a state. Then the first element is
 undone:
 
     >>> from driftline.engine.state.managed import ValueState
@@ -37,8 +37,8 @@ class Applied:
     """Unsettled batch of elements, in order of application.
 
     Payloads and results are in the form of `engine.state.values`, which no function can change.
-    An element is in force unless its position is in `undone`. A batch can be *closed* once nothing
-    earlier can arrive: then it holds only its `chunk`.
+    An element is *in force* unless its position is in `undone`. A batch can be *closed* once no
+    earlier element can arrive: then only its `chunk` and `last_time` remain.
     """
 
     __slots__ = (
@@ -58,9 +58,11 @@ class Applied:
         self.keys = keys
         self.values = values
         self.results: Values = []
+        """Per element, its output, list of outputs, or Failure."""
         self.ends: list[int] | None = []
         """Per element, the end of its changes in the undo log; None: `changes` computes them."""
         self.undo_log: list[Change] = []
+        """State changes of the elements, in order of application."""
         self.undone: set[int] = set()
         """Positions of the undone elements."""
         self.last_time = max(times(labels), default=0)
@@ -112,9 +114,9 @@ class Applied:
     def close(self, changelog: Changelog) -> None:
         """Encode the changes, and drop everything that only an undo needs.
 
-        Precondition: nothing earlier than these elements will arrive. A batch stays open if it is
-        small, has several times or undone elements, or if `Changelog.encode_batch` cannot encode
-        it.
+        Precondition: no element earlier than these will arrive. A batch stays open if it has
+        several times or undone elements, or if `Changelog.encode_batch` does not encode it, for
+        example because it is small.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last_time:
             chunk = changelog.encode_batch(self.undo_log)

@@ -31,7 +31,7 @@ RECORD_SHOWN = 200
 """Largest number of characters of a record or key in an error."""
 
 LEVELS_SHOWN = 500
-"""Levels of nesting that the text of a value shows: more could exceed the stack."""
+"""A value nested deeper is formatted in short form, as its `repr` could exceed the stack."""
 
 
 class _Repr(reprlib.Repr):
@@ -89,7 +89,8 @@ class Failure:
     encoded_record: bytes = field(repr=False)
     """The element or the output, encoded, so that no function can change it."""
     text: str = ""
-    """Its beginning as text, if it cannot travel or is larger than a record may be; else ""."""
+    """Beginning of the element or output as text, if it cannot travel or is larger than a record
+    may be; else ""."""
 
     @staticmethod
     def from_exception(
@@ -97,8 +98,8 @@ class Failure:
     ) -> "Failure":
         """Describe an exception, identically in every replay.
 
-        `made_at`: the line that made the operator or its key, used if the traceback has no line of
-        a function.
+        `made_at`: the line that added the operator or called `key_by`, used if the traceback has no
+        line outside the engine.
 
         Raises `error` itself if it is a Ctrl-C.
         """
@@ -150,7 +151,7 @@ def parts(payload: object) -> Parts:
 def dead_letter_fields(payload: object, *, as_text: bool = False) -> dict[str, object]:
     """Return the fields of a dead letter; `payload`: of the failure.
 
-    `as_text`: give the element or the output as text; else only if it could not be kept.
+    `as_text`: format the element or output as text, even if the failure contains its value.
     """
     operator, key, record, error, line, text = parts(payload)
     name = "output" if line == RETURNED else "record"

@@ -1,13 +1,13 @@
-"""Keyed operators: state per key, and all that does not depend on the order of elements.
+"""Keyed operators: state per key, and everything that does not depend on the order of elements.
 
 `Arrival` applies elements in order of arrival, for policies without label order;
 `engine.operators.speculative` applies them in label order.
 
 A user function may later change its argument, a value that it put into a state, or an output that
 it returned. The engine does not depend on such objects: payloads are stored in the form of
-`engine.state.values`. If a batch put or returned values that the function could still change, the
-batch is undone and applied again with states that serialise their values (`engine.state.table`) or
-with copied outputs. A function always gets the payload as it arrived.
+`engine.state.values`. If the function could still change a value that it put into a state or
+returned, the batch is undone and applied again, with states that serialise their values
+(`engine.state.table`) or with copied outputs. A function always gets the payload as it arrived.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from driftline.engine.wire.label_columns import Labels
 class Keyed:
     """Base of keyed steps: owns the states, calls the function, sends the outputs.
 
-    `record`: whether final changes go to the changelog, for snapshots; `maker`: identifies the
-    operator of these outputs at the end of the chain.
+    `after`: the next step; `record`: whether final changes go to the changelog, for snapshots;
+    `encoder`: encoder of this operator's outputs at the end of the chain.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Keyed:
         after: Step,
         failures: Failures,
         record: bool = True,
-        maker: OutputEncoder | None = None,
+        encoder: OutputEncoder | None = None,
     ) -> None:
         assert vertex.key is not None
         assert vertex.function is not None
@@ -73,7 +73,7 @@ class Keyed:
         self.next_step = after
         self.failures = failures
         self.record = record
-        self.encoder = maker or OutputEncoder(vertex.name, vertex.fields)
+        self.encoder = encoder or OutputEncoder(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.undo_log: list[Change] = []
         """Changes of the batch that is being applied, oldest first."""
@@ -82,10 +82,12 @@ class Keyed:
         self.stored_results: Values = []
         """Results of the batch, in a form that later functions cannot change."""
         self.to_serialise = False
-        """Whether states have to serialise because of a function that raised."""
+        """Whether the next `undo_if_unsafe` must serialise the states, because a function raised
+        after it had put a mutable value."""
         self.copies_outputs = False
         """Whether each output is copied as soon as the function returns it."""
         self.elements = 0
+        """Number of elements and tombstones that arrived."""
         self.late = 0
         """Number of elements that arrived after a later element of their key was applied."""
         self.reapplied = 0
@@ -184,11 +186,11 @@ class Keyed:
     def undo_if_unsafe(self, results: Values, before: int = 0) -> bool:
         """Undo a batch if functions could change its values; return whether to apply it again.
 
-        Precondition: the undo log has the batch's changes from position `before` on. After True,
-        the next attempt makes only values that can be kept: states serialise, or outputs are
-        copied. Outputs are copied if they hold a MapState, which the next element of its key
-        changes, or if another function sees them; those get the form in which values travel.
-        After False, `stored_results` has the results.
+        Precondition: the undo log has the batch's changes from position `before` on. If this
+        returns True, states serialise, or outputs are copied, from now on, so functions cannot
+        change the values of the next attempt. Outputs are copied if they hold a MapState, which the
+        next element of its key changes, or if another function sees them; the latter get the form
+        in which values travel. If this returns False, `stored_results` contains the results.
         """
         if self.to_serialise or not self.can_keep(self.undo_log[before:]):
             serialise(self.table)
@@ -199,8 +201,8 @@ class Keyed:
         return True
 
     def _must_copy_outputs(self, results: Values) -> bool:
-        """Set `stored_results`. Returns whether outputs must be copied from now on and were not so
-        far."""
+        """Set `stored_results`. Return whether this batch shows that outputs must be copied, and
+        they were not copied so far."""
         self.stored_results = self.kept_results(results)
         if self.stored_results is results or self.copies_outputs:
             return False

@@ -1,6 +1,6 @@
 """Contract of an operator with flows, chains and the reference interpreter.
 
-An operator is one class. It declares its inputs and states (`takes_function`, `make_keyed_step`,
+An operator is one class. It declares its inputs and states (`takes_function`, `is_keyed`,
 `states`) and the labels of its outputs (`emits_many`). It makes the step that runs it
 (`make_step`), and defines its meaning in plain code that shares nothing with that step
 (`apply_reference`).
@@ -24,7 +24,7 @@ from driftline.engine.state.managed import State
 
 @dataclass(frozen=True)
 class Operator:
-    """Operator without its functions, which belong to a `Vertex`.
+    """Kind of an operator, with its parameters. The user's functions belong to a `Vertex`.
 
     A subclass with parameters declares them as fields of a frozen dataclass.
     """
@@ -39,14 +39,15 @@ class Operator:
     """Whether each output has its own label, the element's with the output's number appended.
     Otherwise an element has at most one output, at its own label."""
     passes_on: ClassVar[bool] = False
-    """Whether outputs are input elements, whose maker remains the operator before this one."""
+    """Whether outputs are unchanged input elements. If one is invalid, the failure names the
+    operator that made it, not this one."""
     is_source: ClassVar[bool] = False
     """Whether elements enter the flow here."""
     is_sink: ClassVar[bool] = False
     """Whether elements leave the flow here."""
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
-        """Make the step of a vertex. `encoder`: encoder of the operator that makes its elements."""
+        """Make the step of a vertex. `encoder`: of the operator that makes its input elements."""
         raise NotImplementedError
 
     def apply_reference(
@@ -63,10 +64,11 @@ class Operator:
 class KeyedOperator(Operator):
     """Base of the operators with state per key.
 
-    `Speculative` or `Arrival` (`engine.operators.keyed`) calls the function for each element. If an
-    element is late, `Speculative` undoes the changes of later ones and calls the function again.
-    When the frontier moves, `close` and `settle` make the state changes below it final. An
-    operator that does more when the frontier moves makes its own step with these methods.
+    Its step, `Speculative` or `Arrival`, calls the function for each element. If an element is
+    late, `Speculative` undoes the changes of later ones and calls the function again for each. When
+    the frontier advances, the step's methods `close` and `settle` make the state changes below it
+    final. An operator with other work at that moment makes a step with its own `close` and
+    `settle`.
     """
 
     is_keyed = True
@@ -85,7 +87,11 @@ class KeyedOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """Operator in a flow; `inputs`: the numbers of the vertices before it."""
+    """Operator in a flow.
+
+    `number`: its index in the flow; `inputs`: the numbers of the vertices before it; `function`,
+    `key`: the user's functions; `fields`: names of the items of its outputs.
+    """
 
     number: int
     operator: Operator
@@ -96,9 +102,9 @@ class Vertex:
     states: tuple[State, ...] = ()
     fields: Fields = None
     line: str = field(default="", compare=False, repr=False)
-    """Line of the user's own code that made it."""
+    """Line of the user's own code that added the operator."""
     key_line: str = field(default="", compare=False, repr=False)
-    """Line of the user's own code that made its key."""
+    """Line of the user's own code that called `key_by`."""
 
     @property
     def kind(self) -> str:
@@ -122,7 +128,7 @@ class Chain(Protocol):
     make_keyed_step: KeyedStep
 
     def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
-        """Return the step that takes the outputs of a vertex; `encoder`: of these outputs."""
+        """Return the step that takes the outputs of a vertex; `encoder`: encodes these outputs."""
 
     def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         """Return the step that passes outputs of this sink to the barrier."""

@@ -42,9 +42,9 @@ _EXACT = ATOMS | {tuple, list, dict}
 
 
 class OutputEncoder:
-    """Encoder of the outputs of one operator, which reach an end of the chain unchanged.
+    """Encoder, at an end of the chain, of the outputs that one operator (`name`) made.
 
-    `functions_follow`: whether functions of the same chain also see its outputs.
+    `functions_follow`: whether functions of the same chain also see these outputs.
     """
 
     __slots__ = ("fields", "functions_follow", "keys", "labels", "name")
@@ -54,8 +54,9 @@ class OutputEncoder:
         self.fields = fields
         self.functions_follow = functions_follow
         self.labels: Labels = []
-        """Labels of the elements that a keyed operator applied last; `keys` are their keys."""
+        """Labels of the last elements that a keyed operator applied."""
         self.keys: Sequence[object] = ()
+        """The keys of these elements, for failures."""
 
     def arriving(self, label: Label, output: object) -> object:
         """Return an output as a receiver sees it, or a Failure if it cannot leave the chain."""
@@ -113,14 +114,17 @@ def fields_mismatch(output: object, fields: Fields) -> str:
 
 
 class SinkStep:
-    """Sink of the flow: passes outputs to the node's barrier."""
+    """Sink of the flow: passes outputs to the node's barrier.
+
+    `encoder`: encoder of the operator that made the outputs.
+    """
 
     def __init__(
-        self, number: int, barrier: OutputReceiver, maker: OutputEncoder, failures: Failures
+        self, number: int, barrier: OutputReceiver, encoder: OutputEncoder, failures: Failures
     ) -> None:
         self.number = number
         self.barrier = barrier
-        self.encoder = maker
+        self.encoder = encoder
         self.failures = failures
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
@@ -141,7 +145,7 @@ class Outbound:
 
     def __init__(self) -> None:
         self.batches: list[tuple[Elements, bytes]] = []
-        """(batch, encoded payloads); b"" for joined small batches."""
+        """(batch, encoded payloads); b"" if small batches were joined: not encoded yet."""
 
     def add(self, batch: Elements, packed: bytes) -> None:
         """Append a batch, or join it with the last one if both are small.
@@ -169,10 +173,11 @@ def _joined(one: Elements, other: Elements) -> Elements:
 class Shuffle:
     """Step that sends each element to the node that owns its key.
 
-    `operator`: name of the keyed operator that follows; `made_at`: the line that called `key_by`.
+    `operator`: name of the keyed operator that follows; `made_at`: the line that called `key_by`;
+    `encoder`: encoder of the operator that made the elements.
 
-    The key function is called twice per element: here to find the node, and there to find the
-    state. Both calls get the payload as the receiver sees it.
+    The key function is called twice per element: by the sender to find the node, and by the
+    receiver to find the state. Both calls get the payload as the receiver sees it.
     """
 
     def __init__(
@@ -183,7 +188,7 @@ class Shuffle:
         owners: Owners,
         outbounds: list[Outbound],
         failures: Failures,
-        maker: OutputEncoder,
+        encoder: OutputEncoder,
     ) -> None:
         self.name = f"key of {operator}"
         self.key = key
@@ -191,7 +196,7 @@ class Shuffle:
         self.owners = owners
         self.outbounds = outbounds
         self.failures = failures
-        self.encoder = maker
+        self.encoder = encoder
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         batch = labels, values, signs

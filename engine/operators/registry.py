@@ -17,3 +17,4 @@ OPERATORS: tuple[type[Operator], ...] = (
     Distinct,
     Sink,
 )
+"""All operator classes, in the order in which errors list their kinds."""

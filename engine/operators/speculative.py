@@ -1,9 +1,9 @@
 """Speculative label order: apply elements at once, and undo them when an earlier one arrives.
 
-This is the drifting state of the model (design of FlameStream; Delivery, consistency, and
-determinism, section V). An element with the largest label of its key so far is applied at once. For
-a late element, the later elements of its key are undone, it is applied, and they are applied again.
-Tombstones retract outputs that changed.
+This implements the drifting state model (design of FlameStream; Delivery, consistency, and
+determinism, section V). An element with the largest label of its key so far is applied at once. If
+an element is late, the operator undoes the later elements of its key, applies the late one, and
+applies the others again. Tombstones retract outputs that changed.
 
 Example: running totals. Element 100 arrives late, between 10 and 5:
 
@@ -34,10 +34,11 @@ An element is *in force* from its application until it is undone. Invariant: the
 equal the settled state plus its elements in force, applied in label order; the outputs that were
 sent and not retracted are the results of the elements in force.
 
-Elements are stored per batch, in columns, in order of application. The operator searches for
-elements of a batch's keys only if the batch is not later than all others. So order costs one
-comparison per batch while nothing is late. An element that is late by k elements of its key costs
-2k + 1 applications, and one pass over the batches that it precedes.
+Elements are stored per batch, in columns, in order of application. If a batch is later than all
+earlier batches, no element in it is late, and order costs only this comparison. Otherwise the
+operator searches the earlier batches for later elements of the same keys. An element that is late
+by k elements of its key costs k undos, k + 1 applications, and one pass over the batches that it
+precedes.
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ class Speculative(Keyed):
         self.batches: list[Applied] = []
         """Unsettled batches, in order of application."""
         self._open: list[Applied] = []
-        """The batches of `batches` that are not closed."""
+        """The batches of `batches` that are not closed (see `Applied`)."""
         self.last_time = -1
-        """The largest time so far."""
+        """Largest time of an applied element."""
         self.closed = 0
-        """Smallest time that an element given to `push` may have."""
+        """No element with a smaller time may arrive any more."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         first = min(times(labels))
@@ -143,7 +144,7 @@ class Speculative(Keyed):
     ) -> list[Arrived]:
         """Apply the elements of a batch that are not late; remove and return the late ones.
 
-        `since`: per key, its elements in force from the batch's first label on.
+        `since`: per key, its elements in force from the batch's smallest label on.
         """
         on_time = self._try_in_turn(batch, since, values)
         while self.undo_if_unsafe(batch.results):
@@ -279,7 +280,8 @@ class Speculative(Keyed):
             self._open = left
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        # In order of application: the changelog needs the rows of a key in label order.
+        # Batches settle in order of application: so the rows of a key enter the changelog in label
+        # order.
         lost: list[object] = []
         done = 0
         while done < len(self.batches) and self.batches[done].last_time < frontier:
@@ -306,8 +308,8 @@ class Speculative(Keyed):
     def _reclaim(self, frontier: int) -> None:
         """Drop keys with empty states, once most keys that may be empty are settled.
 
-        So each key is checked about twice, however often `settle` runs. Keys of elements that may
-        still be undone stay, as their changes refer to the states.
+        Waiting for most keys means that each is checked about twice, however often `settle` runs.
+        Keys of elements that may still be undone stay, as their changes refer to the states.
         """
         found = len(self.table.perhaps_empty)
         if found and found > 2 * sum(len(batch.keys) for batch in self.batches):
@@ -336,7 +338,7 @@ class Speculative(Keyed):
 
 
 _Entry = tuple[Label, object, bool, object]
-"""(label, payload, whether it was applied before, its result then)."""
+"""(label, payload, whether the element was applied before, its result at that time)."""
 
 
 class _Corrections:

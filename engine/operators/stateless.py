@@ -152,7 +152,7 @@ class _PassingOn(Operator):
 
 
 class SourceOperator(_PassingOn):
-    """Entry of the records of an input."""
+    """Operator through which the records of an input enter the flow."""
 
     kind = "source"
     is_source = True
@@ -162,7 +162,7 @@ class SourceOperator(_PassingOn):
 
 
 class Union(_PassingOn):
-    """All elements of several streams, unchanged."""
+    """Operator that merges several streams: it passes all their elements."""
 
     kind = "union"
 
@@ -171,7 +171,7 @@ class Union(_PassingOn):
 
 
 class Sink(_PassingOn):
-    """Exit of outputs, through the barrier."""
+    """Operator through which outputs leave the flow, by the barrier."""
 
     kind = "sink"
     is_sink = True

@@ -26,12 +26,14 @@ Function = Callable[..., object]
 Fields = tuple[str, ...] | None
 """Names of the items of a stream's payloads, if these are tuples with names."""
 Values = list[object]
+"""Payloads, or results of a function, of a batch."""
 Signs = list[int] | None
+"""+1, or -1 for a tombstone, per element; None: all are +1."""
 Elements = tuple[Labels, Values, Signs]
 """A batch: labels, payloads, and signs (None: all are +1)."""
 
 BATCH_ELEMENTS_MIN = 16
-"""Batches with fewer elements are joined."""
+"""Batches are joined as long as the result has fewer elements."""
 
 
 class Step(Protocol):
@@ -42,7 +44,7 @@ class Step(Protocol):
 
 
 class OutputReceiver(Protocol):
-    """The barrier as operators see it: it takes the outputs of a node."""
+    """Interface of the barrier for operators: it takes the outputs of a node."""
 
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -84,7 +86,7 @@ class Failures:
 def call_each(function: Function, name: str, values: Values, made_at: str) -> Values:
     """Call a function once per value; return its results, or a Failure where it raises.
 
-    `name`: of the operator; `made_at`: the line that made it.
+    `name`: of the operator; `made_at`: the line of user code that added it.
     """
     results: Values = []
     add = results.append
@@ -128,9 +130,9 @@ def by_time(batch: Elements) -> list[tuple[int, Elements]]:
 def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
     """Return batches of outputs. `made`: the outputs of each element with these labels.
 
-    If elements have MANY outputs on average, each element's outputs are a batch of their own. A
-    value that all of them share, such as the id of a document, is then encoded once, and is one
-    object at the receiver.
+    If elements have at least `BATCH_ELEMENTS_MIN` outputs on average, the outputs of each element
+    form a batch. A value that all of them share, such as the id of a document, is then encoded
+    once, and is one object at the receiver.
     """
     every = signs or [1] * len(labels)
     if sum(map(len, made)) >= BATCH_ELEMENTS_MIN * len(labels):
@@ -150,7 +152,7 @@ def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]
 
 
 class FanOut:
-    """Step that feeds several edges: each appends its number to labels, and gets its own copies."""
+    """Step that feeds several edges: copies the values, and appends the edge's number to labels."""
 
     def __init__(self, edges: list[Step]) -> None:
         self.edges = edges
@@ -164,7 +166,7 @@ class FanOut:
 
 
 def collect_outputs(outputs: object) -> Values:
-    """Return the outputs that a user function returned or yields, each as it is at the yield.
+    """Return the outputs that a user function returned or yields, copied at the yield if mutable.
 
     Raises TypeError if the function returned no iterable, or a single output: a text or a dict.
     """

@@ -29,7 +29,7 @@ def is_user_file(file: str) -> bool:
 
 
 def is_driftline_file(file: str) -> bool:
-    """Return whether a file is part of Driftline: one of its functions rejected an argument."""
+    """Return whether a file is part of Driftline."""
     return file.startswith(_OTHERS[0])
 
 
@@ -64,7 +64,7 @@ def line_of_caller() -> str:
     frame: FrameType | None = sys._getframe()
     while frame is not None and _is_engine_frame(frame):
         frame = frame.f_back
-    # The frames further out load the module and run the flow.
+    # Stop at the first engine or import frame: callers further out load the module or run the flow.
     while frame is not None and not _is_engine_frame(frame) and not _is_frozen(frame):
         frames.append(frame)
         frame = frame.f_back

@@ -117,9 +117,9 @@ class ReadSlice(DurableJob):
 class Vacate(DurableJob):
     """Job: remove all parts, before the node receives those of other nodes.
 
-    `epoch`: that of the master that requests it. Result: whether the parts were removed. A request
-    of an older master is ignored once a later one has vacated the store: the store may already
-    hold new parts.
+    `epoch`: the epoch of the master that requests it. Result: whether the parts were removed. A
+    request of an earlier master is ignored once a later master has vacated the store, which may
+    already hold new parts.
     """
 
     what: ClassVar[str] = "empty its state directory"
@@ -139,6 +139,7 @@ class Capture:
 
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
+        """`StoreSnapshot.segments`; complete once `step` returns False."""
         self._taken: list[Iterator[bytes]] = []
         self._encoding = self._encode_chunks()
 

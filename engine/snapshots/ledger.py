@@ -1,15 +1,15 @@
 """Ledger of a node under strong productions: the frames that it has processed and sent.
 
-Takes: each record and frame that was processed, each frame and output that was made, what the
-consumer has, and the processed frontier. Gives: whether a frame or record was processed before, and
-which frames and outputs to resend after a failure.
+Inputs: each processed record and frame, each frame and output that the node made, the productions
+that the consumer has, and the processed frontier. Outputs: whether a frame or record was processed
+before, and which frames and outputs to resend after a failure.
 Invariants: a processed record is recognised by its time, as fronts send in order; a processed frame
 by its id, or because its time is processed everywhere. A sent frame is kept until its time is
 processed everywhere, an output until the consumer has it.
 
 The ledger is managed state like that of an operator: each change adds a row, and a production
 makes the rows durable together with those of the operators. So a production writes only changes,
-whatever the size of the ledger. Removed entries leave the disk when parts of the store are joined.
+whatever the size of the ledger. Removed entries leave the disk when parts of the store are merged.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Outputs = tuple[int, tuple[bytes, ...]]
 
 
 class Ledger:
-    """Record of what a node processed, and made for other nodes and for the consumer."""
+    """Frames and records that a node processed, and frames and outputs that it made."""
 
     def __init__(self) -> None:
         undo_log: list[Change] = []
         self._next = MapState[int, int]("next").for_key(None, undo_log)
         """Front -> time below which all its records are processed."""
         self._received = MapState[int, int]("received").for_key(None, undo_log)
-        """Id -> time of each processed frame of a node."""
+        """Id -> time of each processed frame that came from a node."""
         self._sent = MapState[int, tuple[int, str, bytes]]("sent").for_key(None, undo_log)
-        """Id -> (time, receiver, encoded frame)."""
+        """Id -> (time, receiver, encoded frame) of each frame that this node made."""
         self._outputs = MapState[int, Outputs]("outputs").for_key(None, undo_log)
         """Number of a production -> its outputs that the consumer may lack."""
         states = States((self._next, self._received, self._sent, self._outputs))
@@ -67,11 +67,11 @@ class Ledger:
         self._next[front] = time + 1
 
     def was_processed(self, time: int, id: int) -> bool:
-        """Return whether the frame of a node with this tracking time and id was processed."""
+        """Return whether a frame from a node, with this tracking time and id, was processed."""
         return id in self._received or time < self._next.get(_PROCESSED, 0)
 
     def mark_frame_processed(self, time: int, id: int) -> None:
-        """Note that the frame of a node with this tracking time and id is processed."""
+        """Note that a frame from a node, with this tracking time and id, is processed."""
         self._received[id] = time
         heappush(self._times, (time, id))
 
@@ -112,7 +112,8 @@ class Ledger:
     def forget(self, processed: int) -> None:
         """Drop all frames below a time: every node has durably processed everything below it.
 
-        At the end of a run (INFINITY) these are all frames; growing inputs may bring later ones.
+        INFINITY, at the end of a run, drops all frames. The stored frontier stays finite then: if
+        the inputs grow, a later run has more frames.
         """
         if processed >= INFINITY:
             processed = max(self._times, default=(-1, 0))[0] + 1

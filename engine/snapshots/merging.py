@@ -32,7 +32,7 @@ def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None
 
 
 def restore_in_steps(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
-    """Run `restore` in steps of about a millisecond."""
+    """Run `restore` in steps of about a millisecond: yield after each step."""
     for _ in _restoring(tables, segments):
         yield
 
@@ -40,9 +40,10 @@ def restore_in_steps(tables: Mapping[str, StateTable], segments: Iterable[bytes]
 def restore_owned_rows(
     tables: Mapping[str, StateTable], segment: bytes, owners: Owners, place: int
 ) -> Iterator[bytes]:
-    """Restore, in steps, the rows of a segment whose keys the node at a place owns.
+    """Restore, in steps, the rows of a segment whose keys a node owns.
 
-    Yields them as chunks. Raises SnapshotDamaged.
+    `place`: the index of the node in the layout. Yields these rows as chunks; b"" for a step
+    without any. Raises SnapshotDamaged.
     """
     places = _places(tables)
     for operator, name, rows in read_segment(segment):

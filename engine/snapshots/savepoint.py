@@ -3,9 +3,10 @@
     DIR/manifest.json                    the flow, T, and size and checksum of every file
     DIR/00017-totals-3fa2c1d0.segment    the state of operator `totals` for key group 17
 
-It is the state after all elements with times below T, computed by nodes or by a batch run over
+A savepoint is the state after all elements with times below T, from nodes or from a batch run over
 history. `engine.state.changelog` defines the form of a segment. The manifest is written last and
-names all files. A directory without one is not a savepoint; damaged or missing files are detected.
+names all files. A directory without a manifest is not a savepoint; damaged or missing files are
+detected.
 The files do not contain their location, and reading does not change them: a savepoint may be moved,
 copied, and used by any number of runs at the same time.
 A run that starts from a savepoint counts outputs below T as delivered (t_last is T - 1); its

@@ -4,13 +4,13 @@ A flow may differ from the one that made the savepoint. An operator, or one stat
 savepoint lacks starts empty. State that the flow lacks would be lost, so it is rejected unless the
 user drops it by name or assigns it to another operator.
 
-An operator without a name of its own is named by its kind and position (`scan-3`), and the name
-moves to another one if operators are added or removed before it. Such a name counts only if nothing
-changed up to that position; otherwise the user has to assign the state.
+An operator that the user has not named is named by its kind and position (`scan-3`). If operators
+are added or removed before it, another operator may get that name. So such a name counts only if
+nothing changed up to that position; otherwise the user has to assign the state.
 
-Takes: a savepoint, a flow, and the user's `Choice`. Gives: the segments of each key group for the
-flow, and `notes` for people. Invariant: each state of the savepoint goes to exactly one state of
-the same type, or the user dropped it.
+Inputs: a savepoint, a flow, and the user's `Choice`. Outputs: the segments of each key group for
+the flow, and `notes` for the user. Invariant: each state of the savepoint goes to exactly one state
+of the same type, or the user dropped it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ NO_CHOICE = Choice()
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """State that an operator takes; `old_operator`: name of the operator that left it."""
+    """State with which an operator starts; `old_operator`: its operator in the savepoint."""
 
     old_operator: str
     states: frozenset[str]
+    """Names of the states that are restored."""
     is_unchanged: bool
-    """Whether it takes the segments as they are."""
+    """Whether the savepoint's segments are used unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class Fitted:
 
     savepoint: Savepoint
     restored: Mapping[str, RestoredState]
-    """Operator of the flow -> state that it takes; others start empty."""
+    """Operator of the flow -> state with which it starts; other operators start empty."""
     inputs: Mapping[str, bool | None]
     """Source of the savepoint, by its new name -> whether its records were numbered from 1; None if
     unknown."""
     notes: tuple[str, ...] = ()
-    """Empty and dropped state, for people."""
+    """Messages for the user: state that starts empty or is dropped, and removed sources."""
     has_single_source: bool = False
-    """Whether the savepoint has only one source, whose input therefore has all times."""
+    """Whether the savepoint has only one source, so that all times are those of its input."""
 
     def segment(self, group: int) -> bytes:
         """Return the state of all operators for a key group. Raises SnapshotDamaged."""
@@ -98,6 +99,8 @@ def fit(savepoint: Savepoint, flow: Flow, choice: Choice = NO_CHOICE) -> Fitted:
 
 @dataclass(slots=True)
 class _Fitting:
+    """One call of `fit`; `before`, `now`: the outlines of the savepoint's flow and of the flow."""
+
     savepoint: Savepoint
     before: Outline
     now: Outline
@@ -208,7 +211,7 @@ class _Fitting:
         return before == now
 
     def _empty(self) -> list[str]:
-        """Return what starts empty in the flow and was not empty in the savepoint."""
+        """Return the operators and states that start empty and were not empty before."""
         found = []
         for operator in self.now.operators:
             taken = self.restored.get(operator.name)

@@ -1,10 +1,10 @@
 """Snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
 Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the
-metadata of a part, the checksums of its segments and the number of the part before it; one more
+metadata of a part, the checksums of its segments and the number of the previous part; one more
 record holds the number of the newest part. So both damage and loss are detected. A part is written
-whole or not at all, and never overwritten: a node with one more part than the committed snapshot
-rolls back by deleting that part.
+atomically, and only merging replaces it: a node with a part of an uncommitted snapshot rolls back
+by deleting that part.
 
 A part that temporarily cannot be read is neither damaged nor missing: reading is retried.
 
@@ -47,6 +47,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
 
 META = 0xFFFF
+"""Key group number in the key of a part's metadata."""
 _KEY = struct.Struct(">QH")
 NEWEST = _KEY.pack(0, META)
 """Key of the number of the newest part; parts have numbers from 1."""
@@ -55,14 +56,14 @@ VACATED = _KEY.pack(0, 0)
 
 _FORMAT = 5
 MAP_SIZE = 1 << 36
-"""Initial address space in bytes. The file grows on demand, and the space when it is full."""
+"""Initial address space in bytes. The file grows on demand; a full address space is doubled."""
 
 MERGE_AT = 32
 """Number of parts from which on some are joined."""
 
 
 class KeyValue(Protocol):
-    """Key-value store under a `PartStore`; `name`: for errors."""
+    """Key-value store that a `PartStore` uses; `name`: for errors."""
 
     name: str
 
@@ -103,6 +104,7 @@ class PartStore:
         self._sizes = self._survey()
         """Part number -> its size in bytes; in the order of numbers."""
         self._joining: Iterator[None] | None = None
+        """The remaining steps of joining parts; None if none is under way."""
 
     def carry_out(self, job: DurableJob) -> object:
         """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""
@@ -164,7 +166,7 @@ class PartStore:
         """Return the number of the newest part, or 0.
 
         Raises SnapshotDamaged if the newest part written is not the newest one present: parts are
-        written whole or not at all, so a missing part was lost later.
+        written atomically, so a missing part was lost later.
         """
         about = self._kv.read(NEWEST) or _encode_number(0)
         if len(about) != len(_encode_number(0)) or about != _encode_number(_decode_number(about)):
@@ -241,8 +243,8 @@ class PartStore:
     def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
         """Read the metadata of the last of these parts, and (key group, segment) of all, in order.
 
-        `before`: the part before the first one, or 0. Checks every checksum, and that each part
-        follows the one before it. Raises SnapshotDamaged, Unavailable.
+        `before`: the part that precedes the first one, or 0. Checks every checksum, and that each
+        part names its predecessor. Raises SnapshotDamaged, Unavailable.
         """
         about = _About(0, 0, b"", {})
         segments: list[tuple[int, bytes]] = []
@@ -305,8 +307,8 @@ class PartStore:
                 if chunk:
                     groups.setdefault(of_rows, []).append(chunk)
                 yield
-        # Removals must be kept while older parts are left, which may contain their slots. So rows
-        # are merged only if no older part is left, and concatenated otherwise.
+        # A row that removes a slot must stay while an older part may contain the slot. So rows are
+        # merged only if all older parts are among those joined, and concatenated otherwise.
         joined: dict[int, bytes] = {}
         for group, parts in groups.items():
             chunks = []
@@ -324,9 +326,9 @@ class PartStore:
 class _About(NamedTuple):
     """Metadata of a part.
 
-    `before`: the part that it follows, or 0. `taken`: the incarnation in which it was written.
-    `meta`: data of the node, returned when it loads the part. `checksums`: key group -> checksum of
-    its segment.
+    `before`: the previous part, or 0. `snapshot_incarnation`: the incarnation that took the
+    snapshot. `meta`: data of the node, returned when it loads the part. `checksums`: key group ->
+    checksum of its segment.
     """
 
     before: int
@@ -338,7 +340,7 @@ class _About(NamedTuple):
 def as_part(
     number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
 ) -> dict[bytes, bytes]:
-    """Return the keys and values of part `number`; arguments: see `_About`."""
+    """Return the keys and values of part `number`; `taken`: `_About.snapshot_incarnation`."""
     checksums = {group: crc32(segment) for group, segment in segments.items()}
     about = pack((before, taken, meta, checksums))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}

@@ -1,9 +1,9 @@
-"""A source that packs the records of another one, and caches the latest of them.
+"""A source that packs the records of another source, and caches the latest of them.
 
-Reading a file from some record on means reading all records before it, too. A recovery needs
-records that were read a moment ago: these come from memory. They are cached in the wire format, in
-which a front sends them: so their size in memory is known. Records that do not fit are read again
-from the other source.
+A file source reads all earlier records, too, to start at a later one. A recovery needs records that
+were read shortly before, so this source returns them from memory. It caches them in the wire
+format, in which a front sends them, so their size in memory is known. It reads records that are no
+longer cached from the other source again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def packed(record: tuple[int, object] | BadRecord) -> PackedRecord:
 
 
 class CachedSource:
-    """Another source, with its latest records cached in memory, `kept_bytes` at most.
+    """Source that caches the latest records of another source, at most `kept_bytes` of them.
 
-    Only the latest `read` may be used.
+    Only the iterator of the latest `read` may be used.
     """
 
     def __init__(self, source: Source, kept_bytes: int = KEPT_BYTES) -> None:
@@ -43,7 +43,7 @@ class CachedSource:
         self._from: int | None = None
         """The cache holds all records from this time to the last read one; None before `read`."""
         self._rest: Iterator[tuple[int, object] | BadRecord] = iter(())
-        """The records that are still unread."""
+        """The records of the other source that are still unread."""
         self.bytes = 0
         """Size of the cached records."""
 

@@ -1,10 +1,10 @@
-"""Fingerprint of the records that a run has used of an input, so that the rest may change.
+"""Fingerprint of the records that a run has used of an input, so that the others may change.
 
 A file may grow, or be corrected, between two calls of a command. The records that the run has used
-must not change: state and outputs were made of them. So with each committed snapshot a front stores
-an `InputFingerprint`: a time, and a checksum over all records below it. At the next start
-`VerifiedSource` reads these records again, which it needs to count them, and compares. The checksum
-is over records, not over the file: compression, line ends and blanks do not matter.
+must not change, because state and outputs depend on them. So with each committed snapshot a front
+stores an `InputFingerprint`: a time, and a checksum over all records below it. At the next start
+`VerifiedSource` reads these records again, as counting them requires, and compares them with the
+fingerprint. The checksum covers records, so compression, line ends and blanks do not matter.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> source = VerifiedSource(ListSource(["a", "b"]))
@@ -21,8 +21,8 @@ is over records, not over the file: compression, line ends and blanks do not mat
     driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
 
 A file may end in a line without a newline, which counts as a record. Its writer may complete the
-line later. If it was the last record used, and the snapshot to resume from is behind it, the run
-continues behind the line. Its outputs keep the record as it was used, and a warning is logged.
+line later. If it was the last record used, and the snapshot to resume from is later than it, the
+run continues after the line and logs a warning. Its outputs contain the record as it was used.
 
 Invariant: an older `InputFingerprint` of a run is valid, too; it only covers fewer records.
 """
@@ -60,12 +60,12 @@ class InputFingerprint:
 
     until: int = 0
     last: int = 0
-    """The time of the last one of them; 0: none."""
+    """The time of the last of these records; 0: there are none."""
     checksum: int = 0
-    """A checksum over them, in order."""
+    """Checksum over these records, in order."""
     incomplete_line: tuple[int, int, bytes] | None = None
-    """If the last one is a line without a newline: the checksum over the records before it, its
-    offset in the file, and the line."""
+    """(checksum over the records before the last one, its offset in the file, its line), if the
+    last record is a line without a newline."""
 
 
 EMPTY_FINGERPRINT = InputFingerprint()
@@ -88,16 +88,17 @@ class GrowingSource(Protocol):
         """Return (offset, text) of the last line if it is a record without a newline at its end."""
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """Return the line at an offset of a record's file, or about `size` bytes of it."""
+        """Return the line at this offset in the file of a record, or about `size` bytes of it."""
 
     def describe_place(self, time: int) -> str:
         """Return where a record is, for messages."""
 
 
 class VerifiedSource:
-    """Source that reads from its beginning anyway, and checks the records that a run has used.
+    """Source that reads its input from the beginning, and checks the records that a run has used.
 
-    Only the latest `read` may be used. Memory: 16 bytes for each record since the last snapshot.
+    Only the iterator of the latest `read` may be used. Memory: 16 bytes for each record since the
+    last snapshot.
     """
 
     def __init__(self, source: Source, used: InputFingerprint = EMPTY_FINGERPRINT) -> None:
@@ -107,7 +108,7 @@ class VerifiedSource:
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_times`."""
         self._unended: tuple[int, tuple[int, int, bytes]] | None = None
-        """(time, `InputFingerprint.incomplete_line`) of the last record, once all was read."""
+        """(time, `InputFingerprint.incomplete_line`) of the last record, once all were read."""
         self._warned = False
         self._times = array("q")
         self._sums = array("q")
@@ -124,7 +125,7 @@ class VerifiedSource:
         return self._source.identity()
 
     def check(self, start: int = INFINITY) -> None:
-        """Compare the records that were used. `start`: the time from which the run will read.
+        """Compare the used records with the fingerprint. `start`: from where the run will read.
 
         Raises StateMismatch if they have changed, and the errors of `read`.
         """
@@ -132,7 +133,7 @@ class VerifiedSource:
             next(self._read(self._expected.until, start), None)
 
     def read(self, start: int) -> Iterator[Record]:
-        """Yield all records with time >= `start`. Raises StateMismatch if used ones changed."""
+        """Yield all records with time >= `start`. Raises StateMismatch if a used one changed."""
         return self._read(start, start)
 
     def _read(self, start: int, resume: int) -> Iterator[Record]:
@@ -188,9 +189,10 @@ class VerifiedSource:
         following: int,
         resume: int,
     ) -> None:
-        """Compare the records up to time `last`; `following`: the time of the next record.
+        """Compare the records up to time `last` with the fingerprint `used`.
 
-        `before`: the checksum without the last record; `resume`: as in `_read`.
+        `total`, `before`: the checksums of these records, and of all but the last one; `following`:
+        the time of the next record; `resume`: as in `_read`. Raises StateMismatch.
         """
         if last != used.last:
             problem = f"it has only {last} records now, but this run has used {used.last}"
@@ -212,7 +214,7 @@ class VerifiedSource:
         raise StateMismatch(f"{self.name}: {problem}. {INPUT_CHANGED_HINT}")
 
     def _completed(self, used: InputFingerprint, before: int) -> str:
-        """Describe the completion of the last used record, a line; "" if there was none."""
+        """Describe how the line of the last used record was completed; "" if it was not."""
         if (
             used.incomplete_line is None
             or used.incomplete_line[0] != before

@@ -18,8 +18,8 @@ from driftline.engine.wire.codec import pack
 class ListSource:
     """The records of a sequence at the times `first`, `first` + 1, ...
 
-    Precondition: the time of a BadRecord among them is that of its place in the sequence. `name`:
-    the source's name in errors.
+    Precondition: a BadRecord in the sequence has the time of its position. `name`: the source's
+    name in errors.
     """
 
     def __init__(self, records: Sequence[object], name: str = "memory", first: int = 1) -> None:
@@ -48,15 +48,15 @@ class ListSource:
 
 
 ID_STRIDE = 2**40
-"""Difference of an integer id from round to round; ids must be smaller. Enough for 2**22 rounds."""
+"""Increase of an integer id per round; larger than every id. Suffices for 2**22 rounds."""
 
 
 class Repeated:
-    """A source's records, round after round, up to the time `documents`.
+    """Source that repeats another source's records, round after round, up to time `documents`.
 
     Precondition: the source's times are 1, 2, ... The times continue from round to round. Ids stay
     unique and of their type: in round k a text ends with `~k`, and a number is larger by
-    (k - 1) * 2**40. Bad records are repeated, too, and have a time.
+    (k - 1) * 2**40. Bad records are repeated, too, and count.
     """
 
     def __init__(self, source: Source, documents: int) -> None:

@@ -37,11 +37,11 @@ _REPR.maxstring = TEXT_CHARS // 2
 
 
 class Malformed(Exception):
-    """Invalid row. Never leaves `engine.sources`."""
+    """Error for an invalid row, raised or yielded. File sources convert it to a `BadRecord`."""
 
     def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
-        """`text`: the row for messages; `raw`: the whole row, if it differs from the text; a long
-        one is cut."""
+        """`text`: the row for messages; `raw`: the whole row, if it differs from the text. Both are
+        cut if they are long."""
         super().__init__(reason)
         self.reason = reason
         self.text = text[:TEXT_CHARS]
@@ -70,7 +70,8 @@ class Shape:
     `id_field`: the field with the id; None: "id", else "url", else the row's number. `text_field`:
     the field to copy to "text", if any. `sections`: each section of the text becomes a document.
     `encoding`: the encoding of a file that is not XML; Python's main name replaces an alias.
-    `delimiter`: the character between two values of a `.csv` file. Raises ValueError.
+    `delimiter`: the character between two values of a `.csv` file. Raises ValueError for an unknown
+    encoding or an invalid delimiter.
     """
 
     id_field: str | None = None
@@ -177,7 +178,7 @@ def validate_payload(payload: object) -> object:
 
 
 def validate_record(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
-    """Return a record as a function receives it, or a bad record. `file`: where it is."""
+    """Return a record as a function receives it, or a bad record. `file`: its file, for errors."""
     try:
         return time, validate_payload(payload)
     except PayloadError as error:

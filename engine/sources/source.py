@@ -91,14 +91,14 @@ class Source(Protocol):
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield all records from a time on.
 
-        May be called any number of times: after a failure, with an earlier time again.
+        May be called any number of times, also with an earlier time after a failure.
 
         Args:
             start: The least time of a record; there may be none with exactly that time.
 
         Yields:
-            (time, record) with growing times, the record of the types that can travel; a BadRecord
-            in the place of one that cannot be read.
+            (time, record) with increasing times, where the record has types that can travel; a
+            BadRecord in place of a record that cannot be read.
 
         Raises:
             Unavailable: If the input is not available.
@@ -113,8 +113,9 @@ class Source(Protocol):
     def identity(self) -> str:
         """Return a text that is equal for equal inputs: a state directory belongs to one of them.
 
-        It should not contain the input's location, which may change. That of a file ignores its
-        records: those that a run has used are compared separately, the others may change.
+        It should not contain the input's location, which may change. The identity of a file does
+        not depend on its records: `VerifiedSource` compares those that a run has used, and the
+        others may change.
         """
         ...
 
@@ -151,7 +152,7 @@ class RetainedSource:
     """Records below this time survive any crash."""
 
     trimmed = 0
-    """Records below this time are removed, or will be."""
+    """Records below this time are removed, or will be removed."""
 
     obstacle = ""
     """Why records cannot be made durable at the moment; "" if they can."""
@@ -164,18 +165,18 @@ class RetainedSource:
         raise NotImplementedError
 
     def advance_to(self, time: int) -> int:
-        """Assign no time below this one any more: other sources have sent records up to it.
+        """Assign no time below this one any more, as other sources have sent records up to it.
 
-        Return the smallest time that may still follow. Otherwise an idle source would hold the
-        others back.
+        Otherwise an idle source would block the frontier for the others. Return the smallest time
+        that may still follow.
         """
         raise NotImplementedError
 
     def stop(self) -> int:
         """Accept no more records in this process. Return a time above all accepted ones.
 
-        It is finite even if the source has ended: other sources may have to pass that time before
-        there is room to read this one to its end.
+        The time is finite even if the source has ended: other sources may have to pass it before
+        the front has room to read the remaining records of this source.
         """
         raise NotImplementedError
 
@@ -187,7 +188,7 @@ class RetainedSource:
         return None
 
     def identity(self) -> str:
-        """Return its name: it is the same input whatever arrives."""
+        """Return the name: a live input is the same input whatever records arrive."""
         return self.name
 
 

@@ -129,7 +129,7 @@ def _without_hidden(text: str) -> str:
 
 def _without_braces(text: str) -> str:
     """Drop templates `{{..}}`, parameters `{{{..}}}` and tables `{|..|}`, however they nest."""
-    opened: list[tuple[str, int]] = []  # (kind, start) of each that is open
+    opened: list[tuple[str, int]] = []  # (kind, start) of each open template or table
     waiting = {"template": 0, "table": 0}  # how many of each kind are open
     gaps: list[tuple[int, int]] = []  # (start, end) of the text to drop: in order, disjoint
 
@@ -137,7 +137,7 @@ def _without_braces(text: str) -> str:
         if not waiting[kind]:
             return
         closed = ""
-        while closed != kind:  # also closes those inside that were never closed
+        while closed != kind:  # also drops inner ones that have no closing mark
             closed, start = opened.pop()
             waiting[closed] -= 1
         while gaps and gaps[-1][0] >= start:

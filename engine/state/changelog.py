@@ -4,9 +4,9 @@ A *chunk* is (operator, state, rows) in the wire format; a *segment* is a concat
 A row is ``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared
 state.
 
-The changes of a large batch are encoded to a chunk at once, while they are in the CPU caches. Those
-of small batches are kept as rows until there are many. For a state that every change overwrites,
-only the last row of each key is kept.
+The changes of a large batch are encoded to a chunk at once, while they are in the CPU caches. The
+changes of small batches stay rows until a snapshot, or until there are many. For a state that every
+change overwrites, only the last row of each key is stored.
 
 Invariant: the rows of a key and state are in the order in which their changes became final.
 """
@@ -27,10 +27,10 @@ CHUNK_CHANGES_MIN = 16
 """A batch with at least this many changes gets its own chunk."""
 
 EARLY_FROM = 4096
-"""With at least this many rows in a state, some are encoded before the next snapshot."""
+"""If a state has at least this many rows, `encode_early` encodes some before the next snapshot."""
 
 ROWS_OF_A_CHUNK = 256
-"""Rows of a chunk that is encoded for a snapshot; takes about 0.1 ms."""
+"""Maximum number of rows of a chunk that is encoded for a snapshot, in about 0.1 ms."""
 
 _key_of = attrgetter("key")
 
@@ -41,7 +41,7 @@ class Changelog:
     def __init__(self, operator: str, declared: Sequence[State]) -> None:
         self.operator = operator
         self._columnar = len(declared) == 1 and not declared[0].overwrites
-        """Whether the changes of a large batch become a chunk: all must be of one state."""
+        """Whether the changes of a large batch become a chunk: only if there is one state."""
         self._chunks: list[bytes] = []
         self.bytes = 0
         """Size of the encoded changes, in bytes."""
@@ -78,8 +78,8 @@ class Changelog:
     def encode_batch(self, changes: Sequence[Change]) -> bytes | None:
         """Encode the changes of one batch as a chunk.
 
-        Returns None if they are fewer than MANY, contain a removal, are not of one state, or if
-        every change overwrites that state.
+        Returns None if the batch has fewer than `CHUNK_CHANGES_MIN` changes or contains a removal,
+        if the operator has several states, or if every change overwrites its state.
         """
         if not self._columnar or len(changes) < CHUNK_CHANGES_MIN:
             return None
@@ -90,15 +90,15 @@ class Changelog:
         return _packed(self.operator, states[0].name, columns)
 
     def add(self, chunk: bytes) -> None:
-        """Add a chunk of final changes, made by `chunk`."""
+        """Add a chunk of final changes, made by `encode_batch`."""
         for name, rows in self._rows.items():
-            if rows:  # earlier than the chunk
+            if rows:  # these changes are earlier than the chunk
                 self._append(self._encoded(name, rows))
                 rows.clear()
         self._append(chunk)
 
     def encode_early(self, limit: int) -> bool:
-        """Encode at most `limit` rows of each state with many rows. Returns whether any has."""
+        """Encode at most `limit` rows of each state with many rows. Return whether it did any."""
         encoded_any = False
         for name, rows in self._rows.items():
             if len(rows) >= EARLY_FROM:
@@ -108,7 +108,7 @@ class Changelog:
         return encoded_any
 
     def take(self) -> Iterator[bytes]:
-        """Empty the changelog. Returns its changes as lazily encoded chunks."""
+        """Empty the changelog. Return its changes as lazily encoded chunks."""
         chunks, self._chunks, self.bytes = self._chunks, [], 0
         unencoded = [(name, iter(rows)) for name, rows in self._rows.items()]
         unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]

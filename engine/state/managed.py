@@ -47,7 +47,7 @@ class _Mark:
 
 
 MISSING: Final = _Mark("MISSING")
-"""As an old value, the slot did not exist; as a new value, the slot is removed."""
+"""As an old value: the slot did not exist. As a new value: the change removes the slot."""
 
 ALL: Final = _Mark("ALL")
 """Slot for the whole state, in the changes of `clear`."""
@@ -59,6 +59,7 @@ class State:
     __slots__ = ()
 
     name: str
+    """Name in the declaration, unique within an operator."""
     key: object
     """Key that the state belongs to."""
     undo_log: list[Change]
@@ -75,7 +76,7 @@ class State:
         raise NotImplementedError
 
     def assign(self, slot: object, value: object) -> None:
-        """Set a slot without logging a change, to undo or restore. MISSING removes it."""
+        """Set a slot without logging a change, for an undo or a restore. MISSING removes it."""
         raise NotImplementedError
 
     def slots(self) -> Iterator[tuple[object, object]]:
@@ -84,7 +85,8 @@ class State:
 
 
 Change = tuple[State, object, object, object]
-"""(state, slot, old value, new value)."""
+"""(state, slot, old value, new value). A slot is an index of a list, a key of a map, None for a
+single value, or ALL."""
 
 
 class ValueState(State, Generic[V]):
@@ -216,7 +218,7 @@ class ListState(State, Generic[V]):
         self._replace(new)
 
     def _replace(self, new: list[V]) -> None:
-        """Replace the list by one that is not longer."""
+        """Replace the list by a list that is not longer."""
         old, changes = self.data, self.undo_log
         for at, value in enumerate(new):
             if value is not old[at]:
@@ -325,7 +327,7 @@ class MapState(dict[K, V], State):
         self.remove(key, self[key])
 
     def remove(self, key: K, value: object) -> None:
-        """Remove a key whose value is known."""
+        """Remove a key; `value`: its present value, as the caller knows it."""
         if type(key) not in EXACT:
             key = cast(K, exact_key(key))
         self.undo_log.append((self, key, value, MISSING))
@@ -470,7 +472,7 @@ def undo(changes: Sequence[Change]) -> None:
 
 
 def show_as(cls: type, declared: type[State]) -> None:
-    """Give a class the name of a declared one, for errors, which may become outputs."""
+    """Rename a class after the declared one: its name occurs in errors, which may be outputs."""
     cls.__name__ = cls.__qualname__ = declared.__name__
     for name, member in vars(cls).items():
         if callable(member) and hasattr(member, "__qualname__"):

@@ -1,9 +1,9 @@
 """States of the reference interpreter, as simple as possible.
 
-They behave like the states of `engine.state.managed`, but share only the form of stored values
-with them (`engine.state.values`), so that each can be tested against the other. Each is a dict, a
-list or a single value, and appends a function to `undo` for each change. They have no undo log, no
-changelog and no conversion.
+These classes behave like the states of `engine.state.managed`, but share only the form of stored
+values with them (`engine.state.values`), so that tests can compare the two. Each state is a dict, a
+list or a single value, and appends a function to `undo` for each change. The classes use neither
+the undo log, nor the changelog, nor serialised states.
 """
 
 from __future__ import annotations

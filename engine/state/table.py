@@ -89,7 +89,7 @@ class StateTable(dict[object, State | States]):
     def reclaim(self, needed: Container[object] = ()) -> None:
         """Remove the keys in `perhaps_empty` whose states are empty.
 
-        The `needed` ones of them stay, and the next call checks them again.
+        Keys that are also in `needed` stay, and the next call checks them again.
         """
         empty = list(filter(self.is_empty, self.perhaps_empty))
         self.perhaps_empty.clear()
@@ -191,5 +191,5 @@ def serialise(table: StateTable) -> None:
 
 
 def as_serialised(state: State) -> None:
-    """Convert one state in place. The values that it holds are immutable, and stay."""
+    """Convert one state in place. Its stored values are immutable, so they stay unchanged."""
     state.__class__ = _SERIALISED[type(state)]

@@ -1,15 +1,15 @@
 """Stored forms of arguments, outputs and state values that no user function can change.
 
-A function may change its argument, keep a reference to it, or change an output after returning it.
-So a value that the engine needs again is kept in a form to which no function has a reference:
+A function may change its argument, store a reference to it, or change an output after returning it.
+So the engine stores a value that it needs again in a form to which no function has a reference:
 
-- *arguments*: one that holds a dict is kept as bytes and decoded for each application
+- *arguments*: an argument that contains a dict is stored as bytes and decoded for each application
   (`freeze_arguments`, `thaw_argument`); all other values decoded from the wire format are
   immutable;
-- *state values*: a mutable one is stored as bytes, and each `get` decodes a fresh copy (`freeze`,
+- *state values*: a mutable value is stored as bytes, and each `get` decodes a fresh copy (`freeze`,
   `thaw`), in which lists are lists and tuples are tuples;
-- *outputs*: one that is needed again, or that goes to two branches, is copied (`freeze_outputs`,
-  `copy_outputs`).
+- *outputs*: an output that is needed again, or that goes to two branches, is copied
+  (`freeze_outputs`, `copy_outputs`).
 
     >>> kept = freeze({"n": [1, (2, 3)]})
     >>> thaw(kept)["n"].append(4), thaw(kept)
@@ -67,14 +67,14 @@ _PLAIN = ATOMS | {tuple}
 _DATA = _PLAIN | {list, dict}
 
 _FROZEN, _TUPLE = -3, -2
-"""Codes of msgpack extensions: users' own are from 0 on, and -1 is msgpack.Timestamp."""
+"""Codes of msgpack extensions. Codes of users start at 0, and -1 is msgpack.Timestamp."""
 
 TUPLES_MAX = 100
 """Levels of nested tuples that a frozen value may have."""
 
 
 class Wire(bytes):
-    """Kept argument, in the wire format."""
+    """Stored argument, in the wire format."""
 
     __slots__ = ()
 
@@ -93,7 +93,7 @@ def all_plain(values: Sequence[object]) -> bool:
 
 
 def freeze_arguments(values: list[object]) -> list[object]:
-    """Return the kept form of arguments: the same list if all are immutable, else all as `Wire`.
+    """Return the stored form of arguments: the same list if all are immutable, else all as `Wire`.
 
     Precondition: the arguments were decoded from the wire format.
     """
@@ -105,12 +105,12 @@ def freeze_arguments(values: list[object]) -> list[object]:
 
 
 def thaw_argument(value: object) -> object:
-    """Return an argument for one application, from its kept form."""
+    """Return an argument for one application, from its stored form."""
     return unpack(value) if type(value) is Wire else value
 
 
 def canonical_argument(value: object) -> bytes:
-    """Return bytes that differ where kept arguments differ (see `engine.wire.codec.exact`)."""
+    """Return bytes that differ where stored arguments differ (see `canonical_bytes`)."""
     return bytes(value) if isinstance(value, Wire) else canonical_bytes(value)
 
 
@@ -118,15 +118,15 @@ def canonical_argument(value: object) -> bytes:
 
 
 class Copy(bytes):
-    """Kept output, as bytes that never leave this process."""
+    """Stored output, as bytes that never leave this process."""
 
     __slots__ = ()
 
 
 def freeze_outputs(values: list[object], also_objects: bool = False) -> list[object]:
-    """Return the kept form of sent outputs: the same list if all are immutable.
+    """Return the stored form of sent outputs: the same list if all are immutable.
 
-    `also_objects`: do not assume that an object with a hash is immutable. Needed if a user function
+    `also_objects`: do not assume that an object with a hash is immutable. Set it if a user function
     receives the output next.
     """
     try:
@@ -139,12 +139,12 @@ def freeze_outputs(values: list[object], also_objects: bool = False) -> list[obj
 
 
 def thaw_output(kept: object) -> object:
-    """Return an output as the function made it, from its kept form."""
+    """Return an output as the function made it, from its stored form."""
     return marshal.loads(kept) if type(kept) is Copy else kept
 
 
 def copy_outputs(values: list[object]) -> list[object]:
-    """Copy outputs for one more branch, so that branches cannot change each other's values."""
+    """Copy outputs for another branch, so that branches cannot change each other's values."""
     kept = freeze_outputs(values, also_objects=True)
     return list(values) if kept is values else list(map(thaw_output, kept))
 
@@ -156,7 +156,7 @@ def copy_if_mutable(value: object) -> object:
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:
-    """Return whether the values, or sequences and dicts among them, contain this type."""
+    """Return whether a value, or an item at any level of a sequence or dict, is of this type."""
     return any(is_a(value, kind) for level in levels_of(values, LEVELS_MAX) for value in level)
 
 
@@ -192,7 +192,7 @@ def _copy(value: object) -> object:
 def can_stay_unfrozen(slots: Sequence[object], values: Sequence[object]) -> bool:
     """Return whether states can keep these slots and values without freezing them.
 
-    They can if all are immutable and fit into a snapshot. Hot path.
+    This requires that all are immutable and fit into a snapshot. Hot path.
     """
     if not all_have_types(_PLAIN, values):
         return False
@@ -212,7 +212,7 @@ def slot_of(key: object) -> object:
 
 
 def freeze(value: object) -> object:
-    """Return the form in which a state keeps a value. Raises PayloadError if it cannot."""
+    """Return the form in which a state stores a value. Raises PayloadError if it cannot."""
     try:
         _check_fits_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
@@ -236,7 +236,7 @@ def thaw(value: object) -> object:
 
 
 def pack_row(row: object) -> bytes:
-    """Encode a row with exact keys, and with values as states keep them. Raises PayloadError."""
+    """Encode a row with exact keys, and with values as states store them. Raises PayloadError."""
     try:
         data: bytes = _row_packer.pack(row)
     except (TypeError, ValueError, OverflowError) as error:

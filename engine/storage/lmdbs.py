@@ -1,9 +1,9 @@
 """Opening of LMDB environments, and their errors.
 
-LMDB maps its file into memory: reading a page behind the end of the file ends the process with
-SIGBUS. So `open_environment` extends a file that is shorter than its pages: a lost page is then
-empty, which LMDB or a checksum detects. (A sound file may be a little shorter, too, if its last
-pages were freed before they were written.)
+LMDB maps its file into memory: reading a page beyond the end of the file ends the process with
+SIGBUS. So `open_environment` extends a file that is shorter than its number of pages: a lost page
+is then empty, which LMDB or a checksum detects. (An undamaged file may be a little shorter, too, if
+its last pages were freed before they were written.)
 
 LMDB has no checksums: the rows contain their own. A damaged page may still end the process that
 reads it, so `driftline verify` and the start of a run read stores in a child process.
@@ -31,16 +31,16 @@ DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""Errors that mean damage: a retry does not help. After any other error it may."""
+"""Errors that mean damage: a retry cannot help. After any other error of LMDB it may."""
 
 DATA, LOCKS = "data.mdb", "lock.mdb"
 
 LOCKS_BYTES = 8192
-"""Size of the lock file: 64 bytes for each of 126 readers, and 128 before them."""
+"""Size of the lock file: a header of 128 bytes, and 64 bytes for each of 126 readers."""
 
 
 def reason(error: lmdb.Error | OSError) -> str:
-    """Return the reason for messages: without the function's name, or the number of the error."""
+    """Return the reason for messages, without the function's name and the error's number."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     text = str(error).partition(": ")[2] or str(error)
@@ -87,8 +87,8 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
 
 
 def _allocate(locks: Path) -> None:
-    """Reserve disk space for LMDB's locks: they are written through a map of the file, and on a
-    full disk that would end the process with SIGBUS."""
+    """Reserve disk space for LMDB's lock file: LMDB writes it through a memory map, which on a full
+    disk would end the process with SIGBUS."""
     file = os.open(locks, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         os.posix_fallocate(file, 0, LOCKS_BYTES)
@@ -97,13 +97,13 @@ def _allocate(locks: Path) -> None:
 
 
 def _length(env: lmdb.Environment) -> int:
-    """Return the bytes of all pages ever used; a sound file may be a little shorter."""
+    """Return the size of all pages ever used; an undamaged file may be a little shorter."""
     pages: int = env.info()["last_pgno"] + 1
     return pages * env.stat()["psize"]
 
 
 def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield (name of the database, key, value) of all rows of these databases; changes nothing.
+    """Yield (name of the database, key, value) of all rows of these databases, read-only.
 
     Raises lmdb.Error, OSError.
     """

@@ -2,7 +2,8 @@
 
 A run's *lineage* is a random token that is created together with the registry and lives as long as
 the run's state, over any number of commands. Each start of a command is a *session*, numbered from
-1. A mark names the lineage, the role of the directory in it, and the last session that opened it.
+1. A mark names the lineage, the role of the directory in that run, and the last session that opened
+the directory.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Mark:
 
 
 NOBODY = Mark()
+"""The mark without a lineage."""
 
 MARK_FILE = "mark"
 """The file of the mark in the directory of a store or a log."""

@@ -3,21 +3,21 @@
 Input: payloads, in order. Output: the same payloads, from any segment on.
 
 Segments are ``segment-00000000``, ``segment-00000001``, ... A segment begins with a *header*: a
-payload of the owner that summarises all earlier segments. So reading can begin with any segment,
-and the oldest ones can be removed. When a segment is full, the owner begins the next one (`roll`),
-in one atomic step.
+payload in which the owner of the log summarises all earlier segments. So reading can begin with any
+segment, and the oldest ones can be removed. When a segment is full, the owner begins the next one
+(`roll`), in one atomic step.
 
-A frame is ``magic, checksum, length, durable`` and the payload. The checksum includes the place of
-the frame (the number of its file, the offset): a frame is valid nowhere else. `durable` is how
-many bytes of the file were known to be durable when the frame was written. This distinguishes a
-torn end, which a crash may leave, from damage: an unreadable frame is damaged if a later one
-proves that it was durable, and torn otherwise.
+A frame is ``magic, checksum, length, durable`` and the payload. The checksum includes the position
+of the frame (segment number and offset), so a frame that was copied elsewhere is invalid. `durable`
+is how many bytes of the file were known to be durable when the frame was written. This
+distinguishes a torn end, which a crash may leave, from damage: an unreadable frame is damaged if a
+later one proves that it was durable, and torn otherwise.
 
 Invariants: after a crash the log has all synced frames, and a prefix of the others. Only the last
 segment may have a torn end, which is cut off when the log is opened. Anything else that cannot be
 read is damage, and is reported with its file and offset.
 
-One thread writes. Other threads may `read` at the same time: they see what is durable.
+One thread writes. Other threads may `read` at the same time: they see the durable frames.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as directory:
@@ -67,9 +67,9 @@ def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
 
 
 def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | None:
-    """Return the payload of the frame at an offset, the file's position; None if it is not whole.
+    """Return the payload of the frame at `offset`, the file's position; None if it is not valid.
 
-    `end`: the length of the file, or of the part that counts.
+    `end`: the offset at which reading has to stop.
     """
     head = file.read(HEAD_BYTES) if offset + HEAD_BYTES <= end else b""
     if len(head) < HEAD_BYTES:
@@ -83,9 +83,9 @@ def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | No
 
 
 def was_durable(rest: bytes, number: int, offset: int) -> bool:
-    """Return whether the data at an offset was durable once, as a later frame proves.
+    """Return whether a later frame proves that the data at an offset was durable.
 
-    `rest`: the file from there on.
+    `rest`: the contents of the file from that offset on.
     """
     at = rest.find(_MAGIC, 1)
     while at >= 0:
@@ -107,8 +107,8 @@ SEGMENT_BYTES = 1 << 26
 """Size at which a segment is full."""
 
 SEGMENT_FRAMES = 1 << 16
-"""A segment with this many frames is full, too: opening a log reads its last one at 10 us a frame.
-"""
+"""A segment with this many frames is full, too: opening a log reads its last segment, which takes
+10 us a frame."""
 
 ADVICE = "Restore it together with the rest of the state directory, from one copy"
 
@@ -116,7 +116,7 @@ _NAME = re.compile(r"segment-[0-9]{8}")
 _BUFFER = 1 << 20
 
 _SOME_BYTES = 1 << 16
-"""Size of the frames that a reader takes at a time."""
+"""Approximate number of bytes that a reader reads at a time."""
 
 
 class LogDamaged(StateMismatch):
@@ -137,7 +137,7 @@ class StoredFrame(NamedTuple):
     number: int
     """The number of its segment."""
     offset: int
-    """Where it begins in the segment; 0: it is the header."""
+    """The offset in the segment at which it begins; 0 for the header."""
     payload: bytes
 
     @property
@@ -168,12 +168,12 @@ class SegmentLog:
         self._segment_bytes = segment_bytes
         self._file = -1
         self._tail = 0, 0
-        """The number of the last segment, and its durable bytes. Both change in one step, as other
-        threads read."""
+        """The number of the last segment, and its durable bytes. One tuple, so that other threads
+        read both of the same moment."""
         self._length = 0
         """Bytes written to the last segment."""
         self._frames = 0
-        """Frames written to it, including those that were cut off."""
+        """Frames written to the last segment after its header, including frames cut off later."""
         try:
             with self._translate_errors():
                 for draft in directory.glob(".segment-*"):
@@ -217,7 +217,7 @@ class SegmentLog:
 
         If it raises, all frames that are not durable are lost.
         """
-        assert not self.torn, "cut() comes first"
+        assert not self.torn, "truncate_unsynced comes first"
         frame = framed(payload, self.last, self._length, self._tail[1])
         with self._torn_on_failure():
             write_at(self._file, frame, self._length)
@@ -226,7 +226,7 @@ class SegmentLog:
 
     def sync(self) -> None:
         """Make all frames durable. If it raises, those that are not durable are lost."""
-        assert not self.torn, "cut() comes first"
+        assert not self.torn, "truncate_unsynced comes first"
         if not self.is_synced:
             with self._torn_on_failure():
                 os.fdatasync(self._file)
@@ -269,7 +269,7 @@ class SegmentLog:
         assert number != self.last
         with self._translate_errors():
             path_of(self.directory, number).unlink(missing_ok=True)
-            sync_directory(self.directory)  # before the next one, so that no gap can be left
+            sync_directory(self.directory)  # before the next removal, so that no gap is left
         del self._numbers[0]
 
     def close(self) -> None:
@@ -285,14 +285,14 @@ class SegmentLog:
         self._numbers.append(number)
 
     def _open(self, number: int, length: int, frames: int) -> None:
-        """Write to a segment from now on, after this many bytes and frames."""
+        """Make a segment the last one, with this many durable bytes and frames after its header."""
         file = os.open(path_of(self.directory, number), os.O_RDWR)
         self.close()
         self._file, self._frames, self._length = file, frames, length
         self._tail = number, length
 
     def _read_some(self, number: int, offset: int, end: int) -> list[StoredFrame]:
-        """Return some frames, at least one."""
+        """Return the next frames before offset `end`: at least one, about _SOME_BYTES."""
         path, found, at = path_of(self.directory, number), list[StoredFrame](), offset
         try:
             with self._translate_errors(), path.open("rb", buffering=_SOME_BYTES) as file:
@@ -300,7 +300,7 @@ class SegmentLog:
                 while at < min(end, offset + _SOME_BYTES):
                     payload = payload_at(file, number, at, end)
                     if payload is None:
-                        break  # reported after the frames before it
+                        break  # reported by the next call
                     found.append(StoredFrame(number, at, payload))
                     at = found[-1].end
         except Unavailable:
@@ -365,7 +365,7 @@ def header_of(directory: Path, number: int) -> bytes:
 
 
 def frames_of(directory: Path, number: int) -> Iterator[StoredFrame]:
-    """Yield all whole frames of a segment. Raises LogDamaged, OSError."""
+    """Yield all frames of a segment up to a torn end. Raises LogDamaged, OSError."""
     path = path_of(directory, number)
     end, offset = path.stat().st_size, 0
     with path.open("rb", buffering=_BUFFER) as file:

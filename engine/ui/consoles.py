@@ -71,7 +71,7 @@ def _in_words(name: str, value: object) -> str:
 
 
 class ProgressView:
-    """Bars for files, and one line. A context manager; without a terminal it shows nothing."""
+    """Progress bars of inputs and a status line, as a context manager; only on a terminal."""
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
         self.shown = console.is_terminal
@@ -121,5 +121,5 @@ class ProgressView:
             )
 
     def show_line(self, text: str) -> None:
-        """Update the line."""
+        """Update the status line."""
         self._line.plain = escape_controls(text)

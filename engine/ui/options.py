@@ -60,8 +60,8 @@ def check_drawable(ctx: click.Context, param: click.Parameter, file: Path | None
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Let the options and arguments of a command reject an empty text, which a path would read as
-    the working directory, unless it is the default."""
+    """Let the options and arguments of a command reject an empty text, unless it is the default: as
+    a path it would mean the working directory."""
     for param in command.params:
         if "type_cast_value" not in vars(param):  # the command may already be set up
             param.type_cast_value = _not_empty(param)  # type: ignore[method-assign, assignment]
@@ -143,9 +143,10 @@ def plot_option(default: str | None = None) -> Callable[[Command], Command]:
 def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return the option for the result as a JSON file, as the argument `json_file`.
 
-    While the command runs the file does not exist. If the command fails, the file contains the
-    text, as `error`, and the fields `failed`; only the text if its arguments are wrong
-    (`write_usage_error`). It is not written for an unknown option, or after an immediate signal.
+    While the command runs the file does not exist. If the command fails, the file contains the text
+    of the error as `error`, and the fields `failed`. If its arguments are wrong, the file contains
+    only `error` (`write_usage_error`). For an unknown option, or after an immediate signal, no file
+    is written.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
@@ -178,7 +179,7 @@ def write_usage_error(error: click.ClickException) -> None:
 
 
 json_option = json_option_with()
-"""The same option, without further fields."""
+"""`json_option_with`, without further fields."""
 
 
 def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:

@@ -21,7 +21,7 @@ def write_json(file: Path | None, content: Mapping[str, object], indent: int | N
 
 @contextmanager
 def write_on_error(file: Path | None, failed: Mapping[str, object]) -> Iterator[None]:
-    """Remove the file, which has an earlier call's result. Write an error that leaves this context.
+    """Remove the result of an earlier call. If the context raises an error, write it to the file.
 
     `failed`: fields beside `error`. Anything but a regular file, such as a pipe, stays.
     """

@@ -3,8 +3,8 @@
     tcp://10.0.0.5:7001#rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7     endpoint # public key, in Z85
     ipc:///run/driftline/node-0                                       without a key
 
-This module resolves and opens nothing. A peer's text may be anything: `parse` raises
-MalformedMessage for an invalid address or one longer than `ADDRESS_CHARS_MAX`.
+This module resolves no host names and opens no sockets. A peer may send any text as an address:
+`parse` raises MalformedMessage for an invalid one, or one longer than `ADDRESS_CHARS_MAX`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from driftline.engine.errors import MalformedMessage
 
 ADDRESS_CHARS_MAX = 320
-"""A host name has at most 253."""
+"""Maximum length of an address. A host name has at most 253 characters."""
 
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _TCP = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s\[\]:/#;]+)):([0-9]{1,5})")
@@ -40,7 +40,7 @@ def parse(text: str) -> Address:
     if text.startswith(("ipc://", "inproc://")):
         if text.endswith("://") or not text.isprintable():
             raise MalformedMessage(f"{text!r} is not an address: it has no path")
-        return Address(text)  # a path may have any character, and these have no keys
+        return Address(text)  # a path may have any character; such an address has no key
     endpoint, mark, public = text.partition("#")
     found = _TCP.fullmatch(endpoint)
     if found is None or not 0 < int(found[3]) < 1 << 16:

@@ -28,7 +28,7 @@ class Item:
     """Output of a flow."""
 
     label: Label
-    """(time of the record, number of the source, child numbers ...)"""
+    """(time of the record, number of the source, *child numbers), see `engine.labels`."""
     sink: int
     """The number of its sink in the flow, from 0; -1 for a dead letter."""
     value: object
@@ -49,7 +49,7 @@ def to_blob(
     they are packed already; `values` is then ignored. Raises PayloadError.
     """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
-        sinks = sinks[0]  # so equal outputs have equal bytes
+        sinks = sinks[0]  # a list and a single number must give equal bytes
     # Array of three values that are packed one by one.
     return (
         _THREE
@@ -63,7 +63,7 @@ _THREE = b"\x93"
 
 
 def from_blob(blob: bytes) -> list[Item]:
-    """Decode `to_blob`. Raises MalformedMessage for anything else."""
+    """Decode the result of `to_blob`. Raises MalformedMessage for anything else."""
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:
         raise MalformedMessage("not a blob of outputs")

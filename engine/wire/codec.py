@@ -32,12 +32,13 @@ Columns = tuple[int, int, Sequence[object]]
 the rows themselves."""
 
 PLAIN = -1
+"""Mask of rows that are not encoded as columns."""
 
 MAX_ROWS = 2**24
 """Maximum number of rows in a batch: a foreign message must not cause an unbounded allocation."""
 
 PACKER_RESET_BYTES = 1 << 20
-"""Size of a value, in bytes, above which its packer is dropped, as it would keep the buffer."""
+"""After a larger value (in bytes), `pack` replaces its packer, which would keep the buffer."""
 
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 _inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
@@ -63,7 +64,7 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes) -> object:
-    """Decode `pack`. Raises MalformedMessage for bytes that are not one msgpack value."""
+    """Decode the result of `pack`. Raises MalformedMessage for bytes other than one value."""
     try:
         value: object = msgpack.unpackb(
             data, use_list=False, strict_map_key=False, ext_hook=msgpack.ExtType
@@ -77,10 +78,10 @@ def unpack_foreign(data: bytes) -> object:
     """Decode bytes of an untrusted sender, in time bounded by their number.
 
     An attacker can construct sequences with equal hashes: a dict with 10,000 of them as keys takes
-    a second. So sequences are not keys here. Hashes of texts and bytes depend on a secret of this
-    process, and of the other keys at most about 40 can share a hash. A timestamp of msgpack, which
-    is not a value of the wire format, becomes a value that cannot be packed. Raises
-    MalformedMessage.
+    a second. So this function rejects sequences as keys. Hashes of texts and bytes depend on a
+    secret of this process, and at most about 40 keys of other types can share a hash. A timestamp
+    of msgpack, which is not a value of the wire format, becomes a value that cannot be packed.
+    Raises MalformedMessage.
     """
     try:
         return msgpack.unpackb(data, use_list=False, ext_hook=_refuse_extension, timestamp=3)
@@ -138,7 +139,7 @@ def round_trip(value: object) -> object:
 
 
 def sort_key(key: object) -> bytes:
-    """Return the bytes by which keys are ordered. May be called from within `pack`."""
+    """Return the bytes by which a `MapState` orders its keys. May be called from within `pack`."""
     data: bytes = _inner_packer.pack(key)
     return data
 
@@ -295,7 +296,7 @@ def pack_payload(value: object) -> bytes:
 
 
 def joined_rows(payloads: Sequence[bytes]) -> bytes:
-    """Join payloads that were packed one by one into rows for `unpack_rows`."""
+    """Join the results of `pack_payload` into rows for `unpack_rows`."""
     head = pack((len(payloads), PLAIN, ()))[:-1]  # without the empty array
     return b"".join((head, _packer.pack_array_header(len(payloads)), *payloads))
 
@@ -303,8 +304,9 @@ def joined_rows(payloads: Sequence[bytes]) -> bytes:
 def pack_nested(columns: Sequence[object]) -> bytes:
     """Encode like `pack`, but leave room for three more nesting levels. Raises PayloadError.
 
-    Needed because the packer accepts one level more than the unpacker, and a value stands at
-    different levels in rows and in states (`engine.state.values.frozen`).
+    The packer accepts one level more than the unpacker, and a value is nested at different levels
+    in rows and in states (`engine.state.values.freeze`). So a value that this function accepts can
+    be decoded in both.
     """
     return pack([[[columns]]])[3:]
 
@@ -442,8 +444,8 @@ def _problem(value: object, at: str, level: int) -> str:
     return ""
 
 
-# Limits of a record. They are checked where a record enters, before it is acknowledged: a record
-# that proves too large afterwards would stop every later start of the run.
+# Limits of a record. They are checked where a record enters, before it is acknowledged. A larger
+# record that was acknowledged would stop every later start of the run.
 
 RECORD_BYTES_MAX = 1 << 24
 """Maximum size of an encoded record, in bytes."""

@@ -2,8 +2,8 @@
 
 A message is a small dataclass; on the wire it is one msgpack array
 ``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks the kind, and the number
-and types of the fields, so roles receive only well-formed messages; others raise MalformedMessage.
-`engine.wire.messages` declares all of them.
+and types of the fields, and raises MalformedMessage for anything else, so roles receive only
+well-formed messages. `engine.wire.messages` declares all messages.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import Columns, pack, unpack
 
 MAGIC = 0xD74
-"""First value of each message; changes with the format. 0xD72: messages of producers."""
+"""First value of each message; it changes with the format. Messages of producers have 0xD72."""
 
 Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
 WATCH, AGENT = "watch", "agent"
-"""The roles, which are prefixes of names."""
+"""The roles. The name of a process is its role, or starts with it, as in `node-0`."""
 
 M = TypeVar("M", bound="Message")
 
@@ -88,7 +88,7 @@ def message(kind: int, *senders: str, control: bool = False) -> Callable[[type[M
 
 
 def _check(hint: object) -> _Check:
-    """Return a function that tells whether a decoded value, and all in it, has the type `hint`."""
+    """Return a predicate: whether a decoded value, and all values in it, have the type `hint`."""
     parts = get_args(hint)
     if get_origin(hint) is Sequence:  # its values may be of any type
         return lambda value: isinstance(value, tuple)
@@ -131,19 +131,19 @@ def decode(data: bytes) -> tuple[MessageHeader, Message]:
     for i, fits in deep:
         if not fits(fields[i]):
             raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
-    # `MessageHeader(...)` calls a function written in Python: twice the time, twice in each hop.
+    # Hot path: `MessageHeader(...)` calls a function written in Python, and takes twice as long.
     return tuple.__new__(MessageHeader, (sender, incarnation, sequence)), cls(*fields)
 
 
 class Voice(Protocol):
-    """The key with which a message was sent."""
+    """Key of a message's sender, and the names in which it may send."""
 
     @property
     def key(self) -> str:
         """The name of the key."""
 
     def may_send_as(self, name: str) -> bool:
-        """Return whether it may send messages in this name."""
+        """Return whether the key may send messages in this name."""
 
 
 def check_sender(voice: Voice, sender: str, message: Message) -> None:

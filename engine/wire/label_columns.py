@@ -32,7 +32,7 @@ _time_of = itemgetter(0)
 
 
 class LabelColumn:
-    """The labels (*head, number, *tail) for each of `numbers`. Immutable."""
+    """Immutable column of labels: (*head, number, *tail) for each of `numbers`."""
 
     __slots__ = ("head", "numbers", "tail")
 
@@ -55,7 +55,7 @@ Labels = LabelColumn | list[Label]
 
 
 def select(labels: Labels, chosen: Iterable[object]) -> Labels:
-    """Return the labels at the places where `chosen` is true."""
+    """Return the labels at the positions where `chosen` is true."""
     if isinstance(labels, LabelColumn):
         return LabelColumn(labels.head, list(compress(labels.numbers, chosen)), labels.tail)
     return list(compress(labels, chosen))
@@ -77,7 +77,7 @@ def child_labels(labels: Labels, number: int) -> Labels:
 
 
 def times(labels: Labels) -> Sequence[int]:
-    """Return the time of each label, or one time if the labels are a column with one time."""
+    """Return the time of each label; only one time if all labels of a column have the same."""
     if isinstance(labels, LabelColumn):
         return labels.head[:1] or labels.numbers
     return list(map(_time_of, labels))

@@ -1,15 +1,15 @@
 """Messages of the protocol, each a small dataclass.
 
-Messages of the running protocol are numbered per channel and belong to one incarnation.
-*Control* messages (`control = True`) start and end incarnations, and go to and from consumers: they
-are idempotent, name an incarnation themselves if they need one, and are never dropped as out of
-order or as of an older incarnation. Instead of a number, their header contains the epoch of the
-newest master known to the sender.
+An ordinary message has a sequence number on its channel and belongs to one incarnation. A *control*
+message (`control = True`) starts or ends an incarnation, or is sent to or by a process outside it,
+such as a consumer. Control messages are idempotent. A role never drops one because of its order or
+its incarnation; a control message that concerns one incarnation has a field for it. Instead of a
+sequence number, its header contains the epoch of the newest master known to the sender.
 
 Each message class names the roles that send it. Processes of one machine trust each other. Between
-hosts each message comes with a *voice*, the key of its sender (`deploy.runtime.sockets.zap`), which
-speaks only for some names; and a name may send only the messages of its role: no consumer can stop
-a run.
+hosts, each message comes with a *voice*: the key of its sender (`deploy.runtime.sockets.zap`). A
+key may send in certain names only, and a name may send only the messages of its role. So no
+consumer can stop a run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from driftline.engine.wire.kinds import encode as encode
 
 @message(1, NODE, FRONT)
 class Frame(Message):
-    """Elements from one chain on one node (or from a front) to one port on one node.
+    """Elements that a chain of one node, or a front, sends to a port of one node.
 
-    `time`: the tracking time, at most the smallest time in the frame. `id`: random, 63 bits; 0 in a
-    frame of a front. `covers`: only in a frame of a front, (since, until): all roots of the front
-    with times in [since, until) are processed once this frame and the previous ones are.
-    `cells`, `covered`: the fields of an `Acknowledge` of the node, which saves a message.
+    `feeder`: the port of that chain; of a front: its number. `time`: the tracking time, at most the
+    smallest time in the frame. `id`: random, 63 bits; 0 in a frame of a front. `covers`: only in a
+    frame of a front, (since, until): once this frame and all earlier ones are processed, so are all
+    roots of the front with times in [since, until). `cells`, `covered`: an acknowledgement by the
+    sending node, as in `Acknowledge`, which saves a message.
     """
 
     feeder: int
@@ -55,7 +56,10 @@ class Frame(Message):
 
 @message(2, NODE, FRONT)
 class Marker(Message):
-    """The end of an epoch on the channel from a feeder's chain on the sender to a port."""
+    """End of an epoch on the channel from the sender's chain at port `feeder` to a port.
+
+    `epoch`: the number of the snapshot that the marker cuts.
+    """
 
     feeder: int
     port: int
@@ -81,11 +85,11 @@ class Promise(Message):
 
 @message(11, NODE)
 class Acknowledge(Message):
-    """Node to trackers: the frames that the node processed and sent; applied as a whole.
+    """Node to trackers: the frames that it processed and sent. A tracker applies all or nothing.
 
     `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (front, since,
-    until) of each processed frame of a front. `delivered`: the consumer has this node's outputs
-    below this time.
+    until) of each processed frame of a front. `delivered`: the consumer has stored this node's
+    outputs below this time.
     """
 
     cells: tuple[tuple[int, int, int], ...]
@@ -95,8 +99,8 @@ class Acknowledge(Message):
 
 @message(12, NODE)
 class Delivered(Message):
-    """Node to fronts and nodes, while the master is silent: the consumer has all outputs of this
-    node below `time`."""
+    """Node to fronts and nodes, while the master is silent: the consumer has stored all outputs of
+    this node below `time`."""
 
     time: int
 
@@ -105,8 +109,8 @@ class Delivered(Message):
 class Progress(Message):
     """Master to all: the processed and the delivered frontier.
 
-    `processed`: roots below this time need no more work. `delivered`: the consumer has the outputs
-    of roots below this time; no later snapshot has a smaller time.
+    `processed`: all work for roots below this time is done. `delivered`: the consumer has stored
+    the outputs of roots below this time; no later snapshot has a smaller time.
     """
 
     processed: int
@@ -115,7 +119,7 @@ class Progress(Message):
 
 @message(14, MASTER, NODE)
 class AskPromise(Message):
-    """To a front that alone holds the frontier back: promise up to `next` or more if possible."""
+    """To a front that alone blocks the frontier: promise all times below `next`, or more."""
 
     next: int
 
@@ -124,8 +128,8 @@ class AskPromise(Message):
 class Drained(Message):
     """Front to coordinator: drain the run; this front sends no record from `time` on.
 
-    `live`: 1 if the source is a live one. `ended`: 1 if it has ended; then all its records are
-    below `time`, or were delivered before.
+    `live`: 1 if its source is live. `ended`: 1 if its source has ended; then each of its records is
+    below `time`, or was delivered before.
     """
 
     time: int
@@ -142,12 +146,12 @@ class Drain(Message):
 
 @message(17, NODE)
 class Reached(Message):
-    """Node to master, in label order: the progress of the node's own tracker and its consumer.
+    """Node to master, under policies with label order: its progress and that of its consumer.
 
-    `processed`, `reached`: as in its tracker. `delivered`: the consumer has the node's outputs
-    below this time. `oldest`: (time, stage) of the oldest work under way, empty if there is none.
-    `waits_for_logs`: 1 if processed elements wait for the input log of a front. `last_sent`: no
-    output with a later time has left the node, in any incarnation.
+    `processed`, `reached`: as in its `acker.tracker.Tracker`. `delivered`: the consumer has stored
+    the node's outputs below this time. `oldest`: (time, stage) of the oldest work under way, empty
+    if there is none. `waits_for_logs`: 1 if processed elements wait for the input log of a front.
+    `last_sent`: the latest time of an output that may have left the node, in any incarnation.
     """
 
     processed: int
@@ -163,7 +167,7 @@ class Reached(Message):
 
 @message(20, MASTER)
 class Prepare(Message):
-    """Coordinator to nodes: make the state as of `time` durable, as a part of a snapshot.
+    """Coordinator to nodes: make the state as of `time` durable, as a part of snapshot `number`.
 
     `time`: the delivered frontier of the last `Progress`.
     """
@@ -203,9 +207,9 @@ class PrepareFailed(Message):
 class Committed(Message):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
-    `before`: the previous committed snapshot, which a recovery may still use; 0: none.
-    `trim`: of a front: no recovery needs its inputs below this time any more. `offset`: of a front:
-    the time at which it resumes after this snapshot.
+    `before`: the previous committed snapshot, which a recovery may still use; 0: none. For a front:
+    no recovery needs its inputs below `trim` any more, and `offset` is the time at which it resumes
+    after a recovery from this snapshot.
     """
 
     number: int
@@ -226,8 +230,9 @@ class AskSnapshot(Message):
 class Hello(Message):
     """Node or front to master, repeatedly: this process takes part, with this progress.
 
-    `process`: a token, new with each start. `ready`: 1 once a node has loaded the snapshot and the
-    consumer has answered. `obstacle`: what blocks it outside the run, human-readable; "" if none.
+    `process`: a token that differs after each start. `ready`: 1 once a node has loaded the snapshot
+    and the consumer has answered. `obstacle`: what blocks the process from outside the run,
+    human-readable; "" if none.
     """
 
     address: str
@@ -241,11 +246,11 @@ class Hello(Message):
 class Recover(Message):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
-    `taken`: the incarnation in which the snapshot was taken. `time`: the time of the snapshot. A
-    node under strong productions loads its newest part, which must have at least this number.
-    `addresses`: (name, address) of all members. `same_code`: 1 if the running code took the
-    snapshot, 0 if the consumer has later outputs by other code. `layout`: the numbers of all nodes,
-    in order; (): unchanged.
+    `snapshot_incarnation`: the incarnation in which the snapshot was taken. `time`: the time of the
+    snapshot. A node under strong productions loads its newest part, which must have at least this
+    number. `addresses`: (name, address) of all members. `same_code`: 1 if the code that runs now
+    took the snapshot; 0 if the consumer may have later outputs of other code. `layout`: the numbers
+    of all nodes, in order; (): unchanged.
     """
 
     incarnation: int
@@ -282,7 +287,7 @@ class Unloadable(Message):
 class Start(Message):
     """Coordinator to a front: begin `incarnation`, replay from `offset` (-1: do not replay).
 
-    `layout`: as in `Recover`.
+    `addresses`, `layout`: as in `Recover`.
     """
 
     incarnation: int
@@ -313,10 +318,11 @@ class Failed(Message):
 
 @message(37, MASTER, control=True)
 class Stop(Message):
-    """Coordinator to a member: the run is over; the registry has its outcome.
+    """Coordinator to a member: the run has ended, or continues without this member.
 
-    `run`: the run that is over; a process of another run ignores the message. `error`: empty unless
-    the run failed.
+    If the run has ended, the registry contains its outcome. `run`: the identity of the run; a
+    process of another run ignores the message. `error`: as in `Failed`; empty unless the run
+    failed. `text`: for users.
     """
 
     run: str
@@ -336,8 +342,8 @@ class Lead(Message):
 class FollowsMaster(Message):
     """Member to master, in answer to `Lead`: the member rejects masters before `epoch` from now on.
 
-    `asked`, `answered`: of a node, the numbers of the snapshots of this incarnation that it was
-    last asked for, and last answered; 0: none.
+    `asked`, `answered`: of a node, the numbers of the last snapshot of this incarnation that the
+    coordinator requested, and of the last one that the node answered; 0: none.
     """
 
     epoch: int
@@ -348,7 +354,7 @@ class FollowsMaster(Message):
 
 @message(32, NODE, FRONT, control=True)
 class Goodbye(Message):
-    """Node or front to master, in place of `Hello`: this process knows that the run is over."""
+    """Node or front to master, in place of `Hello`: this process knows that the run has ended."""
 
     process: str
 
@@ -394,7 +400,8 @@ class Delayed(Message):
 class FetchLast(Message):
     """Barrier to consumer: send the last stored bundle of this barrier.
 
-    `number`: comes back in the answer, so the barrier recognises an outdated answer.
+    `address`: where to send the answer. `number`: the answer repeats it, so the barrier recognises
+    an outdated answer.
     """
 
     barrier: str
@@ -406,7 +413,10 @@ class FetchLast(Message):
 
 @message(43, CONSUMER, control=True)
 class LastBundle(Message):
-    """Consumer to barrier: the last bundle; t_last -1: none. `number`: as in the request."""
+    """Consumer to barrier: the last stored bundle; none if `t_last` is -1.
+
+    `number`: as in the `FetchLast`.
+    """
 
     barrier: str
     incarnation: int
@@ -423,8 +433,9 @@ class LastBundle(Message):
 class Resize(Message):
     """Watch or agent to the master: set the number of nodes. Answered by a `StatusReport`.
 
-    `first`: the least number of the first of the next nodes, larger in a later request; 0: any.
-    Repeated until the report confirms it: a master that takes over does not know earlier requests.
+    `first`: the smallest number that the new nodes may have, larger in a later request; 0: any. The
+    sender repeats the request until the report confirms it, as a master that takes over does not
+    know earlier requests.
     """
 
     nodes: int
@@ -436,9 +447,9 @@ class Resize(Message):
 class Join(Message):
     """Coordinator to a node of the next layout: fetch the state of its key groups as of a snapshot.
 
-    `layout`: the numbers of the nodes of that layout, in order. `number`, `taken`: the committed
-    snapshot, and the incarnation in which it was taken. `sources`: (name, address) of the nodes
-    that have it. A later `Join` names a later snapshot.
+    `layout`: the numbers of the nodes of the next layout, in order. `number`,
+    `snapshot_incarnation`: the committed snapshot, and the incarnation in which it was taken.
+    `sources`: (name, address) of the nodes that have it. A later `Join` names a later snapshot.
     """
 
     layout: tuple[int, ...]
@@ -449,11 +460,11 @@ class Join(Message):
 
 @message(62, NODE, control=True)
 class Joined(Message):
-    """Node of the next layout to coordinator: that state is in memory, and on the node's disk.
+    """Node of the next layout to coordinator: it has the requested state in memory and on its disk.
 
-    `process`: the process that has it. `epoch`: of the master that asked for it: if a later one
-    asks, the node starts over, with an empty disk. `bytes`: the size of the step from the previous
-    snapshot.
+    `process`: as in `Hello`. `epoch`: of the master that sent the `Join`; if a later master sends
+    one, the node starts over with an empty disk. `number`, `snapshot_incarnation`: the snapshot.
+    `bytes`: the size of its rows that the previously fetched snapshot did not have.
     """
 
     layout: tuple[int, ...]
@@ -466,9 +477,9 @@ class Joined(Message):
 
 @message(63, NODE, WATCH, control=True)
 class AskParts(Message):
-    """Node of the next layout to a node: list what snapshot `number` has beyond `after`.
+    """Node of the next layout to a node: list the segments of a snapshot that `after` lacks.
 
-    `address`: for the answer. See `ListParts` for the other fields.
+    `address`: where to send the answer. The other fields: see `engine.snapshots.jobs.ListParts`.
     """
 
     address: str
@@ -490,7 +501,7 @@ class Parts(Message):
 
 @message(65, NODE, control=True)
 class NoParts(Message):
-    """Answer to `AskParts`: these snapshots do not exist, or no longer exist."""
+    """Answer to `AskParts`: one of its snapshots does not exist, or no longer exists."""
 
     reason: str
 
@@ -507,7 +518,7 @@ class AskSlice(Message):
 
 @message(67, NODE, control=True)
 class Slice(Message):
-    """Answer to `AskSlice`. Fewer than `SLICE_BYTES` end the segment."""
+    """Answer to `AskSlice`. If `data` is shorter than `SLICE_BYTES`, the segment ends with it."""
 
     part: int
     group: int
@@ -523,7 +534,7 @@ SLICE_BYTES = 1 << 20
 class Pause(Message):
     """Coordinator to a front: send all records below `time`, and pause from there on.
 
-    -1: pause now. `number`: comes back in the answer, `Paused`.
+    `time`: -1 means at once. `number`: the answer, `Paused`, repeats it.
     """
 
     number: int
@@ -532,7 +543,10 @@ class Pause(Message):
 
 @message(69, FRONT)
 class Paused(Message):
-    """Front to coordinator: paused; no record from `time` on. `ended`: 1 if none remains."""
+    """Front to coordinator: paused. It sends no record from `time` on.
+
+    `number`: as in the `Pause`. `ended`: 1 if its source has no further record.
+    """
 
     number: int
     time: int
@@ -556,7 +570,7 @@ class MasterAt(Message):
 
 @message(49, AGENT, control=True)
 class AskDrain(Message):
-    """Agent to front: drain the run; repeated until it has ended."""
+    """Agent to front: drain the run. The agent repeats this until the run has ended."""
 
 
 @message(38, WATCH, control=True)
@@ -570,11 +584,11 @@ class AskReport(Message):
 class StatusReport(Message):
     """Member or master to the requester: its figures, by name, and its human-readable state.
 
-    `waits_for`: the state in detail; empty if there are no details. From the master only:
-    `addresses`: of all members, for requests; `obstacles`: what blocks the run from outside.
-    `wanted`: the nodes that have to run, `layout`: those that run the flow, `resizing`: the
-    human-readable state of a resizing, "" without one; `refused`: why a requested number of nodes
-    is not possible.
+    `waits_for`: details of the state; "" if there are none. From the master only: `addresses`:
+    (name, address) of all members; `obstacles`: what blocks the run from outside; `wanted`: the
+    names of all nodes whose processes must run; `layout`: the numbers of the nodes that run the
+    flow; `resizing`: the human-readable state of a resizing, "" without one; `refused`: why a
+    requested number of nodes is not possible, "" if none was rejected.
     """
 
     figures: tuple[tuple[str, int], ...]

@@ -8,10 +8,10 @@ of their sequence numbers, each exactly once. It ignores a repeated message. A g
 channel has lost a message: the role calls `channel_lost`, and handles no further message of this
 sender until the next incarnation.
 
-A master leads in an *epoch*, which the registry gives to no other master. Its channels start over
-with each epoch: numbers of a later epoch are larger, so late messages of an earlier master, and to
-it, are ignored like repeated ones. Control messages contain the epoch instead of a number: those of
-an earlier master are dropped, too.
+Each master leads in its own *epoch*, a number that the registry assigns only once. The channels of
+the master start over with each epoch, and a later epoch has larger sequence numbers. So a late
+message from or to an earlier master is ignored like a repeated one. A control message contains the
+epoch instead of a sequence number, and a role drops it if it comes from an earlier master.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from driftline.engine.wire.kinds import MASTER, Voice, check_sender
 from driftline.engine.wire.messages import Message, MessageHeader, decode, encode
 
 EPOCH_BITS = 40
-"""Bits of a message's number on a channel of the master; the bits above are the epoch."""
+"""On a channel of the master, these low bits of a sequence number count messages. The bits above
+are the epoch."""
 
 EPOCHS_MAX = 1 << 63 - EPOCH_BITS
+"""Larger than every epoch, so that a sequence number fits into 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class DurableJob:
     """Durable work that a driver does for a role; it does jobs in order and calls `on_job_done`."""
 
     what: ClassVar[str] = "carry out a job"
-    """The work, for messages; follows "it cannot"."""
+    """The work as a verb phrase, for error messages: it follows the word "cannot"."""
 
 
 class Role:
@@ -51,19 +53,22 @@ class Role:
         """(receiver, bytes of a message), to be sent in this order."""
         self.jobs: list[DurableJob] = []
         self.addresses: dict[str, str] = {}
-        """Role of this incarnation -> its address, for the driver."""
+        """Name of another process -> its address, for the driver."""
         self.now = 0.0
         """The driver's time (seconds, monotonic), as of the last turn or tick."""
         self.tick_by = inf
-        """When to call `tick`, if that is before the time that `tick` returned."""
+        """The driver calls `tick` at this time, if it is before the one that `tick` returned."""
         self.malformed = 0
         """Number of dropped malformed messages."""
         self.obstacles: dict[str, str] = {}
-        """Failure outside the run that is being retried (a kind of job, or the consumer) -> a
+        """What fails outside the run and is being retried (a kind of job, or the consumer) -> a
         sentence with the place and the reason."""
         self._sent: dict[str, int] = {}
+        """Receiver -> sequence number of the last message sent to it."""
         self._seen: dict[str, int] = {}
+        """Sender -> sequence number of its last message that was handled."""
         self._broken: set[str] = set()
+        """Senders whose channels have lost a message in this incarnation."""
 
     # Called by a driver.
 
@@ -82,7 +87,7 @@ class Role:
             self.drop(error)
 
     def drop(self, error: DriftlineError) -> None:
-        """Count a malformed or unsendable message; log the first one, and then fewer and fewer."""
+        """Count a malformed or unsendable message; log numbers 1, 10, 20, ... 100, 200, ..."""
         self.malformed += 1
         if self.malformed == 1:
             fields = event_fields("malformed", reason=str(error), count=1)
@@ -118,7 +123,7 @@ class Role:
 
     @property
     def stopped(self) -> bool:
-        """Whether this role knows that the run is over, and only has to say goodbye."""
+        """Whether this role knows that the run has ended, and only sends `Goodbye`."""
         return False
 
     @property
@@ -129,7 +134,7 @@ class Role:
     # Used and overridden by roles.
 
     def update_obstacle(self, job: DurableJob, result: object) -> None:
-        """Record whether the job's disk fails, or works again. For a job that will be retried."""
+        """Record from the result of a job whether its disk fails. A failed job will be retried."""
         kind = type(job).__name__
         if isinstance(result, Unavailable):
             self.obstacles[kind] = f"{self.name} cannot {job.what}: {result}"
@@ -177,11 +182,11 @@ class Role:
         self._sent[to] = sequence  # after `encode`: a failure must not leave a gap
 
     def _number_before(self, other: str) -> int:
-        """Return the number before that of the first message on a channel."""
+        """Return the sequence number that precedes the first one on a channel."""
         return self.epoch << EPOCH_BITS if MASTER in (self.name, other) else 0
 
     def enter_incarnation(self, incarnation: int) -> None:
-        """Begin a later incarnation: all channels start anew."""
+        """Begin a later incarnation: all channels start over."""
         assert incarnation > self.incarnation, "incarnations only grow"
         self.incarnation = incarnation
         self._begin_channels()

@@ -1,14 +1,14 @@
 """The intake of a service: accepts records of its gateway and of producers.
 
 The gateway runs in the same process and needs no protocol: it submits lists of records, and a
-callback reports the label time of each record once it is durable, or why it was rejected. Records
-queue here while there is no room for them. If producers send as much as there is room for, they
-get half of the room while gateway records wait. Single records and records of bulks have a queue
-each, served alternately: a single record waits for at most one record of a bulk. While nothing can
-be stored, as on a full disk, all queued records are rejected.
+callback reports the label time of each record once the record is durable, or why it was rejected.
+Records queue here while the source is full. If producers alone could fill the source, their records
+and those of the gateway are taken alternately. Single records and records of bulks have separate
+queues, also served alternately: a single record waits for at most one record of a bulk. While the
+log cannot store records, as on a full disk, all queued records are rejected.
 
-Input: `submit`. Output: the outcome of each record, in lists, in order. Invariant: a record whose
-label time was reported is in the log; any other record may be.
+Input: `submit`. Output: the outcome of each record, in lists. Invariant: a record whose label time
+was reported is in the log; a rejected record may be in the log, too.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ GATEWAY = "driftline-gateway"
 """The producer id of the gateway's records, reserved for it."""
 
 WAITING_MAX = 20_000
-"""Limit of queued single records of the gateway. Each bulk has its own window."""
+"""Limit of queued single records of the gateway; records of bulks do not count."""
 
 _FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
 
 Token = TypeVar("Token")
 
 Outcome = int | ApiError
-"""The label time of a record, or why it was rejected."""
+"""The label time of a record, or the reason why it was rejected."""
 
 
 class ServiceIntake(IntakeSocket, Generic[Token]):
-    """The intake; `tell`: callback for outcomes, each with the token of its record."""
+    """The intake; `tell`: called with the outcomes, each with the token from `submit`."""
 
-    needs_producers = False  # the gateway is enough
+    needs_producers = False  # the gateway also provides records
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         self._bulk_is_next = False
         """Whether the next record is taken from the bulk queue."""
         self._unstored: deque[tuple[int, int, Token]] = deque()
-        """(number, label time, token) of records that are not durable yet."""
+        """(number, label time, token) of accepted records that are not durable yet."""
         self._outcomes: list[tuple[Token, Outcome]] = []
 
     def submit(self, records: Sequence[tuple[Token, object]], *, bulk: bool = False) -> None:
-        """Queue records, each with a token for its outcome. `bulk`: they are part of a bulk."""
+        """Queue records, each with a token that identifies its outcome. `bulk`: part of a bulk."""
         refusal = self._refusal()
         if refusal is None and not bulk and len(self._single) + len(records) > WAITING_MAX:
             text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
@@ -75,7 +75,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes += [(token, refusal) for token, _ in records]
 
     def turn(self) -> bool:
-        self.take_waiting()  # first, so that the gateway's records do not take all the room
+        self.take_waiting()  # producers first, so that the gateway's records do not fill the source
         while (self._single or self._bulk) and self.has_room():
             self._take_one()
         more = super().turn()
@@ -95,7 +95,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
 
     def _take_next(self) -> None:
         super()._take_next()
-        if self._single or self._bulk:  # alternate, so that producers do not take all the room
+        if self._single or self._bulk:  # alternate, so that producers do not fill the source
             self._take_one()
 
     def _handle(
@@ -108,7 +108,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             super()._handle(route, request, voice)
 
     def _take_one(self) -> None:
-        """Take one queued record. Precondition: there is one."""
+        """Pass one queued record to the source. Precondition: a queue is not empty."""
         bulk = bool(self._bulk) and (self._bulk_is_next or not self._single)
         self._bulk_is_next = not bulk
         token, record = (self._bulk if bulk else self._single).popleft()
@@ -124,7 +124,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes.append((token, ApiError("unavailable", f"the input: {receipt.value}")))
 
     def _refuse_waiting(self) -> None:
-        """Reject all queued records and those not durable yet; the latter may be stored later."""
+        """Reject all queued records, and accepted ones that are not durable yet."""
         refusal = self._refusal()
         assert refusal is not None
         for queue in (self._single, self._bulk):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_S = 10.0
-"""Age up to which durations are reported."""
+"""Length of the window in seconds."""
 
 DURATIONS_MAX = 2_000
-"""Number of durations that are kept."""
+"""Maximum number of durations in a window."""
 
 
 class LatencyWindow:
@@ -29,11 +29,11 @@ class LatencyWindow:
         """(time of the measurement, duration)"""
 
     def add(self, now: float, seconds: float) -> None:
-        """Add a duration."""
+        """Add a duration, measured at `now`."""
         self._samples.append((now, seconds))
 
     def figures(self, now: float) -> dict[str, float]:
-        """Return the median and the 99th percentile; nothing without recent durations."""
+        """Return the median and the 99th percentile; {} without recent durations."""
         found = sorted(seconds for at, seconds in self._samples if at >= now - WINDOW_S)
         if not found:
             return {}
@@ -61,11 +61,14 @@ class ViewStallDetector:
 
     def __init__(self) -> None:
         self._time = 0
+        """The largest T so far."""
         self._last = -1
+        """The largest label time of a record so far."""
         self._since = 0.0
+        """When records began to wait, or T last advanced."""
 
     def note_write(self, time: int, now: float) -> None:
-        """Note that a record got this label time."""
+        """Note that a record with this label time is durable."""
         if self._last < self._time:
             self._since = now
         self._last = max(self._last, time)
@@ -76,5 +79,5 @@ class ViewStallDetector:
             self._time, self._since = time, now
 
     def seconds(self, now: float) -> float:
-        """Return how long records have waited without progress; 0 if none waits."""
+        """Return for how many seconds records have waited without progress; 0 if none waits."""
         return now - self._since if self._last >= self._time else 0.0

@@ -1,8 +1,8 @@
 """The HTTP server of a service: uvicorn with the backend, in the event loop of the caller.
 
-Two limits protect against slow and idle clients: a connection without a running request has to
-send the head of one in time, and each address may open a limited number of connections. Bodies have
-their own limits (`serve.http.content`); responses have no time limit.
+Two limits protect against slow and idle clients: a connection must send the head of its next
+request in time, and each address may open a limited number of connections. `serve.http.content`
+limits bodies. A response has no timeout as long as its client reads it (`WRITE_TIMEOUT_S`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ GRACE_S = 5
 """Time for running requests to finish at shutdown."""
 
 CONNECTIONS_MAX = 4096
-"""With this many connections, further requests are answered 503."""
+"""If this many connections are open, the server answers further requests with 503."""
 
 CONNECTIONS_PER_ADDRESS = 1024
-"""More than a proxy needs for all its concurrent requests and streams."""
+"""Limit of connections of one address; a proxy needs fewer for all its requests and streams."""
 
 HEAD_S = 20.0
 """Timeout of the head of a request."""
@@ -51,7 +51,7 @@ WRITE_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The address to listen on; `certificate`, `key`: files for TLS, "" without."""
+    """The address to listen on. `certificate`, `key`: paths of the PEM files; "" without TLS."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -66,13 +66,13 @@ class Listening:
 
 
 def open_listener(listening: Listening) -> tuple[socket.socket, Listening]:
-    """Return a listening socket and its address, with the port chosen if it was 0.
+    """Return a listening socket and its address; if the port is 0, the kernel chooses one.
 
     Raises Unavailable, also for an unusable certificate.
     """
     _check_certificate(listening)
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only if the protocol is given.
+    # asyncio sets TCP_NODELAY only on sockets created with IPPROTO_TCP.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -91,7 +91,7 @@ def open_listener(listening: Listening) -> tuple[socket.socket, Listening]:
 
 
 def set_write_timeout(listening: socket.socket, seconds: float) -> None:
-    """Let the kernel close connections of this socket whose client reads nothing for so long."""
+    """Let the kernel close a connection whose client reads no data for this many seconds."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
         milliseconds = round(seconds * 1000)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -115,10 +115,10 @@ def _check_certificate(listening: Listening) -> None:
 
 
 class HttpServer:
-    """The server; the constructor starts serving in the running loop.
+    """The server; its constructor starts to serve in the running loop.
 
-    `backend`: makes the backend; `app`: makes the application; `ready`: called once the backend has
-    started.
+    `backend`, `app`: factories of the backend and of the application; `ready`: called once the
+    backend has started.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class HttpServer:
         self._serving = asyncio.create_task(self._serve(listener))
 
     def stop(self) -> None:
-        """Accept no more requests, and let running ones finish within `GRACE_S`."""
+        """Reject new requests, and let running ones finish within `GRACE_S`."""
         self._server.should_exit = True
         self._service.end()
 
@@ -146,7 +146,7 @@ class HttpServer:
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that ended the server, if any. Precondition: it has ended."""
+        """The exception that ended the server, or None. Precondition: the server has ended."""
         return self._serving.exception()
 
     async def _serve(self, listener: socket.socket) -> None:
@@ -214,7 +214,7 @@ class BoundedServer(uvicorn.Server):
 
 
 class ConnectionLimiter:
-    """Limit of connections per address, and the log lines about closed ones."""
+    """Limit of connections per address, with the log lines about rejected clients."""
 
     def __init__(self, head_s: float, per_address: int) -> None:
         self.head_s = head_s
@@ -233,7 +233,7 @@ class ConnectionLimiter:
         )
 
     def add(self, address: str) -> bool:
-        """Count a connection. Returns False, and logs it, if the address has too many."""
+        """Count a connection. If the address has too many, log it and return False."""
         self._count[address] += 1
         if self._count[address] <= self._per_address:
             return True
@@ -283,9 +283,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._address = ""
         self._deadline: asyncio.TimerHandle | None = None
-        """Timer that closes the connection, unless the head of a request arrives."""
+        """Timer that closes the connection unless the head of a request completes."""
         self._in_head = False
-        """Whether a head has arrived in part."""
+        """Whether part of a head has arrived."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -303,7 +303,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
-            self._expect_head()  # or the rest of an unread body
+            self._expect_head()  # the data may also be the rest of an unread body
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -318,7 +318,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._in_head and self._deadline is None:  # the next request has begun already
+        if self._in_head and self._deadline is None:  # pipelined: the next head has begun
             self._expect_head()
 
     def _expect_head(self) -> None:
@@ -334,7 +334,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._connections.log_head_timeout(self._address)
             self._end(_LATE)
-        else:  # browsers open connections in advance
+        else:  # no data yet: browsers open connections in advance
             self._end(b"")
 
     def _end(self, answer: bytes) -> None:

@@ -1,7 +1,7 @@
 """The backend of the gateway: submits records to the flow, follows the journal, queries views.
 
-Input: records, which go to the front in lists, and their outcomes; spans of the journal.
-Output: the methods of `Backend`.
+Input: the outcomes of submitted records, and spans of the journal. Output: lists of records for the
+front. `ServiceBackend` implements `Backend`.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
 MEASURED = 16
-"""Number of outputs of each span whose delay is measured."""
+"""Number of outputs per span, its last ones, whose delay is measured."""
 
 CATCHES_UP_S = 20.0
-"""Longest wait at a start until the records of earlier sessions are processed. Reads are rejected
-meanwhile, because clients could see T go back."""
+"""Longest wait at a start until the records of earlier sessions are processed. Meanwhile the
+service rejects reads, because clients could see T decrease."""
 
 LOOK_EVERY_S = 2.0
 """Interval at which the gateway asks the views for their figures."""
 
 BULK_WITHIN_S = 60.0
-"""Timeout for storing a record of a bulk; records of other bulks may come before it."""
+"""Timeout for storing a record of a bulk; it may wait for records of other bulks."""
 
 RECENT_MAX = 1_000
 RECENT_BYTES_MAX = 64 << 20
-"""Limits of `RecentOutputs`: outputs, and bytes of them."""
+"""Limits of `RecentOutputs`: number of outputs, and their size."""
 
 WriteFuture = asyncio.Future[int]
-"""The future label time of a record."""
+"""Future with the label time of a record."""
 
 
 class ServiceBackend:
-    """The backend of a service's HTTP server; made and used in that server's loop.
+    """The backend of a service's HTTP server; constructed and used in the loop of that server.
 
-    `submit`: passes records to the front, each with a token, and whether they are part of a bulk;
-    the outcomes come back through `resolve_writes`.
-    `resume_time`: the T that covers everything taken in before this session.
+    `submit`: passes records to the front, each with its future, and whether they are part of a
+    bulk; the caller passes their outcomes to `resolve_writes`. `figures`: returns the figures of
+    the flow. `resume_time`: T after all records of earlier sessions; 0 without any.
     """
 
     def __init__(
@@ -82,22 +82,23 @@ class ServiceBackend:
             for view in config.views
         }
         self._records: dict[bool, list[tuple[WriteFuture, object]]] = {False: [], True: []}
-        """Part of a bulk or not -> records to submit at the end of this pass of the loop."""
+        """Whether part of a bulk -> records to submit in the next pass of the loop."""
         self._recent = RecentOutputs(0)
         self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap of (T, number, future to resolve at that T)."""
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
+        """Name of a view's shard -> its last figures."""
         self._began_us = time_ns() // 1000
         self._outputs = 0
         self._delays = LatencyWindow("delay")
-        """From the label time of a record to the arrival of its output here."""
+        """Seconds from the label time of a record to the arrival of its output here."""
         self._answers = LatencyWindow("answer")
-        """Of questions that need not wait for a T to be reached."""
+        """Seconds until views answer questions whose `after` is not above the current T."""
         self._trouble = Trouble("gateway-not-following")
         self._dead_letters = DeadLetters(f"{config.directory}/journal")
         self._failed = 0
-        """Dead letters since the start."""
+        """Number of dead letters since the start."""
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
@@ -106,7 +107,7 @@ class ServiceBackend:
         self._stall.note_write(resume_time - 1, monotonic())
 
     async def start(self) -> None:
-        """Wait until all views have caught up with the previous session, or `CATCHES_UP_S`."""
+        """Wait until journal and views have caught up with earlier sessions (`CATCHES_UP_S`)."""
         now = max([0, *await self._views_at()])
         self._time, self._recent = now, RecentOutputs(now)
         looking = (self._look(client) for clients in self._clients.values() for client in clients)
@@ -124,11 +125,11 @@ class ServiceBackend:
         self.started = True
 
     def end(self) -> None:
-        """End all streams; no more clients connect."""
+        """End all streams. Precondition: no new clients connect."""
         self._over.set()
 
     async def close(self) -> None:
-        """Stop following the journal, and close the connections to the views."""
+        """Stop all tasks, and close the connections to the journal and the views."""
         self._dead_letters.close()
         for task in self._tasks:
             task.cancel()
@@ -306,9 +307,9 @@ class ServiceBackend:
 
 
 class RecentOutputs:
-    """The last outputs of a flow, for reads of a record's outputs soon after its write.
+    """Buffer of the last outputs of a flow, for clients that read the outputs of a new record.
 
-    Bounded in number and bytes.
+    `RECENT_MAX` and `RECENT_BYTES_MAX` bound the buffer. `since`: the time of the first output.
 
     >>> recent = RecentOutputs(5)
     >>> recent.add([Item((6, 0), 0, "a"), Item((6, 1), 0, "b"), Item((8, 0), 0, "c")])
@@ -320,7 +321,7 @@ class RecentOutputs:
         self._items: deque[Item] = deque()
         self._bytes = 0
         self._since = since
-        """All outputs from this time on are kept."""
+        """The buffer has all outputs from this time on."""
 
     def add(self, items: Sequence[Item]) -> None:
         """Append the next outputs, in label order."""
@@ -333,7 +334,7 @@ class RecentOutputs:
             self._since = item.label[0] + 1
 
     def at(self, time: int) -> Sequence[Item] | None:
-        """Return the outputs of a passed time; None if they are no longer kept."""
+        """Return the outputs of a time below T; None if the buffer no longer has them."""
         if time < self._since:
             return None
         first = bisect_left(self._items, time, key=item_time)
@@ -342,7 +343,7 @@ class RecentOutputs:
 
 
 def _size(value: object) -> int:
-    """Return the approximate size of a payload: that of its strings and bytes."""
+    """Return the approximate size of a payload: the total length of its strings and bytes."""
     parts = value if isinstance(value, tuple | list) else (value,)
     return sum(len(part) for part in parts if isinstance(part, str | bytes))
 

@@ -21,17 +21,17 @@ from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.journal import Span
 
 PIECE_ITEMS = 64
-"""Outputs of a piece, some 2 ms of work. Outputs of one time stay in one piece."""
+"""Outputs per piece, about 2 ms of work. Outputs of one time stay in one piece."""
 
 SMALL_MESSAGE_BYTES = 1 << 12
-"""Shorter messages are decoded without waiting for a turn."""
+"""Messages up to this size are decoded without waiting for a turn."""
 
 
 class FairScheduler:
     """Fair scheduler of one loop: requests hardly wait while many streams read long histories.
 
-    A stream takes a turn before each piece of its work. Each pass of the loop grants one turn, in
-    FIFO order, so a request waits for one piece at a time, not for one of each stream.
+    A stream waits for a turn before each piece of its work. Each pass of the loop grants one turn,
+    in FIFO order. So per pass a request waits for one piece, however many streams run.
     """
 
     def __init__(self) -> None:
@@ -51,19 +51,20 @@ async def subscribe(
     window_bytes: int = WINDOW_BYTES,
     scheduler: FairScheduler | None = None,
 ) -> AsyncGenerator[Span, None]:
-    """Yield the spans of a journal from a time on, without end, also empty ones.
+    """Yield the spans of a journal from a time on, without end, including empty spans.
 
-    A span with equal ends means that there is no more for now. Back-pressure: at most
-    `window_bytes` bytes, plus one span, are in flight. The subscription survives restarts of the
-    journal's process and ends with `closing`. With a `scheduler`, which many subscriptions share,
-    it yields small spans and takes a turn for each. Raises RetentionExceeded, Unavailable if the
-    journal cannot be read.
+    A span with `since` == `time` is a heartbeat: the journal has no further outputs yet.
+    Back-pressure: at most `window_bytes` bytes, plus one span, are in flight. The subscription
+    survives restarts of the journal's process, and ends when `closing` is set. If many
+    subscriptions share a `scheduler`, each yields small spans and waits for a turn before each
+    piece. Raises RetentionExceeded; Unavailable if the journal cannot
+    be read.
     """
     subscription = Subscription(
         f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, window_bytes
     )
     messages: asyncio.Queue[bytes | None] = asyncio.Queue()
-    """Bounded by the credit given to the journal; None ends the subscription."""
+    """Received messages, bounded by the credit of the journal; None ends the subscription."""
 
     def renew() -> None:
         client.send(subscription.encode_follow(RETAINS_NOTHING))

@@ -1,6 +1,6 @@
 """The child processes of a service besides those of its flow: the journal and the views.
 
-A child that exits is restarted without a limit, since the service keeps answering.
+Restarts of these children are not limited, since the rest of the service keeps answering.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from driftline.deploy.runtime.supervision.supervisor import Supervisor
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 
 WELL_S = 10.0
-"""A child that ran for this long is restarted without back-off."""
+"""A child that ran for this long is restarted without back-off, in seconds."""
 
 FINISH_S = 10.0
-"""Time for the last checkpoints of views; without them the next start takes longer."""
+"""Timeout for the last checkpoints of views; without them the next start takes longer."""
 
 ASK_EVERY_S = 0.25
-"""Interval at which views get SIGTERM."""
+"""Interval at which SIGTERM is sent to the remaining views."""
 
 _MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
 
 
 class Children(Supervisor):
-    """The journal and all views. Leaving the context kills them, which loses nothing."""
+    """The journal and all views. Leaving the context kills them; no output is lost."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self.ending = False
-        """Whether the service ends: views that exit at SIGTERM are not restarted."""
+        """Whether the service shuts down; then views that exit at SIGTERM are not restarted."""
         self._config = config
         self._roles = {JOURNAL: (JOURNAL, 0)} | {
             replace(config, role=view.name, shard=shard).name: (view.name, shard)
@@ -58,7 +58,7 @@ class Children(Supervisor):
         left = [process for name, process in self._processes.items() if name != JOURNAL]
         until = monotonic() + FINISH_S
         while left and monotonic() < until:
-            for each in left:  # repeat: a starting process has no handler yet
+            for each in left:  # resend: a starting process has no handler yet
                 each.send_signal(SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 left[0].wait(ASK_EVERY_S)

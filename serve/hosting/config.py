@@ -19,22 +19,23 @@ JOURNAL = "journal"
 """The role of the journal's process; the role of any other process is the name of its view."""
 
 CHECKPOINT_S = 120.0
-"""Seconds between two checkpoints of a view with few outputs. An answer that coincides with the
-fork for a checkpoint is delayed by some 10 ms."""
+"""Seconds between two checkpoints of a view with few outputs. The fork for a checkpoint delays
+answers by about 10 ms."""
 
 CHECKPOINT_ITEMS = 5_000
-"""Outputs between two checkpoints of a view. A restart applies them again, at some 10,000 a
+"""Outputs between two checkpoints of a view. A restart applies them again, at about 10,000 per
 second."""
 
 RETAIN_S = 600.0
-"""How far back views answer as of a time."""
+"""Seconds for which views retain history, to answer as of an earlier T."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
     """A view of a service: its name, its factory and its number of shards.
 
-    `make`: ``module:function``, which is called with a `ViewLocation`.
+    `make`: the factory as ``module:function``, called with a `ViewLocation`; `options`: passed on
+    to the factory.
     """
 
     name: str
@@ -51,7 +52,7 @@ class ViewSpec:
 
 @dataclass(frozen=True, slots=True)
 class ViewLocation:
-    """The flow, directory and shard of a view. `directory`: for its own files."""
+    """The flow, directory, shard and options of a view. `directory`: for files of this shard."""
 
     flow: Flow
     directory: Path
@@ -62,7 +63,7 @@ class ViewLocation:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """The configuration that all processes of a service share, and the role of this one."""
+    """The configuration that all processes of a service share, and the role of this process."""
 
     process: ProcessConfig
     """The configuration of the flow's processes."""
@@ -72,15 +73,17 @@ class ServiceConfig:
     network: TransportConfig = LOCAL
     """The network of the journal's process; nodes may reach it from other hosts."""
     retained_bytes: int | None = None
-    """Retention of the journal, beyond what views need for a restart; None: unlimited."""
+    """Size limit of the journal, which also retains what views need to restart; None: no limit."""
     retained_s: float = RETAIN_S
+    """Seconds for which views retain history."""
     checkpoint_s: float = CHECKPOINT_S
     checkpoint_items: int = CHECKPOINT_ITEMS
     role: str = ""
+    """`JOURNAL`, or the name of a view."""
     shard: int = 0
     lifeline: int = -1
     keep_alive: int = -1
-    """The file descriptors of the pipes to the parent (`deploy.runtime.supervision.lifeline`)."""
+    """`lifeline`, `keep_alive`: descriptors of pipes (`deploy.runtime.supervision.lifeline`)."""
 
     def to_json(self) -> str:
         """Return the command-line argument of a process."""

@@ -1,20 +1,21 @@
 """Feeds: send the spans of the journal to followers in other processes.
 
-Input, at the journal: `encode_follow` (name, start time, window in bytes), `encode_credit` (bytes
-that were processed), each span as it is forwarded, and how far the journal is durable. Output:
-spans, and how far the journal is durable.
-Invariants: the spans of a feed are contiguous from the requested time on. The bytes in flight to
-a follower exceed its window by one span at most. So a slow follower delays no other one, and the
-journal keeps only a read position for it.
+Input, at the journal: *follow* messages (session, name, start time, restart time, window in bytes)
+and *credit* messages (number of processed bytes) of followers; each span when it is forwarded; the
+*durable time*, below which all outputs are durable. Output: spans, and the durable time.
 
-A feed is *live* while it has received every span: it gets each new span before that is stored. A
-feed that is behind gets stored spans until it has caught up. Each span carries how far the journal
-is durable, and so does the reply to a `encode_follow` if that has changed; no message is sent only
-for it. A live feed gets a heartbeat once a second. Messages may be lost with either process: a
-follower repeats `encode_follow`, and a journal that does not know the session starts a new feed.
+Invariants: the spans of a feed are contiguous from the requested time on. The bytes in flight to
+a follower exceed its window by one span at most. So a slow follower delays no other follower, and
+the journal stores only a read position for it.
+
+A feed is *live* while it has received every span: it gets each new span before the span is stored.
+A feed that is behind gets stored spans until it has caught up. Each span carries the durable time.
+If the durable time has changed since, the reply to a follow message carries it, too. A live feed
+gets a heartbeat once a second. Messages may be lost with either process. So a follower repeats its
+follow message, and a journal that does not know the session starts a new feed.
 
 The bytes read in a turn are bounded: feeds that are behind are served round-robin. *Streams*, which
-have small windows, share a budget of their own, so many streams do not slow down the barriers, the
+have small windows, share a separate budget, so many streams do not slow down the barriers, the
 views and the gateway.
 """
 
@@ -36,22 +37,22 @@ STREAM_BYTES = 1 << 17
 """Window of a stream, of which there may be many; one span may exceed it."""
 
 FOLLOW_EVERY_S = 0.25
-"""Interval at which a follower sends `encode_follow`."""
+"""Interval at which a follower sends a follow message."""
 
 GONE_AFTER_S = 5.0
-"""Timeout of a silent follower: its feed is dropped, and a later message starts a new one."""
+"""Timeout of a silent follower: its feed is dropped; its next follow message starts a new feed."""
 
 HEARTBEAT_EVERY_S = 1.0
 """Heartbeat interval of a live feed."""
 
 TURN_BYTES = 1 << 17
-"""Bytes that a turn reads for feeds that are no streams, some 10 ms; one span may exceed it."""
+"""Bytes that a turn reads for all other feeds, about 10 ms; one span may exceed it."""
 
 TURN_STREAM_BYTES = 1 << 16
-"""Bytes that a turn reads for all streams."""
+"""Bytes that a turn reads for all streams; one span may exceed it."""
 
 STEP_BYTES = 1 << 10
-"""Least cost of a step of reading, also of one without a span."""
+"""Minimum number of bytes that a read step counts, even if it yields no span."""
 
 RETAINS_NOTHING = -1
 """The `restart_time` of a follower that needs no part of the journal retained."""
@@ -60,15 +61,17 @@ _FOLLOW, _CREDIT, _SPAN, _STORED, _GONE = range(5)
 
 
 class _Feed:
-    """A follower, and its read position."""
+    """A follower, and its read position. `room`: the window in bytes."""
 
     def __init__(self, session: str, time: int, room: int) -> None:
         self.session = session
         self.time = time
-        """All spans up to here were sent."""
+        """T: all outputs below it were sent."""
         self.credit_bytes = room
+        """Bytes that may still be sent; a large span may make it negative."""
         self.is_stream = room < WINDOW_BYTES
         self.heard_at = 0.0
+        """Time of the follower's last message."""
         self.heartbeat_at = 0.0
         """Time of the last heartbeat."""
         self.sent_durable_time = -1
@@ -76,27 +79,28 @@ class _Feed:
         self.reading: Iterator[Span | None] | None = None
         """The reader of stored spans; None if the feed is live."""
         self.over = False
+        """Whether the feed has ended with an error, which was sent."""
 
     @property
     def is_due(self) -> bool:
-        """Whether it is behind and has room."""
+        """Whether the feed is behind and has credit."""
         return self.reading is not None and self.credit_bytes > 0 and not self.over
 
 
 class Feeds:
     """The feeds of one journal.
 
-    `read`: reads the stored spans from a time on, in small steps; None is a step without a span.
+    `read`: yields the stored spans from a time on, in small steps; None: a step without a span.
     """
 
     def __init__(self, read: Callable[[int], Iterator[Span | None]]) -> None:
         self.outbox: list[tuple[bytes, bytes]] = []
         """(route of a follower, message)"""
         self.restart_times: dict[str, int] = {}
-        """Name of a follower -> the time from which it would start after a restart."""
+        """Name of a follower -> the time from which it would read after a restart."""
         self._read = read
         self._feeds: dict[bytes, _Feed] = {}
-        """Route -> feed; the least recently served one first."""
+        """Route -> feed; the least recently served feed first."""
         self._durable_time = 0
 
     @property
@@ -131,7 +135,7 @@ class Feeds:
         data = b""
         for route, feed in self._feeds.items():
             if feed.reading is not None:
-                continue  # behind: it will read this span
+                continue  # the feed is behind, and will read this span from the files
             if feed.credit_bytes > 0 and feed.time >= span.since:
                 data = data or _span(span, self._durable_time)
                 self._send_span(route, feed, span, data)
@@ -139,15 +143,15 @@ class Feeds:
                 feed.reading = self._from(feed.time)
 
     def set_durable_time(self, time: int) -> None:
-        """Note that all spans up to this time are durable."""
+        """Note that all outputs below this time are durable."""
         self._durable_time = time
 
     def remove_follower(self, route: bytes) -> None:
-        """Remove the feed of a follower that has left."""
+        """Remove the feed of a follower that has disconnected."""
         self._feeds.pop(route, None)
 
     def turn(self, now: float) -> bool:
-        """Read for the feeds that are behind. Return whether there is more to read at once."""
+        """Send heartbeats, and read for feeds that are behind. Return whether more is due."""
         for route, feed in list(self._feeds.items()):
             if now - feed.heard_at > GONE_AFTER_S or feed.over:
                 self.remove_follower(route)
@@ -161,7 +165,7 @@ class Feeds:
         return more
 
     def _read_on(self, due: Sequence[tuple[bytes, _Feed]], left: int) -> bool:
-        """Read `left` bytes for the feeds, round-robin. Return whether there is more to read."""
+        """Read about `left` bytes for the feeds, round-robin. Return whether one is still due."""
         for route, feed in due:
             if left <= 0:
                 return True
@@ -171,7 +175,7 @@ class Feeds:
         return any(feed.is_due for _, feed in due)
 
     def _step(self, route: bytes, feed: _Feed) -> int:
-        """Read one step. Return the number of bytes sent."""
+        """Run one read step, and send its span. Return the number of bytes sent."""
         assert feed.reading is not None
         try:
             span = next(feed.reading)
@@ -184,7 +188,7 @@ class Feeds:
             feed.reading = None
             self._send_durable_time(
                 route, feed
-            )  # a follower that lacks nothing needs a message, too
+            )  # a follower that lacks no span needs a message, too
         except RetentionExceeded as error:
             self._end(route, feed, error, error.oldest)
         except DriftlineError as error:
@@ -196,7 +200,7 @@ class Feeds:
         self.outbox.append((route, pack((_GONE, oldest, str(error)))))
 
     def _from(self, time: int) -> Iterator[Span | None]:
-        # The generator must not refer to the feed: that would be a reference cycle.
+        # The generator must not refer to the feed, which refers to it: no reference cycle.
         yield from self._read(time)
 
     def _send_durable_time(self, route: bytes, feed: _Feed) -> None:
@@ -212,13 +216,13 @@ class Feeds:
 
 
 class DurableUpTo(NamedTuple):
-    """All spans up to this time are durable."""
+    """Message that all outputs below this time are durable."""
 
     time: int
 
 
 class Truncated(NamedTuple):
-    """The journal cannot serve the feed. `oldest`: the oldest retained time; -1: another reason."""
+    """Message that ends a feed. `oldest`: the oldest retained time; -1: the journal has failed."""
 
     oldest: int
     reason: str
@@ -227,24 +231,25 @@ class Truncated(NamedTuple):
 class Subscription:
     """The follower's end of a feed: encodes its messages, and decodes those of the journal.
 
-    `name`: of the follower, constant over restarts; `session`: of this process; `since`: the time
-    to start from; `window_bytes`: the window in bytes, which one span may exceed.
+    `name`: the name of the follower, constant across restarts; `session`: the id of this process;
+    `since`: the time to start from; `window_bytes`: the window, which one span may exceed.
     """
 
     def __init__(self, name: str, session: str, since: int, window_bytes: int) -> None:
         self.time = since
-        """All spans up to here have arrived."""
+        """T: all outputs below it have arrived."""
         self.durable_time = 0
-        """All spans up to here are known to be durable."""
+        """All outputs below this time are durable, according to the journal."""
         self._name = name
         self._session = session
         self._window_bytes = window_bytes
         self._uncredited_bytes = 0
 
     def encode_follow(self, restart_time: int) -> bytes:
-        """Encode a `encode_follow`, to be sent first and then every FOLLOW_EVERY_S.
+        """Encode a follow message, to be sent first and then every FOLLOW_EVERY_S.
 
-        `restart_time`: the time from which the follower would start after a restart.
+        `restart_time`: the time from which the follower would read after a restart, which the
+        journal retains; or RETAINS_NOTHING.
         """
         return pack(
             (_FOLLOW, self._session, self._name, self.time, restart_time, self._window_bytes)
@@ -265,7 +270,7 @@ class Subscription:
         raise MalformedMessage("not a message of the journal")
 
     def encode_credit(self) -> bytes | None:
-        """Encode the credit for the received bytes, or return None below a quarter of the room."""
+        """Encode the credit for received bytes; return None below a quarter of the window."""
         if self._uncredited_bytes < self._window_bytes // 4:
             return None
         taken, self._uncredited_bytes = self._uncredited_bytes, 0

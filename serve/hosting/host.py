@@ -1,14 +1,14 @@
 """The host of a view: keeps it up to date, answers questions, and schedules its checkpoints.
 
-Input: spans and how far the journal is durable, questions of clients, and the exits of forked
-copies. Output: answers, the view's T, credit for spans, and jobs for copies.
+Input: spans and durable times of the journal, questions of clients, and the exits of forked copies.
+Output: answers, the view's T, credit for the journal, and jobs for copies.
 Invariants: a question is answered once, as of its `at` or the current T, after the view has reached
 `at` and `after`. Each client receives the T of a turn before the answers of that turn. Clients
-share the time for answers, and a long answer is made in slices, between which others are served.
-A checkpoint is never ahead of what is durable in the journal: it begins at a moment when the view
-is not ahead, and nothing is applied until the copy is forked. One copy runs at a time. Spans and
-questions take turns: nothing is applied during an answer. Answers are sent before any work that no
-answer needs.
+share the time for answers: a long answer runs in slices, and the host serves other clients between
+two slices. A checkpoint contains only outputs that are durable in the journal: it begins when the
+view's T is not above the durable time, and no span is applied until the copy is forked. One copy
+runs at a time. Spans and questions alternate, and no span is applied during an answer. Answers are
+sent before any work that no answer needs.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, ViewUpdater
 
 SLICE_S = 0.005
-"""Time for answers before the next span has its turn, and the length of a slice of an answer."""
+"""Time for answers before spans are applied again, and length of a slice of an answer."""
 
 NESTING_MAX = 2
-"""Largest nesting of answers in pauses of others; the innermost one has no pauses."""
+"""Largest nesting of answers within pauses of other answers; the innermost has no pauses."""
 
 APPLY_S = 0.01
-"""Time for applying spans before the next question has its turn."""
+"""Time for applying spans before questions are answered again."""
 
 APPLY_ITEMS = 4
-"""Outputs that are applied at once, plus those with the same time as the last of them."""
+"""Outputs that are applied at once; more if outputs share the time of the last one."""
 
 DEFERRALS_MAX = 2
 """Number of consecutive turns that may defer work that no answer needs."""
 
 ASKED_MAX = 10_000
-"""Limit of pending questions; more are rejected."""
+"""Limit of pending questions; further questions are rejected."""
 
 STATUS = "status"
-"""The question that the host answers itself."""
+"""The kind (`what`) of the question that the host answers, not the view."""
 
 AGAIN_S = 10.0
-"""Back-off after a failed checkpoint."""
+"""Back-off after a failed checkpoint, in seconds."""
 
 CALM_S = 1.0
-"""Without outputs for this long, the host writes a checkpoint early."""
+"""If no output arrives for this long, the host writes a checkpoint early."""
 
 CHECKPOINT_ITEMS_MIN = 500
 """Fewer outputs than this are not worth a checkpoint: a restart applies them again quickly."""
@@ -76,9 +76,10 @@ class CheckpointSchedule:
 
 
 class FairQueue:
-    """Fair queue of answerable questions: the client that used the least time is next.
+    """Fair queue of answerable questions: the client that has used the least time is next.
 
-    A new client starts with the used time of the one being served, so idle time earns no credit.
+    A new client starts with the used time of the client served last, so idle time earns no credit.
+    A question is identified by (route of the connection, number).
 
     >>> queue = FairQueue()
     >>> for number in range(3):
@@ -95,9 +96,9 @@ class FairQueue:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[bytes, int]]] = {}
         self._used_s: dict[str, float] = {}
-        """Client -> its used time; pruned to those above `_least_s` or with questions."""
+        """Client -> its used time; a client without an entry has used `_least_s`."""
         self._least_s = 0.0
-        """The used time of the last served client, before it was served."""
+        """The used time of the client served last, before it was served."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -110,7 +111,7 @@ class FairQueue:
         self._waiting[asker].append(key)
 
     def pop(self) -> tuple[bytes, int]:
-        """Return the next question. Precondition: there is one."""
+        """Remove and return the next question. Precondition: the queue is not empty."""
         asker = self._next
         self._least_s = self._used_s[asker]
         waiting = self._waiting[asker]
@@ -124,7 +125,7 @@ class FairQueue:
         return min(self._waiting, key=self._used_s.__getitem__)
 
     def has_before(self, asker: str) -> bool:
-        """Whether a client waits that has used less time than this one, which is being served."""
+        """Return whether a waiting client has used less time than `asker`, which is served now."""
         return bool(self._waiting) and self._used_s[self._next] < self._used(asker)
 
     def _used(self, asker: str) -> float:
@@ -133,7 +134,7 @@ class FairQueue:
     def charge(self, asker: str, seconds: float) -> None:
         """Charge a client for the time of an answer or of a slice of it."""
         self._used_s[asker] = self._used(asker) + seconds
-        if len(self._used_s) > ASKED_MAX:  # drop clients that differ in nothing from new ones
+        if len(self._used_s) > ASKED_MAX:  # drop clients that are equal to new ones
             self._used_s = {
                 asker: used
                 for asker, used in self._used_s.items()
@@ -143,20 +144,21 @@ class FairQueue:
 
 @dataclass(slots=True)
 class _Answering:
-    """An answer in progress; `depth`: number of other answers that it interrupts."""
+    """An answer in progress. `depth`: the number of other answers that it interrupts."""
 
     asker: str
     since: float
-    """Start of its current slice."""
+    """Start of the current slice."""
     depth: int
 
 
 class ViewHost(Role):
     """The host of one shard of a view.
 
-    `subscription`: its subscription to the journal; `checkpoint_time`: the time of its checkpoint;
-    `retained`: its retention of history; `publish`: writes a checkpoint, in a copy; `clock`: in
-    seconds, measures the time for spans and questions.
+    `subscription`: the subscription to the journal; `checkpoint_time`: the T of the view's last
+    checkpoint; `pace`: when to write checkpoints; `retained`: the retention of history; `publish`:
+    writes a checkpoint, called in a copy; `clock`: a clock in seconds, for the time that spans and
+    questions take.
     """
 
     def __init__(
@@ -175,22 +177,25 @@ class ViewHost(Role):
         self.subscription = subscription
         self.checkpoint_time = checkpoint_time
         self.answers: list[tuple[bytes, bytes]] = []
-        """(route of a client, message): answers, and the view's T"""
+        """(route of a client, message) of answers and of the view's T, to be sent."""
         self.to_journal: list[bytes] = []
+        """Messages to the journal, to be sent."""
         self.job: BackgroundJob | None = None
-        """The job that a copy should run or runs; `finish_job` takes its result."""
+        """The job that a copy runs or has to run; its result is passed to `finish_job`."""
         self.lost: Truncated | None = None
         """Set if the journal no longer retains what the view needs."""
         self.answered = 0
+        """Number of answered questions."""
         self.applied = 0
+        """Number of applied outputs."""
         self.ending = False
         """Whether the process should end, as soon as `can_end` is true."""
         self.has_room: Callable[[], bool] = lambda: True
-        """Whether there is room for further answers; otherwise questions wait."""
+        """Returns whether further answers may be queued; otherwise questions wait."""
         self.exchange: Callable[[], None] = lambda: None
-        """Receives questions and sends answers, between two slices of a long one."""
+        """Receives questions and sends answers; called between two slices of a long answer."""
         self.apply_s = self.ask_s = 0.0
-        """Seconds spent on spans, and on questions."""
+        """Seconds spent on applying spans, and on answering questions."""
         self._follower = ViewUpdater(view)
         self._pace = pace
         self._retained = retained
@@ -199,9 +204,13 @@ class ViewHost(Role):
         self._sent_time: dict[bytes, int] = {}
         """Route of a client -> the last T that was sent to it."""
         self._ready = FairQueue()
+        """The questions that can be answered now."""
         self._asked: dict[tuple[bytes, int], Request] = {}
+        """(route, number) -> a question that is not answered yet."""
         self._waits: dict[tuple[bytes, int], int] = {}
+        """(route, number) of a question -> the number of its callback in `_follower`."""
         self._deadlines: list[tuple[float, bytes, int]] = []
+        """A heap of (deadline, route, number) of questions that wait for a T."""
         self._pieces: deque[Span] = deque()
         """Received spans that are not applied yet."""
         self._put_off = 0
@@ -209,10 +218,13 @@ class ViewHost(Role):
         self._done = 0, 0
         """(T, number of answers) at the end of the last turn."""
         self._items = 0
-        """Outputs since the last checkpoint; `_items_at`: time of the last ones."""
+        """Number of outputs since the last checkpoint."""
         self._items_at = 0.0
+        """When outputs were last applied."""
         self._saved_at = 0.0
+        """When the last checkpoint was written; adjusted after a failure."""
         self._saving = False
+        """Whether `job` writes a checkpoint."""
         self._is_frozen = False
         """Whether the view is frozen until the copy is forked."""
         self._checkpoint_trouble = Trouble("checkpoint-failed")
@@ -223,7 +235,7 @@ class ViewHost(Role):
     def handle_journal_message(self, data: bytes) -> None:
         """Handle a message of the journal."""
         heard = self.subscription.decode(data)
-        if isinstance(heard, Truncated) and heard.oldest < 0:  # the next `follow` tries again
+        if isinstance(heard, Truncated) and heard.oldest < 0:  # the next follow message retries
             text = f"{self.name} cannot follow the journal: {heard.reason}; retrying"
             self._unread.record_failure(self.now, text, view=self.name)
         elif isinstance(heard, Truncated):
@@ -238,12 +250,12 @@ class ViewHost(Role):
 
     @property
     def busy(self) -> bool:
-        """Whether messages of the journal have to wait for the next turn."""
+        """Whether messages of the journal have to wait for a later turn."""
         return bool(self._pieces) or self._is_apply_paused
 
     @property
     def _is_apply_paused(self) -> bool:
-        """Whether spans may not be applied, because of a checkpoint."""
+        """Whether a checkpoint that is due or being forked forbids applying spans."""
         return self._is_frozen or self.is_checkpoint_due
 
     @property
@@ -282,7 +294,7 @@ class ViewHost(Role):
             return
         key = route, asked.number
         if key in self._asked:
-            return  # the client sent it again, as it does after a reconnect
+            return  # a duplicate: clients resend questions after a reconnect
         if len(self._asked) >= ASKED_MAX:
             refusal = ApiError("busy", f"{self.name} has {ASKED_MAX} questions to answer")
             self._answer(route, asked.number, refusal)
@@ -317,14 +329,14 @@ class ViewHost(Role):
         before, self._done = self._done, (self.view.time, self.answered)
         if self._done != before and self._put_off < DEFERRALS_MAX:
             self._put_off += 1
-            return True  # send answers and receive questions first
+            return True  # first let the runtime send answers and receive questions
         self._put_off = 0
         self.view.settle()
         self._look_for_work()
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
     def _send_time(self) -> None:
-        """Send the view's T to each client that does not know it yet."""
+        """Send the view's T to each client to which it was not sent yet."""
         time = self.view.time
         for route, sent in self._sent_time.items():
             if sent < time:
@@ -358,7 +370,7 @@ class ViewHost(Role):
         self.answered += 1
 
     def _pause(self, answering: _Answering) -> None:
-        """Serve clients that have used less time than this one, if the slice is over."""
+        """If the slice has ended, serve clients that have used less time than this one."""
         if answering.depth == NESTING_MAX or self._clock() < answering.since + SLICE_S:
             return
         self._charge(answering)
@@ -401,7 +413,7 @@ class ViewHost(Role):
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether a checkpoint has to begin before more is applied."""
+        """Whether a checkpoint has to begin before further spans are applied."""
         return (
             self._items > 0
             and self.job is None
@@ -411,7 +423,7 @@ class ViewHost(Role):
 
     def _wants_checkpoint(self) -> bool:
         if self.now < self._saved_at + self._pace.seconds:
-            # In a bulk load each checkpoint is larger than the last, so they become rarer.
+            # In a bulk load each checkpoint is larger than the last one, so the interval grows.
             most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
             is_calm = self.ending or self.now >= self._items_at + CALM_S
             return self._items >= (min(CHECKPOINT_ITEMS_MIN, most) if is_calm else most)
@@ -419,7 +431,7 @@ class ViewHost(Role):
 
     @property
     def can_end(self) -> bool:
-        """Whether the process can end: no job runs, and only a few outputs have no checkpoint."""
+        """Whether the process may exit: no job runs, and the last checkpoint lacks few outputs."""
         return self.job is None and self._items < CHECKPOINT_ITEMS_MIN
 
     def _look_for_work(self) -> None:
@@ -437,11 +449,11 @@ class ViewHost(Role):
             self.job = view.next_job()
 
     def unfreeze(self) -> None:
-        """Note that the copy is forked, so the view may change."""
+        """Allow spans to be applied again: the copy is forked."""
         self._is_frozen = False
 
     def finish_job(self, succeeded: bool) -> None:
-        """Note that the copy has ended; `succeeded`: it succeeded."""
+        """Handle the exit of the copy; `succeeded`: whether the job has succeeded."""
         assert self.job is not None
         work, self.job = self.job, None
         text = f"{self.name} cannot {work.what}: see the lines above; retrying"
@@ -450,7 +462,7 @@ class ViewHost(Role):
             self._checkpoint_trouble.record_success(self.now, f"{self.name} can {work.what} again")
         else:
             self._checkpoint_trouble.record_failure(self.now, text, view=self.name)
-            self._items += self._saving  # it is due again
+            self._items += self._saving  # make the checkpoint due again
             self._saved_at = self.now - self._pace.seconds + AGAIN_S
         self._saving = False
 

@@ -1,16 +1,17 @@
 """Messages between the processes of a service on one host, over Unix sockets.
 
-`IpcServer` holds the connections of a process with its own loop. `IpcClient` is one connection of
-an asyncio loop to the process that listens at a path, across restarts of that process.
+`IpcServer` manages the connections of a process whose loop is a `Runtime`. `IpcClient` is one
+connection of an asyncio loop to the process that listens at a path; it survives restarts of that
+process.
 
 A message wakes only its receiver. ZeroMQ, which connects nodes and producers, would also wake an
 I/O thread at each end, and take four times as long.
 
 Input: messages to send, and bytes of sockets. Output: messages, each with its connection.
-Invariants: the messages of a connection arrive whole and in order, each at most once. Messages sent
-without a connection, or while it breaks, are lost, so the sender starts over with each connection.
-Sending never blocks: messages beyond the kernel's buffer are queued here, and the sender has to
-bound them.
+Invariants: the messages of a connection arrive complete and in order, each at most once. Messages
+sent without a connection, or while it breaks, are lost, so the sender starts over after a connect.
+Sending never blocks: messages that exceed the kernel's buffer are queued here, and the sender has
+to bound them.
 
 A message is preceded by its length, in 4 bytes.
 """
@@ -35,13 +36,13 @@ BYTES_MAX = 1 << 30
 """Largest size of a message."""
 
 _READ = 1 << 16
-"""Bytes of one read."""
+"""Maximum number of bytes per read."""
 
 _BACKLOG = 1024
 """Limit of connections that wait to be accepted."""
 
 CALL_EVERY_S = 0.02
-"""Retry interval of a connection to a process that does not listen."""
+"""Interval of connect attempts while the other process does not listen."""
 
 _head = Struct(">I")
 
@@ -50,12 +51,12 @@ Route = bytes
 
 
 class Frames:
-    """The received bytes of one connection, split into messages."""
+    """Splitter of the received bytes of one connection into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._at = 0
-        """Start of the next message."""
+        """Offset of the next message in `_data`."""
 
     def add(self, data: bytes) -> None:
         """Append received bytes."""
@@ -86,7 +87,7 @@ def framed(data: bytes) -> bytes:
 class IpcServer:
     """The connections of one process, with one file descriptor for its loop.
 
-    `lost`: called with each connection that ends otherwise than by `close`.
+    `lost`: called with each connection that ends, except by `close`.
     """
 
     def __init__(self, lost: Callable[[Route], None]) -> None:
@@ -95,7 +96,7 @@ class IpcServer:
         self._listener: socket.socket | None = None
         self._connections: dict[Route, _Connection] = {}
         self.unsent_bytes = 0
-        """Queued bytes, for which the kernel has no room."""
+        """Bytes that are queued here because the kernel's buffers are full."""
         self._numbers = count()
         self._readable: deque[_Connection] = deque()
         """Connections that may have unread messages."""
@@ -117,7 +118,7 @@ class IpcServer:
         self._selector.register(self._listener, EVENT_READ)
 
     def connect(self, path: str) -> Route | None:
-        """Connect to the process that listens at a path; return None if there is none."""
+        """Connect to the process that listens at a path; return None if no process listens."""
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         found.setblocking(False)
         try:
@@ -145,7 +146,7 @@ class IpcServer:
 
     @property
     def has_more(self) -> bool:
-        """Whether read bytes may contain messages; `fileno` does not signal them."""
+        """Whether bytes already read may contain messages, which `fileno` does not signal."""
         return bool(self._readable)
 
     def send(self, route: Route, data: bytes) -> None:
@@ -159,7 +160,7 @@ class IpcServer:
                 self._flush(connection)
 
     def close(self) -> None:
-        """Close all connections. In a forked copy, those of the parent stay open."""
+        """Close all connections; in a forked copy, the parent's connections stay open."""
         for connection in self._connections.values():
             connection.socket.close()
         self._connections.clear()
@@ -168,7 +169,7 @@ class IpcServer:
         self._selector.close()
 
     def _read(self) -> None:
-        """Read from the ready sockets, a bounded amount each."""
+        """Serve the ready sockets: accept, flush, and read at most `_READ` bytes from each."""
         for key, events in self._selector.select(0):
             connection = key.data
             if connection is None:
@@ -237,7 +238,7 @@ class IpcServer:
 
 
 class IpcParty(Role, ABC):
-    """A role with an `IpcServer`. `lost`: see there."""
+    """A role with an `IpcServer`. `lost`: see `IpcServer`."""
 
     def __init__(self, name: str, lost: Callable[[Route], None]) -> None:
         super().__init__(name)
@@ -249,7 +250,7 @@ class IpcParty(Role, ABC):
 
     @abstractmethod
     def work(self) -> bool:
-        """Work, and send messages. Return whether there is more to do."""
+        """Do the work of a turn, and send messages. Return whether more work is due at once."""
 
     def turn(self) -> bool:
         if self.ipc.has_more:
@@ -258,10 +259,10 @@ class IpcParty(Role, ABC):
 
 
 class IpcClient(asyncio.Protocol):
-    """A connection of one asyncio loop that reconnects when it ends.
+    """A connection of one asyncio loop, which reconnects after it breaks.
 
     `take`: called with each message; `on_connect`: called after each connect. Precondition: the
-    server sends nothing before the client does.
+    client sends the first message of a connection.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class IpcClient(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Send a message, or drop it without a connection."""
         if self._transport is not None:
-            with suppress(RuntimeError):  # ended; uvloop calls `connection_lost` a moment later
+            with suppress(RuntimeError):  # closed, but uvloop has not called `connection_lost` yet
                 self._transport.write(framed(data))
 
     def close(self) -> None:
@@ -319,7 +320,7 @@ class IpcClient(asyncio.Protocol):
 
 
 class _Connection:
-    """One end of a connection."""
+    """This process's end of a connection."""
 
     def __init__(self, route: Route, found: socket.socket) -> None:
         self.route = route
@@ -327,4 +328,4 @@ class _Connection:
         self.frames = Frames()
         self.unsent: deque[memoryview] = deque()
         self.waits = False
-        """Whether the selector watches for room to send."""
+        """Whether the selector also waits until the socket is writable."""

@@ -38,10 +38,10 @@ SYNC_EVERY_S = 1.0
 class JournalServer(ConsumerServer):
     """The consumer server of one journal: stores the bundles of all barriers in groups.
 
-    Input: `FetchLast` and `Bundle` of barriers. Output: that of a consumer server, and spans to the
-    journal's followers, at once. Invariant: a bundle that was answered with `BundleStored` is
-    durable. One sync covers all bundles of a turn; empty bundles, which need no answer, wait up to
-    `SYNC_EVERY_S`.
+    Input: `FetchLast` and `Bundle` of barriers. Output: the answers of a consumer server; the
+    journal also sends spans to its followers at once. Invariant: a bundle that was answered with
+    `BundleStored` is durable. One sync covers all bundles of a turn. Empty bundles get no answer,
+    so their sync may wait up to `SYNC_EVERY_S`.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -50,6 +50,7 @@ class JournalServer(ConsumerServer):
         self.durable_time = 0
         """All outputs below this time are durable."""
         self._unanswered: list[tuple[str, Bundle]] = []
+        """(sender, bundle) of bundles that wait for the next sync."""
         self._sync_at = 0.0
 
     def turn(self) -> bool:
@@ -84,7 +85,7 @@ class JournalServer(ConsumerServer):
 
 
 class FeedLines(IpcParty):
-    """The connections of the feeds; spans leave as soon as the journal forwards them."""
+    """The connections of the feeds; sends spans as soon as the journal forwards them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         self._feeds = Feeds(server.journal.steps)
@@ -103,7 +104,7 @@ class FeedLines(IpcParty):
         return self._feeds.followers
 
     def forward(self, span: Span) -> None:
-        """Send a span before it is stored."""
+        """Send a span to the live feeds, before the span is stored."""
         self._feeds.forward(span)
         self._send()
 
@@ -137,7 +138,7 @@ class FeedLines(IpcParty):
         self._feeds.outbox.clear()
 
     def _drop(self) -> None:
-        """Remove segments beyond the retention, except those that a view would start from."""
+        """Remove segments beyond the retention, except those that a view needs for a restart."""
         retained_bytes, kept = self._config.retained_bytes, self._feeds.restart_times
         if retained_bytes is None:
             return

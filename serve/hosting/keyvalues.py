@@ -1,4 +1,4 @@
-"""The key-value views of a flow for hosting, one for each sink."""
+"""Specifications of the key-value views of a flow, one for each sink."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from driftline.serve.views.keyvalue import KeyValueView
 
 
 def views_of(flow: Flow) -> tuple[ViewSpec, ...]:
-    """Return a key-value view for each sink of a flow, with the sink's name."""
+    """Return the spec of a key-value view for each sink of a flow, with the sink's name."""
     return tuple(
         ViewSpec(sink.name, f"{__name__}:make", options={"sink": str(number)})
         for number, sink in enumerate(flow.sinks)
@@ -16,5 +16,5 @@ def views_of(flow: Flow) -> tuple[ViewSpec, ...]:
 
 
 def make(place: ViewLocation) -> KeyValueView:
-    """Make the view of the sink whose number is the option `sink`."""
+    """Make the view of the sink whose number is in the option `sink`."""
     return KeyValueView(int(place.options["sink"]))

@@ -1,4 +1,4 @@
-"""The main function of a service's processes: lifeline, logs to the parent, and exit status."""
+"""The main function of a service's processes: sets up lifeline and logs, and exits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftline.engine.events import event_fields, log
 from driftline.serve.hosting.config import ServiceConfig
 
 HUNG_AFTER_S = 60.0
-"""A loop with a longer turn counts as hung; the process then sends no more heartbeats."""
+"""If a turn takes longer, the process counts as hung and sends no more heartbeats."""
 
 
 def heartbeat_context(config: ServiceConfig, runtime: Runtime) -> Heartbeat:

@@ -2,10 +2,10 @@
 
 A client sends a request (number, question, `after`, timeout) or cancels it; the view replies once,
 with an answer or an error. If the view's process dies, no question is lost: the client resends
-the unanswered ones to the new process.
+unanswered questions to the new process.
 
-A view also sends its time T to each client whenever T grows; it has applied all outputs below T. So
-a client knows what it can read without waiting.
+Whenever its T grows, a view also sends T to each client: it has applied all outputs below T. So a
+client knows as of which T it can read without waiting.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.views.hosted import Answer, Question
 
 REPLY_GRACE_S = 1.0
-"""How much longer than the view's own timeout the client waits, in seconds.
+"""How much longer than `Request.within_s` the client waits for the reply, in seconds.
 
-A dead view never rejects a question.
+The view rejects a question after `within_s`; only a dead or hung view does not reply.
 """
 
 _REQUEST, _CANCEL, _ANSWER, _ERROR, _TIME = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers once its T is `after` or more, or rejects it after `within_s`.
+    """A question; the view answers once its T is at least `after`, or rejects it after `within_s`.
 
-    `asker`: the end user's client; the view divides its CPU time fairly between askers.
+    `asker`: the end user or address that asks; the view shares its CPU time fairly between askers.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Cancel(NamedTuple):
 
 
 class ViewTime(NamedTuple):
-    """The T of a view, which has applied all outputs below it."""
+    """Message with the T of a view, which has applied all outputs below T."""
 
     time: int
 
@@ -80,7 +80,7 @@ def decode_request(data: bytes) -> Request | Cancel:
 
 
 def encode_reached(time: int) -> bytes:
-    """Encode a view's message that it has applied all outputs below this T."""
+    """Encode the message that the view has applied all outputs below this T."""
     return pack((_TIME, time))
 
 
@@ -92,7 +92,7 @@ def encode_answer(number: int, answer: Answer | ApiError) -> bytes:
 
 
 def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
-    """Decode a message of a view: (number of the question, answer), or a T.
+    """Decode a message of a view: (number of the question, answer or error), or a T.
 
     Raises MalformedMessage.
     """
@@ -107,7 +107,7 @@ def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
 
 
 class ViewClient:
-    """Client of the view shard that listens at a path, across restarts of its process."""
+    """Client of the view shard that listens at a path; survives restarts of that process."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -116,11 +116,11 @@ class ViewClient:
         does not decrease it, so reads never go back in time."""
         self._numbers = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
-        """Number of a question -> the future of its answer, and the message."""
+        """Number of a question -> (future of its answer, message with the request)."""
         self._client = IpcClient(path, self._receive, self._resend_unanswered)
 
     async def ask(self, question: Question, after: int, within_s: float, asker: str = "") -> Answer:
-        """Ask, and return the answer.
+        """Send a question, and return the answer.
 
         Raises ApiError: the view's error, or "unavailable" if no answer arrives in time.
         """
@@ -162,6 +162,6 @@ class ViewClient:
             future.set_result(answer)
 
     def _resend_unanswered(self) -> None:
-        """Resend all unanswered questions after a reconnect: the process may be a new one."""
+        """Resend all unanswered questions after a reconnect; the process may have restarted."""
         for _, data in list(self._waiting.values()):
             self._client.send(data)

@@ -1,7 +1,7 @@
 """The process of a view's shard: ``python -m driftline.serve.hosting.view_process CONFIG``.
 
 CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends or kills it. At
-SIGTERM it writes a last checkpoint, if that saves much work, and ends.
+SIGTERM it writes a last checkpoint if the next start would have to apply many outputs, and exits.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ from driftline.serve.views.checkpoint import Retained, read_notes, restore_view,
 from driftline.serve.views.hosted import HostedView
 
 CHECKPOINT = "checkpoint"
-"""The checkpoint file in the directory of a view."""
+"""Name of the checkpoint file in the directory of a view."""
 
 RETAINED = "retained"
-"""The file with the notes on how far back the view answers."""
+"""Name of the file with the notes of `Retained`."""
 
 ANSWERS_BYTES = 16 << 20
-"""Limit of unsent answers in bytes; beyond it questions wait."""
+"""Limit of unsent answers in bytes; while they exceed it, questions wait."""
 
 DRAIN = 32
 """Limit of questions received in a turn."""
 
 _COPY_FAILED = 1
+"""Exit status of a copy whose job has failed."""
 
 
 class JournalLine(IpcParty):
-    """The connection to the journal; reconnects when there is a message to send."""
+    """The connection to the journal; reconnects when the host has a message to send."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("follower", self._lost)
@@ -80,7 +81,7 @@ class JournalLine(IpcParty):
 
 
 class AskLines(IpcParty):
-    """The connections of the view's clients."""
+    """The connections of the view's clients: receives questions, and sends answers."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("asks", host.drop_client)
@@ -109,8 +110,9 @@ class AskLines(IpcParty):
 class ForkedJobs(Role):
     """Background jobs of a host, run one at a time in forked copies of this process.
 
-    A copy ends with this process, because a restarted process writes the same files. `servers`:
-    the connections of this process, which a copy closes; `cores`: of this process.
+    A copy exits when this process exits, because a restarted process writes the same files.
+    `servers`: the connections of this process, which a copy closes; `cores`: the CPU affinity of
+    this process, which a copy drops.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class ForkedJobs(Role):
         return False
 
     def _do(self, do: Callable[[], None], lifeline: Lifeline) -> None:
-        """Run a job in the copy."""
+        """Run a job; called in the copy."""
         lifeline.cut()
         exit_with_parent(lifeline.fd)
         self._cores.unpin()
@@ -155,14 +157,14 @@ class ForkedJobs(Role):
 
 
 class _Copy(NamedTuple):
-    """A running copy."""
+    """A running copy: its process id, and the lifeline that ends it with this process."""
 
     pid: int
     lifeline: Lifeline
 
 
 def _copy(name: str, do: Callable[[], None]) -> int:
-    """Run a job in a forked copy of this process. Return its process id."""
+    """Fork a copy of this process that runs a job and exits. Return its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -182,9 +184,9 @@ def _copy(name: str, do: Callable[[], None]) -> int:
 
 
 def run_view(config: ServiceConfig) -> None:
-    """Run a shard of a view until the process is ended.
+    """Run a shard of a view until SIGTERM, or until damage of its files forces a rebuild.
 
-    Raises Unavailable if the journal no longer retains what the view needs.
+    Raises Unavailable if the journal no longer retains the outputs that the view needs.
     """
     process, spec = config.process, config.view
     directory = config.path(config.name)

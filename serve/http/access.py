@@ -29,17 +29,17 @@ from driftline.engine.events import event_fields, log
 from driftline.serve.errors import ApiError
 
 LOOK_EVERY_S = 1.0
-"""Interval of the checks whether a file of tokens has changed."""
+"""Interval in seconds at which the file of tokens is checked for changes."""
 
 Right = Literal["read", "write", "admin"]
 
 _RIGHTS: tuple[Right, ...] = get_args(Right)
-"""In order: each includes those before it."""
+"""The rights in ascending order: each includes all previous ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a token."""
+    """The holder of a token. `digest`: the SHA-256 of the token."""
 
     name: str
     right: Right
@@ -53,8 +53,8 @@ class Holder:
 class Access:
     """The tokens of a file, which is read again when it changes. Raises DriftlineError.
 
-    Requests check the file, at most once a second. A pipe is read only once. `clock`: monotonic,
-    in seconds.
+    Requests trigger the check of the file, at most once a second. A pipe is read only once.
+    `clock`: a monotonic clock in seconds.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
@@ -65,7 +65,7 @@ class Access:
         self._look_at = clock() + LOOK_EVERY_S if path.is_file() else inf
 
     def holder(self, authorization: str) -> Holder:
-        """Return the holder of the token in this header. Raises ApiError."""
+        """Return the holder of the token in this `Authorization` header. Raises ApiError."""
         self._look()
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -101,7 +101,7 @@ class Access:
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """Return (text of a file, ""), or ("", reason) if it cannot be read."""
+    """Return (text of a file, ""), or ("", the reason why it cannot be read)."""
     try:
         return path.read_text(encoding="utf-8"), ""
     except (OSError, ValueError) as error:
@@ -109,7 +109,7 @@ def _content(path: Path) -> tuple[str, str]:
 
 
 def _holders(path: Path, text: str, why_not: str) -> tuple[Holder, ...]:
-    """Parse the token holders of a file. Raises DriftlineError."""
+    """Parse the token holders of a file; `why_not`: see `_content`. Raises DriftlineError."""
     if why_not:
         raise DriftlineError(f"{path}: no access tokens can be read: {why_not}")
     holders = []
@@ -122,7 +122,7 @@ def _holders(path: Path, text: str, why_not: str) -> tuple[Holder, ...]:
 
 
 def new_token(right: Right, name: str) -> tuple[str, str]:
-    """Return a new token for its holder, and its line for the file."""
+    """Return a new token, and the line for the file of tokens."""
     token = secrets.token_urlsafe(32)
     return token, f"{right} {sha256(token.encode()).hexdigest()} {name}"
 
@@ -130,7 +130,7 @@ def new_token(right: Right, name: str) -> tuple[str, str]:
 def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None:
     """Reject an address beyond loopback without access tokens. Raises NotPermitted.
 
-    Logs a warning if tokens would be sent there unencrypted.
+    Logs a warning if clients would send tokens to that address unencrypted.
     """
     if _is_loopback(host):
         return
@@ -151,8 +151,8 @@ def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None
 def check_host(host: str) -> None:
     """Reject a request to a foreign host name, for a service without tokens. Raises ApiError.
 
-    Prevents DNS rebinding: a site can resolve its own name to this machine, so that its pages could
-    read answers from here. `host`: the header, "" without.
+    Prevents DNS rebinding: a site can let its own name resolve to this machine, so that its pages
+    could read responses of this service. `host`: the `Host` header; "" if missing.
     """
     if host and not _is_here(host):
         raise ApiError(

@@ -1,4 +1,4 @@
-"""The HTTP application of a service: its operations, and those of every service."""
+"""The HTTP application of a service: its own operations, and those that all services have."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ VERSION = "1"
 """The version of the HTTP interface."""
 
 STILL_S = 5.0
-"""A service with waiting writes that makes no progress for longer is not ready."""
+"""A service whose writes wait for longer than this without progress is not ready."""
 
 Ready = Callable[[], Awaitable[None]]
-"""Returns if the views answer. Raises ApiError otherwise."""
+"""Readiness check: returns if the views answer, and raises ApiError otherwise."""
 
 _OK = Body({"type": "object", "properties": {"at": LABEL_REF}, "required": ["at"]})
 
@@ -54,8 +54,8 @@ def build(
 ) -> ASGIApp:
     """Build the application.
 
-    `pages`: routes that are no operations, such as a web page; `figures`: help texts of the views'
-    figures.
+    `pages`: routes besides the operations, such as a web page; `figures`: help texts of the views'
+    figures, by name.
     """
     registry = CollectorRegistry()
     registry.register(BackendCollector(backend, figures or {}))
@@ -78,7 +78,7 @@ def build(
         routes=list(pages),
         exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
     )
-    # Operations handle their own exceptions, so they need no Starlette middleware.
+    # Operations handle their exceptions themselves, so they need no Starlette middleware.
     own = routes([*all_of_it, served], AppState(settings))
     others.router.redirect_slashes = False
     return MeasuredApp(Router(own, redirect_slashes=False, default=others), registry)

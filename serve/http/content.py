@@ -36,7 +36,7 @@ from driftline.serve.views.tokens import token_of
 T = TypeVar("T")
 
 GZIP = 31
-"""The window bits that make zlib read gzip."""
+"""The `wbits` argument with which zlib reads gzip."""
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -44,7 +44,7 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 def loads(data: bytes) -> object:
     """Decode JSON strictly.
 
-    Raises ApiError, also for JSON that parsers interpret differently, such as a duplicate name.
+    Raises ApiError, also for JSON that parsers interpret differently, such as duplicate names.
     """
     try:
         return _decoder.decode(data.decode())
@@ -74,7 +74,7 @@ def dumps(value: object) -> bytes:
 def to_json_value(value: object, levels: int = LEVELS_MAX) -> Json:
     """Convert a payload to JSON values: bytes become hexadecimal strings, and keys strings.
 
-    A string replaces values nested too deep for JSON parsers.
+    Values nested more than `levels` deep, too deep for JSON parsers, are replaced by a string.
     """
     match value:
         case None | bool() | int() | str():
@@ -187,28 +187,28 @@ def _detail(name: str, value: object) -> Json:
 
 
 WATCH_AFTER_S = 0.1
-"""Only an answer that takes longer than this is cancelled when its client disconnects."""
+"""A disconnect of the client is detected only if the answer takes longer than this."""
 
 
 class ClientLeft(Exception):
-    """The client has disconnected."""
+    """Disconnect of the client before the request was answered."""
 
 
 BODY_BYTES_PER_S = 1 << 10
 """Minimum average rate, in bytes per second, of a body or of one line of a bulk.
 
-It applies once the body or line has taken longer than `idle_s`.
+The limit applies once the body or line has taken longer than `idle_s`.
 """
 
 PIECE_BYTES = 1 << 16
-"""Largest piece of decompressed bytes; other requests have their turn between two pieces."""
+"""Largest piece of decompressed bytes; the loop serves other requests between two pieces."""
 
 
 class BodyReader:
-    """Reader of a request's body: yields it once, decompressed, in parts as they arrive.
+    """Reader of a request's body; yields decompressed parts as they arrive, once.
 
-    `headers`: by lower-case name; `idle_s`: the longest pause between two parts. Raises the
-    ApiError "encoding" if the body has an encoding other than gzip.
+    `headers`: the headers by lower-case name; `idle_s`: the longest pause between two parts. Raises
+    the ApiError "encoding" if the body has an encoding other than gzip.
     """
 
     def __init__(self, receive: Receive, headers: Mapping[str, str], idle_s: float) -> None:
@@ -222,11 +222,11 @@ class BodyReader:
         self.reset_rate()
 
     def reset_rate(self) -> None:
-        """Start measuring the client's rate: at the start of the body, or of a line of a bulk."""
+        """Restart the measurement of the client's rate: call it at the start of a bulk's line."""
         self._began, self._count = monotonic(), 0
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield the parts.
+        """Yield the parts of the body.
 
         Raises ClientLeft; ApiError if the body is damaged or arrives too slowly.
         """
@@ -239,7 +239,7 @@ class BodyReader:
         try:
             async for part in self._received():
                 rest, piece = part, b""
-                while rest or len(piece) == PIECE_BYTES:  # after a full piece zlib may hold more
+                while rest or len(piece) == PIECE_BYTES:  # after a full piece zlib may have more
                     if decompressor.eof:  # a gzip file may have several members
                         decompressor = decompressobj(GZIP)
                     has_begun = True
@@ -317,7 +317,7 @@ class EventStream(StreamingResponse):
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         headers = {
             "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # a proxy must not buffer them
+            "X-Accel-Buffering": "no",  # a proxy must not buffer the events
         }
         super().__init__(events, headers=headers, media_type="text/event-stream")
         self._events = events
@@ -328,7 +328,7 @@ class EventStream(StreamingResponse):
 
 
 def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response that must not be cached: the next one may reflect a later state."""
+    """Return a JSON response that must not be cached, since the state may change at any time."""
     more = {"Cache-Control": "no-store", **(headers or {})}
     return Response(data, 200, more, "application/json")
 

@@ -1,11 +1,11 @@
 """The HTTP application of any flow: writes records, reads values, streams outputs.
 
-`POST /records` passes a record to the flow. `GET /views/{name}/{key}?at=&after=` and
-`GET /views/{name}?prefix=&limit=&behind=&cursor=` read the value of a key, and keys in order, as of
-a T, from `serve.views.keyvalue`. `GET /changes` streams all outputs as server-sent events.
+`POST /records` passes a record to the flow. `GET /views/{name}/{key}?at=&after=` reads the value of
+a key as of a T, and `GET /views/{name}?prefix=&limit=&start_after=&cursor=` reads keys in order,
+both from `serve.views.keyvalue`. `GET /changes` streams all outputs as server-sent events.
 
-A cursor continues a list as of the same T. It can hold any key, also those that JSON cannot
-represent, such as bytes or infinity.
+A cursor continues a list as of the same T. A cursor can contain any key, including keys that JSON
+cannot represent, such as bytes or infinity.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
 READY_S = 2.0
-"""Timeout of the views' answers to the readiness check."""
+"""Timeout of the views' answers to the readiness check, in seconds."""
 
 TEXT = (
     "A flow whose outputs are in one order. A record answers with a label; `after=LABEL` reads "
@@ -149,7 +149,7 @@ _OUTPUTS: dict[str, Json] = {
 def flow_application(
     backend: Backend, sinks: Sequence[str], settings: HttpSettings | None = None
 ) -> ASGIApp:
-    """Build the application of a flow with a key-value view of each of these sinks."""
+    """Build the application of a flow; each of these sinks has a key-value view of its name."""
     settings = settings or HttpSettings()
 
     async def ready() -> None:
@@ -284,7 +284,7 @@ def _row(answer: object) -> dict[str, Json]:
 def _place(call: Call, query: bytes) -> tuple[int, object]:
     """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
     if call[START_AFTER] is not None:
-        raise ApiError("invalid", "behind is for a list that begins: leave it out")
+        raise ApiError("invalid", "a cursor and start_after exclude each other: leave one out")
     match decode_cursor(call[CURSOR], query, _SAME):
         case (int(time), key) if call[AT] in (None, time):
             return time, key
@@ -320,7 +320,7 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
 
 
 def event_encoder(sinks: Sequence[str]) -> EventEncoder:
-    """Return a function that describes outputs by sink and payload, and dead letters in full."""
+    """Return an encoder: outputs as sink and value, dead letters with all their fields."""
 
     def output(item: Item) -> dict[str, Json]:
         if item.sink == FAILURES:

@@ -53,13 +53,13 @@ FIGURES = {
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 
 READY = "ready"
-"""The readiness check; its failures are not logged as failed requests."""
+"""Name of the readiness check; its failures are not logged as failed requests."""
 
 
 class BackendCollector(Collector):
     """Prometheus collector of a backend's current figures.
 
-    `more`: help texts of views' figures that are not in `FIGURES`.
+    `more`: help texts of further figures of views, by name; `FIGURES` has the common ones.
     """
 
     def __init__(self, backend: Backend, more: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ class BackendCollector(Collector):
 
 
 def figures_in(metrics: str) -> dict[str, dict[str, float]]:
-    """Parse the figures of a service's parts from its metrics page, by part, then by name."""
+    """Parse the figures of a service from its metrics page; return them by part, then by name."""
     found: dict[str, dict[str, float]] = {}
     line = rf'^{PREFIX}(\w+){{part="(.*)"}} (.*)$'
     for name, part, value in re.findall(line, metrics, re.MULTILINE):
@@ -100,7 +100,7 @@ class MeasuredApp:
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
         self._trouble: dict[str, Trouble] = {}
-        """Operation -> its trouble; other operations may work meanwhile."""
+        """Name of a failing operation -> its trouble, since operations may fail independently."""
         self._seconds = Histogram(
             "driftline_http_request_seconds",
             "Time from a request to the end of its answer; of event streams: to the first byte.",
@@ -115,7 +115,7 @@ class MeasuredApp:
             registry=registry,
         )
         self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-        """(operation, status) -> its metrics; cached, as `labels` is slow."""
+        """(operation, status) -> its metrics; a cache, because `labels` is slow."""
         self._open = 0
         is_open = Gauge(
             "driftline_http_open_requests", "Requests and streams at work.", registry=registry
@@ -204,7 +204,7 @@ class MeasuredApp:
 def normalized_path(scope: Scope) -> str | None:
     """Return the normalised path, or None if it cannot be decoded.
 
-    Within a segment only `%`, `/`, and the line feed, which would end a route, stay encoded.
+    In a segment only `%`, `/` and the line feed stay encoded; a line feed would not match a route.
     """
     raw = scope.get("raw_path")
     if raw is None:

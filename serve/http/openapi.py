@@ -55,7 +55,7 @@ PROBLEM: dict[str, Json] = {
 _PROBLEM: dict[str, Json] = {"$ref": "#/components/schemas/Problem"}
 
 _ALWAYS = (400, 403, 429, 500, 503)
-"""The error statuses of any request."""
+"""The error statuses that every operation may return."""
 
 _RETRY_AFTER: dict[str, Json] = {
     "Retry-After": {
@@ -78,7 +78,7 @@ be done at a path is said by `Allow` of a 405. OpenAPI 3.1 has no schemas of str
 
 
 def description(title: str, text: str, version: str, operations: Sequence[Operation]) -> Json:
-    """Return the description of operations."""
+    """Return the OpenAPI description of a service with these operations."""
     paths: dict[str, dict[str, Json]] = {}
     schemas: dict[str, Json] = {"Label": LABEL, "Problem": PROBLEM}
     for operation in operations:

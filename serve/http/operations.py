@@ -1,7 +1,7 @@
 """Operations: declarations of routes, and the dispatch of requests to them.
 
-A request needs the operation's right, room among the running requests, and valid parameters.
-Otherwise the client gets an error response.
+A request is rejected if the client lacks the operation's right, too many requests are running, or
+a parameter is invalid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from driftline.serve.http.content import (
 from driftline.serve.http.parameters import Given, Parameter, parse_path, parse_query
 
 SERVICE = "service"
-"""The tag of operations on the service itself."""
+"""The tag of operations on the service itself, such as the health check."""
 
 REQUEST_LOG_KEY = "driftline.told"
 """The key of a request's `RequestLog` in its ASGI scope."""
@@ -41,11 +41,11 @@ REQUEST_LOG_KEY = "driftline.told"
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Limits for clients; `access`: the access tokens, None: no access control."""
+    """Access control and limits for clients. `access`: the tokens; None: no access control."""
 
     access: Access | None = None
     body_bytes_max: int = 8 << 20
-    """Limit of a body, and of a line of a bulk. JSON needs more bytes than the text in it."""
+    """Limit in bytes of a body, and of a line of a bulk, as JSON."""
     within_s: float = 10.0
     """Timeout of a read, including the wait for its T."""
     idle_s: float = 60.0
@@ -53,7 +53,7 @@ class HttpSettings:
     heartbeat_s: float = 4.0
     """A stream without events sends its progress at the first span after this interval."""
     requests_max: int = 512
-    """Limit of concurrent requests, without streams and bulks."""
+    """Limit of concurrent requests; streams and bulks do not count."""
     streams_max: int = 192
     """Limit of concurrent event streams and bulks."""
     window: int = 256
@@ -62,7 +62,11 @@ class HttpSettings:
 
 @dataclass(slots=True)
 class RequestLog:
-    """The fields of a request for the log and the metrics."""
+    """The fields of a request for the log and the metrics.
+
+    `operation`: the name of the operation; `client`: the name of the token's holder, or the
+    address; `code`: the error code. Each is "" if unknown.
+    """
 
     operation: str = ""
     client: str = ""
@@ -84,9 +88,9 @@ class Call(Given):
     ) -> None:
         super().__init__(values)
         self.client = client
-        """The name of the token's holder, or the address."""
+        """The name of the token's holder; the client's address without a token."""
         self.headers = headers
-        """By lower-case name."""
+        """The request headers by lower-case name."""
         self.settings = settings
         self._receive = receive
 
@@ -110,7 +114,7 @@ Handler = Callable[[Call], Awaitable[ASGIApp]]
 
 
 class StreamItem(NamedTuple):
-    """A line or an event of a stream: its name and its schema in the description."""
+    """A line or an event of a stream: name and schema in the OpenAPI description."""
 
     name: str
     schema: Mapping[str, Json]
@@ -118,9 +122,10 @@ class StreamItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request or a response, for the description.
+    """The body of a request or a response, for the OpenAPI description.
 
-    `item`: of a stream; `components`: the schemas, by name, to which its own refers.
+    `item`: the line or event, if the body is a stream; `components`: the schemas, by name, to which
+    `schema` refers.
     """
 
     schema: Mapping[str, Json]
@@ -132,11 +137,12 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path.
+    """A method of a path, with its handler and its description.
 
-    `path`: as in Starlette, where `{id:path}` may contain slashes; `right`: None: no token needed;
-    `streams`: the response, or the body of the request, is an unbounded stream. `refusals`: error
-    statuses besides those of any request.
+    `path`: a path of Starlette, where `{id:path}` matches slashes, too; `right`: the right that the
+    client needs, None: no token needed; `refusals`: error statuses besides those that every
+    operation may return; `streams`: whether the response, or the body of the request, is a stream
+    of unlimited length.
     """
 
     method: str
@@ -154,11 +160,11 @@ class Operation:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the response is an endless stream; one to a streamed body ends."""
+        """Whether the response is an endless stream; the response to a streamed body ends."""
         return self.streams and self.method == "GET"
 
     def prefixed(self, prefix: str, parameter: Parameter[Any]) -> Operation:
-        """Return the same operation below a prefix with a parameter."""
+        """Return the same operation, with a prefix of the path that contains this parameter."""
         return replace(
             self, path=prefix + self.path, name=f"{self.name}_of",
             parameters=(parameter, *self.parameters),
@@ -171,11 +177,11 @@ class AppState:
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
         self._at_work = {False: 0, True: 0}
-        """Stream or not -> number of running requests."""
+        """Whether streams -> number of running requests."""
 
     @contextmanager
     def limit_concurrency(self, operation: Operation) -> Iterator[None]:
-        """Count a request while it runs. Raises ApiError if there are too many already.
+        """Count a request while it runs. Raises ApiError if too many are running.
 
         Operations on the service itself are never rejected.
         """
@@ -265,7 +271,7 @@ class _Methods:
 
 
 def _headers_of(scope: Scope) -> Mapping[str, str]:
-    """Return the headers by name; of several with one name, the first."""
+    """Return the headers by lower-case name; the first one if a name occurs several times."""
     pairs = reversed(scope["headers"])
     return {name.decode("latin-1"): text.decode("latin-1") for name, text in pairs}
 

@@ -1,7 +1,7 @@
 """Parameters of requests: how to parse and to describe them.
 
-A parameter is declared once, for the server, which rejects unknown ones, and for the OpenAPI
-description.
+Each parameter is declared once. The server uses the declarations to parse parameters and to reject
+unknown ones, and the OpenAPI description contains them.
 
 >>> LIMIT = Parameter("limit", integer_between(1, 100), 10, "How many.", {"type": "integer"})
 >>> given = parse_query(b"limit=20", [LIMIT])
@@ -38,9 +38,9 @@ VALUES_MAX = 64
 class Parameter(Generic[T_co]):
     """A parameter of a request.
 
-    `read`: parses its text; raises ValueError or BadToken with a message for the client. `default`:
-    the value without it. `schema`: the JSON Schema of the text. A header is only described here,
-    not parsed.
+    `read`: parses the text; raises ValueError or BadToken with a message for the client. `default`:
+    the value if the request lacks the parameter. `schema`: the JSON Schema of the text. For a
+    header, this is only the description: handlers parse headers.
     """
 
     name: str
@@ -87,7 +87,7 @@ def parse_path(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter
 def _of_place(
     place: str, parameters: tuple[Parameter[object], ...]
 ) -> Mapping[str, Parameter[object]]:
-    """Return the parameters with this place, by name."""
+    """Return the parameters in this `Parameter.place`, by name."""
     return {each.name: each for each in parameters if each.place == place}
 
 
@@ -191,7 +191,7 @@ LABEL: dict[str, Json] = {
     "an answer is. Labels are compared as texts: that of a later write is larger.",
 }
 LABEL_REF: dict[str, Json] = {"$ref": "#/components/schemas/Label"}
-"""The schema of a label or a T."""
+"""Reference to the schema of a label or a T."""
 
 AT = Parameter[int | None](
     "at",

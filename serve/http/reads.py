@@ -1,7 +1,7 @@
 """Reads as of a time: the choice of T, cursors of lists, and streams of changes.
 
-A cursor is an opaque string with which a client continues a list, as of the same T. A checksum
-over cursor and query binds them: a damaged cursor, or one of another query, is rejected.
+A cursor is an opaque string with which a client continues a list, as of the same T. Its checksum
+covers the query, too: a damaged cursor, or the cursor of another query, is rejected.
 
 >>> text = encode_cursor((7, "place"), b"documents cat")
 >>> decode_cursor(text, b"documents cat", "q")
@@ -11,9 +11,9 @@ Traceback (most recent call last):
 ...
 driftline.serve.errors.ApiError: this is not a cursor of this query: give it as it was received, ...
 
-A stream has one event for all outputs of one time. The event's id is the token of the next T, so a
-client that reconnects with its last id misses nothing and gets nothing twice. While there are no
-outputs, `time` events report the progress of the stream.
+A stream has one event for all outputs of one label time t. The event's id is the token of t + 1, so
+a client that reconnects with its last id neither misses an output nor gets one twice. While there
+are no outputs, `time` events report the progress of the stream.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from driftline.serve.http.parameters import AFTER, AT, FROM
 from driftline.serve.views.tokens import time_of, token_of
 
 EventEncoder = Callable[[Sequence[Item]], "dict[str, Json] | None"]
-"""Makes the data of an event from the outputs of one time; None: no event."""
+"""Function from the outputs of one label time to the data of their event; None: no event."""
 
 _CHECK_BYTES = 8
 
 
 def as_of(backend: Backend, call: Call, view: str) -> int:
-    """Return the T that a read asks for; by default the newest that all shards of the view have.
+    """Return the T of a read: its `at`, or the newest T of all shards, but at least `after`.
 
-    So all shards answer as of one T, and wait only for `at` and `after`. Raises ApiError.
+    So all shards answer as of the same T, and wait only for `at` or `after`. Raises ApiError.
     """
     at, after = call[AT], call[AFTER]
     if at is None:
@@ -65,19 +65,19 @@ def journal_time(backend: Backend) -> int:
 
 
 def newest(backend: Backend, view: str) -> int:
-    """Return the newest T that all shards of a view have. Raises ApiError, as `journal_time`."""
+    """Return the newest T that all shards of a view have. Raises the ApiError of `journal_time`."""
     journal_time(backend)
     return backend.view_time(view)
 
 
 def encode_cursor(place: object, query: bytes) -> str:
-    """Return a cursor for a place in a list. `query`: identifies the list and its order."""
+    """Return a cursor for a position in a list. `query`: identifies the list and its order."""
     data = pack(place)
     return urlsafe_b64encode(_check(data, query) + data).rstrip(b"=").decode()
 
 
 def decode_cursor(text: str, query: bytes, same: str) -> object:
-    """Return the place of a cursor. `same`: names the fixed parameters. Raises ApiError."""
+    """Decode a cursor. `same`: names its fixed parameters, for the error. Raises ApiError."""
     try:
         found = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
         check, data = found[:_CHECK_BYTES], found[_CHECK_BYTES:]
@@ -100,7 +100,7 @@ def _check(place: bytes, query: bytes) -> bytes:
 
 
 def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
-    """Return the T from which a client wants events; by default that of the journal or of a view.
+    """Return the T from which a client wants events; by default the T of the journal or view.
 
     Raises ApiError, BadToken, RetentionExceeded.
     """
@@ -118,7 +118,7 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
 async def changes(
     backend: Backend, since: int, encode: EventEncoder, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events from a T on."""
+    """Yield the events from a T on; without events, a `time` event every `heartbeat_s`."""
     reached, told_at = since, monotonic()
     try:
         async with aclosing(backend.spans(since)) as spans:

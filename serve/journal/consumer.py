@@ -1,12 +1,12 @@
 """The journal: the consumer of all barriers of a run in label order.
 
-Input: bundles of all barriers. Output: spans, to its followers at once, and from the files
-(`read`); the last bundle of each barrier.
+Input: bundles of all barriers. Output: spans, which the followers receive at once and `read` reads
+from the files; the last bundle of each barrier.
 Invariants: outputs are stored exactly once, as in any consumer. Spans are forwarded before they
 are stored, so storing adds no latency. After a crash or a failed write, the same spans may be
-forwarded again, since a replay produces the same items; a follower drops what it has, by its time.
-A follower must not persist anything ahead of what is stored, because changed code may produce other
-items on replay: it persists only what is not ahead of `time` after a `sync`.
+forwarded again, since a replay produces the same items; a follower drops outputs below its T.
+A follower must not persist outputs that the journal has not stored, because changed code may
+produce other items on replay. It persists only outputs below the `time` that a `sync` covered.
 
 A directory belongs to one flow and one run, as for other consumers.
 """
@@ -45,11 +45,11 @@ from driftline.serve.journal.entries import (
 from driftline.serve.journal.merging import Merge, Span
 
 _CLAIM = "journal-0"
-"""The claim on the directory: one process writes the whole journal."""
+"""The name of the claim on the directory: only one process may write the journal."""
 
 
 def identity_of(identity: str) -> str:
-    """Return the identity recorded in a journal's directory; `identity`: of flow and input."""
+    """Return the text that a journal's directory records; `identity`: that of flow and input."""
     return f"journal\n{identity}"
 
 
@@ -60,12 +60,12 @@ class Journal:
         path: The directory; it is created if missing.
         flow: The flow that produces the outputs.
         identity: The identity of flow and input.
-        mark: The run that the outputs belong to, and how new they are.
-        segment_bytes: Size from which a segment is full.
+        mark: The run that the outputs belong to, and its session.
+        segment_bytes: Size at which the journal starts the next segment.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity, or damaged ones.
-        Unavailable: If it cannot be written, or another process writes it.
+        Unavailable: If the directory cannot be written, or another process writes it.
     """
 
     def __init__(
@@ -87,30 +87,30 @@ class Journal:
             self._log = SegmentLog(path, "journal", BEGINNING.encode(), segment_bytes)
             with translate_os_errors("journal", path):
                 self._starts = {number: self._header(number).time for number in self._log.numbers}
-            """Number of each segment -> the time of its header, in order."""
+            """Segment number -> the time in its header, oldest segment first."""
         except BaseException:
             self._claim.close()
             raise
         self._merge: Merge | None = None
-        """The state of the merge; None if it has to be rebuilt from the durable entries."""
+        """The merge; None if it has to be rebuilt from the durable entries."""
 
     @property
     def time(self) -> int:
-        """T: all outputs below it have been forwarded, and after a `sync` stored."""
+        """T: all outputs below it have been forwarded; after a `sync`, they are also stored."""
         return self._merged().time
 
     @property
     def oldest(self) -> int:
-        """The time from which on outputs are retained."""
+        """The smallest time from which all outputs are retained."""
         return next(iter(self._starts.values()))
 
     def deliver(self, bundle: Bundle) -> None:
-        """Take the bundle and make it durable."""
+        """Merge and store a bundle; return when it is durable."""
         self.take(bundle)
         self.sync()
 
     def take(self, bundle: Bundle) -> None:
-        """Forward what the bundle lets pass, and write it; one `sync` serves many bundles."""
+        """Forward the outputs that the bundle completes, and write it; `sync` makes it durable."""
         if bundle.t_last <= self._last(bundle.barrier, bundle.groups).t_last:
             return
         merge = self._merged()
@@ -132,43 +132,43 @@ class Journal:
             raise
 
     def sync(self) -> dict[str, int]:
-        """Make all taken bundles durable.
+        """Make all bundles durable that `take` has written.
 
         Returns:
-            The t_last of each barrier. A taken bundle beyond it is lost: a write has failed.
+            The t_last of each barrier. A bundle with a larger t_last is lost: a write has failed.
 
         Raises:
-            Unavailable: If a write fails now.
+            Unavailable: If this sync fails.
         """
         self._merged()
         self._log.sync()
         return {barrier: entry.t_last for barrier, entry in self._merged().last.items()}
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """Return the last bundle; without its blobs if it is large or in an earlier segment."""
+        """Return the last bundle; without blobs if it is large or from an earlier segment."""
         self.sync()
         return self._last(barrier, groups)
 
     def read(self, since: int) -> Iterator[Span]:
         """Read the stored spans, including those stored while reading.
 
-        A follower that is added right after the last span misses nothing.
+        If a follower is added right after the last span, it misses no output.
 
         Args:
-            since: The time to begin with.
+            since: The smallest label time to read.
 
         Yields:
             Spans, each beginning where the previous one ends.
 
         Raises:
-            RetentionExceeded: If outputs of that time are no longer retained.
+            RetentionExceeded: If outputs from `since` on are no longer retained.
             StateMismatch: If the files are damaged.
-            Unavailable: If they cannot be read, or taken bundles cannot be stored.
+            Unavailable: If the files cannot be read, or pending bundles cannot be stored.
         """
         return (span for span in self.steps(since) if span is not None)
 
     def steps(self, since: int) -> Iterator[Span | None]:
-        """Read like `read`, in small steps; None is a step without a span."""
+        """Read like `read`, one stored bundle per step; None: the bundle completed no span."""
         self._merged()
         if since < self.oldest:
             raise self._no_longer_retained()
@@ -177,7 +177,7 @@ class Journal:
     def drop(self, retained_bytes: int, needed: int = INFINITY) -> None:
         """Remove the oldest segments until the rest fits in `retained_bytes`; the last one stays.
 
-        `needed`: outputs from this time on are always retained. Raises Unavailable.
+        `needed`: keep all outputs from this time on, whatever their size. Raises Unavailable.
         """
         with translate_os_errors("journal", self.path):
             sizes = {n: path_of(self.path, n).stat().st_size for n in self._starts}
@@ -231,7 +231,7 @@ class Journal:
                 since = max(since, passed.time)
 
     def _frames(self, number: int) -> Iterator[StoredFrame]:
-        """Yield the frames from a segment on, up to the last one written; sync at the end."""
+        """Yield the frames from this segment on, including those not durable yet: sync for them."""
         offset = 0
         while True:
             try:

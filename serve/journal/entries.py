@@ -29,7 +29,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A stored bundle."""
+    """A stored bundle.
+
+    `groups`: the first and the last key group of the barrier; `t_last`, `checksum`: as in `Bundle`.
+    """
 
     barrier: str
     groups: tuple[int, int]
@@ -40,16 +43,16 @@ class JournalEntry:
     blobs: tuple[bytes, ...] = ()
 
     def bare(self) -> JournalEntry:
-        """Return the entry without its outputs: the progress of the barrier."""
+        """Return the entry without its outputs: only the progress of the barrier."""
         return replace(self, times=(), blobs=())
 
     def encode(self) -> bytes:
-        """Return the payload of its frame."""
+        """Return the payload of the entry's frame."""
         return pack(self._parts())
 
     @staticmethod
     def decode(payload: bytes) -> JournalEntry:
-        """Decode the result of `encode`. Precondition: the frame's checksum was right."""
+        """Decode the result of `encode`. Precondition: the frame's checksum was valid."""
         return JournalEntry(*unpack(payload))  # type: ignore[misc]
 
     def _parts(self) -> tuple[object, ...]:
@@ -61,14 +64,14 @@ class SegmentHeader:
     """The state of the merge at the start of a segment."""
 
     time: int = 0
-    """All outputs below this time are in earlier segments; later ones only if in `waiting`."""
+    """T: earlier segments contain all outputs below it; of later outputs, those in `waiting`."""
     last: tuple[JournalEntry, ...] = ()
     """The last entry of each barrier, without outputs."""
     waiting: tuple[JournalEntry, ...] = ()
-    """The outputs that wait for other barriers, in one entry for each barrier that has any."""
+    """Outputs that wait for other barriers, in one entry per barrier with such outputs."""
 
     def encode(self) -> bytes:
-        """Return the payload of its frame."""
+        """Return the payload of the header's frame."""
         parts = ([entry._parts() for entry in part] for part in (self.last, self.waiting))
         return pack((_FORMAT, self.time, *parts))
 
@@ -91,7 +94,7 @@ BEGINNING = SegmentHeader()
 def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, list[list[Item]]]:
     """Return the entry of a bundle, and the items of each of its blobs.
 
-    `groups`, `sinks`: how many the flow has. Raises MalformedMessage for an invalid bundle.
+    `groups`, `sinks`: their numbers in the flow. Raises MalformedMessage for an invalid bundle.
     """
     first, last = bundle.groups
     if not 0 <= first <= last < groups:
@@ -115,18 +118,18 @@ class JournalContents:
     """A summary of a journal's files."""
 
     t_last: int = -1
-    """The largest t_last of a barrier; -1: there are no outputs."""
+    """The largest t_last of all barriers; -1 without an entry."""
     segments: int = 0
     entries: int = 0
     torn: str = ""
-    """A sentence about a torn end, which opening the journal cuts off; "" without one."""
+    """A sentence about a torn end, which is cut off when the journal is opened; "" if none."""
 
 
 def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalContents:
     """Summarise the files of a journal.
 
-    Reads the last segment, as opening the journal does; `all_segments`: reads all, and checks that
-    each continues where the previous one ended. Raises StateMismatch for damage, OSError.
+    Reads the last segment, as opening the journal does. `all_segments`: read all, and check that
+    each segment continues where the previous one ended. Raises StateMismatch for damage, OSError.
     """
     numbers = numbers_in(directory)
     read = numbers if all_segments else numbers[-1:]
@@ -157,7 +160,7 @@ def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalCo
 
 
 def read_first_time(directory: Path) -> int:
-    """Return the label time from which on a journal has outputs; 0: from the beginning.
+    """Return the time in the oldest segment's header; 0 if the journal has its beginning.
 
     Precondition: `inspect_journal` has raised nothing. Raises OSError.
     """
@@ -168,7 +171,7 @@ def read_first_time(directory: Path) -> int:
 
 
 def decoded_header(payload: bytes, path: Path) -> SegmentHeader:
-    """Return the header of a segment. Raises StateMismatch if it is of another format."""
+    """Decode a segment's header. Raises StateMismatch if it has another format version."""
     header = SegmentHeader.decode(payload)
     if header is None:
         raise StateMismatch(

@@ -5,9 +5,9 @@ Invariants: spans are contiguous; each output is in the span of its time, in lab
 items of all spans up to a time depend only on the flow and its input.
 
 A barrier covers a range of key groups. The outputs of a group are complete up to the largest t_last
-of the barriers that cover it: a rescaling moves groups to barriers with new numbers, which begin
-where the previous ones ended. T (`time`) - 1 is the smallest such t_last of all groups, so T does
-not advance before every group is covered.
+of the barriers that cover the group: a rescaling moves groups to barriers with new numbers, which
+continue where the previous barriers ended. T (`time`) - 1 is the smallest of these t_last over all
+groups, so T does not advance before every group is covered.
 
     >>> from driftline.engine.wire.bundles import to_blob
     >>> def entry(barrier, groups, t_last, *outputs):
@@ -21,8 +21,8 @@ not advance before every group is covered.
     >>> passed.time, [item.value for item in passed.items]
     (4, ['a', 'b'])
 
-Cost: outputs that wait for other barriers are kept as bytes, and up to `DECODED_BYTES` of them also
-as items. An item is decoded once, and a second time only beyond that limit.
+Cost: outputs that wait for other barriers are in memory as bytes, and while these are at most
+`DECODED_BYTES`, also as items. Only items beyond that limit are decoded twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from driftline.engine.wire.bundles import Item, from_blob, item_time
 from driftline.serve.journal.entries import BEGINNING, JournalEntry, SegmentHeader
 
 DECODED_BYTES = 1 << 22
-"""While more bytes wait, newly waiting blobs are kept without their items."""
+"""While more bytes than this wait, the items of newly waiting blobs are dropped."""
 
 _by_label = attrgetter("label")
 
@@ -53,7 +53,7 @@ class Span(NamedTuple):
     items: list[Item]
 
     def pieces(self, count: int) -> Iterator[Span]:
-        """Yield contiguous spans of at most `count` outputs, plus those with the last one's time.
+        """Yield contiguous spans of `count` outputs, or more if the last ones share a time.
 
         >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
         >>> [(piece.since, piece.time, len(piece.items)) for piece in span.pieces(64)]
@@ -71,19 +71,20 @@ class Span(NamedTuple):
 class Merge:
     """Merge of the outputs of barriers (example in the module's docstring).
 
-    `groups`: number of key groups of the flow; `header`: the state to continue from.
+    `groups`: the number of key groups of the flow; `header`: the state to continue from.
     """
 
     def __init__(self, groups: int, header: SegmentHeader = BEGINNING) -> None:
         self.time = header.time
-        """T: all outputs below it have been passed on."""
+        """T: `take` has returned all outputs below it."""
         self.last: dict[str, JournalEntry] = {}
-        """Barrier -> its last entry; without outputs if it came from the header."""
+        """Barrier -> its last entry; without outputs if the entry came from the header."""
         self.waiting_bytes = 0
+        """Size of the blobs in `_waiting`."""
         self._complete = [-1] * groups
-        """Key group -> the time up to which its outputs are complete."""
+        """Key group -> the time up to which its outputs are complete, inclusive; -1: none."""
         self._waiting: dict[str, deque[_Blob]] = {}
-        """Barrier -> its blobs from `time` on."""
+        """Barrier -> its blobs with times >= `time`, in order."""
         for entry in header.last:
             self._update_progress(entry)
         for entry in header.waiting:
@@ -100,9 +101,9 @@ class Merge:
             )
 
     def take(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> Passed:
-        """Take an entry, and return the outputs that no earlier output can precede any more.
+        """Merge an entry, and return the outputs that are now complete: those below the new T.
 
-        `decoded`: the items of its blobs, if known.
+        `decoded`: the items of each blob of the entry, if the caller has decoded them.
         """
         since = self.time
         self._wait(entry, decoded)
@@ -155,7 +156,7 @@ class _Blob:
     groups: tuple[int, int]
     data: bytes
     items: list[Item] | None
-    """None: not decoded."""
+    """The decoded outputs; None if `data` is not decoded."""
 
 
 def _below(queue: deque[_Blob], time: int) -> list[_Blob]:
@@ -166,7 +167,7 @@ def _below(queue: deque[_Blob], time: int) -> list[_Blob]:
 
 
 class Passed:
-    """The outputs that an entry lets pass, in part not decoded yet."""
+    """The outputs with times in [since, time) that an entry completed; decoded by `span`."""
 
     def __init__(self, since: int, time: int, blobs: list[_Blob]) -> None:
         self.since = since
@@ -174,9 +175,9 @@ class Passed:
         self._blobs = blobs
 
     def span(self, since: int = 0) -> Span:
-        """Decode the items from a time on."""
-        # Labels are unique, except perhaps those of a user's own source: equal ones are in the
-        # order of key groups, independent of the order of bundles.
+        """Decode and sort the outputs; leave out those below `since`."""
+        # Labels are unique, except perhaps with a user's own source. This sort puts outputs with
+        # equal labels into the order of key groups, whatever the order of the bundles.
         self._blobs.sort(key=lambda blob: (blob.time, blob.groups))
         items: list[Item] = []
         for blob in self._blobs:

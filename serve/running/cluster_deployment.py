@@ -1,8 +1,8 @@
-"""A service on a cluster: agents run the master and the nodes of its flow; front, journal and views
-run here.
+"""A service on a cluster: agents run the master and the nodes of its flow; this host runs front,
+journal and views.
 
-To the cluster, the service is an agent with one front and no slots, with a record in the tree. A
-thread beside the front keeps that record, runs the guide that tells the front where the master is,
+To the cluster, the service is an agent with one front and no slots; it has a record in the tree. A
+separate thread renews that record, runs the guide, from which the front gets the master's address,
 and watches the desired state of the flow. So the front never waits for ZooKeeper.
 """
 
@@ -51,7 +51,7 @@ from driftline.serve.running.directories import POLICY
 from driftline.serve.running.session import SessionStart, journal_network
 
 LOOK_S = 0.25
-"""Interval at which the thread checks for changes of the tree."""
+"""Longest wait in seconds before the thread handles a change of the tree."""
 
 GOODBYE_S = 0.3
 """Time for the front to confirm the end, so that the master need not wait for its timeout."""
@@ -59,7 +59,11 @@ GOODBYE_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """The cluster of a service, and the name of the service there."""
+    """The cluster of a service, and the name of the service in it.
+
+    `network`: that of this host's processes; `session_s`: a master's session timeout;
+    `journal_key`: the file with the journal's key; `wheel`: the wheel of the flow, if any.
+    """
 
     tree: ZooKeeperTree
     name: str
@@ -71,7 +75,7 @@ class InCluster:
     def deploy(
         self, serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
     ) -> Deployment:
-        """Let agents run master and nodes.
+        """Submit or resume the flow, whose master and nodes agents run.
 
         Raises InUse, StateMismatch, Unavailable, NotPermitted.
 
@@ -84,7 +88,7 @@ class InCluster:
         registration = Registration(tree, record)
         tree.take_over(
             read_previous_session_id(state)
-        )  # it has ended, as this process has the directory
+        )  # the previous session has ended: this process has locked the directory
         try:
             registration.publish()
         except InUse:
@@ -105,7 +109,7 @@ class InCluster:
         """Check the name and the network.
 
         Raises FlowError for an invalid name, and Unavailable if the processes of agents could not
-        communicate with those here.
+        communicate with the processes of this host.
         """
         if not is_name(self.name):
             raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
@@ -119,7 +123,7 @@ class InCluster:
 
 
 class _Deployed:
-    """Deployment whose master and nodes run at agents."""
+    """Deployment whose master and nodes are run by agents."""
 
     def __init__(
         self,
@@ -152,9 +156,9 @@ class _Deployed:
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """The outcome of a cancelled flow, which has no master to send it to the front.
+        """The outcome of a cancelled flow, at once: no master sends it to the front.
 
-        Other outcomes reach the front; they appear here only after `ENDS_WITHIN_S`.
+        Other outcomes are sent to the front; they appear here only `ENDS_WITHIN_S` later.
         """
         outcome = self._beside.outcome
         if outcome is None or outcome.error == CANCELLED:
@@ -173,7 +177,7 @@ class _Deployed:
 
 
 class _Beside(threading.Thread):
-    """The thread for cluster work beside the front."""
+    """Thread that works with ZooKeeper, so that the front does not wait for it."""
 
     def __init__(
         self,
@@ -184,8 +188,9 @@ class _Beside(threading.Thread):
     ) -> None:
         super().__init__(name="cluster", daemon=True)
         self.stop_request = ""
+        """The command that has requested the flow to stop; "": none."""
         self.outcome: RunOutcome | None = None
-        """The outcome of the run in the registry."""
+        """The outcome of the run according to the registry; None while it runs."""
         self.error: DriftlineError | None = None
         """The error that ends the service."""
         self._tree = tree
@@ -197,7 +202,7 @@ class _Beside(threading.Thread):
         self._outage = Trouble("cluster-unavailable")
         self._troubles: set[str] = set()
         self.wait_reason = ""
-        """The known reason why the flow does not run."""
+        """The known reasons why the flow does not run, as text; "": none."""
         try:
             parts = tree, submission.name, self._runtime, config.inbox(AGENT)
             self._guiding = Guiding(*parts)
@@ -205,10 +210,10 @@ class _Beside(threading.Thread):
             self._runtime.close(linger_ms=0)
             raise
         self.guide = self._guiding.address
-        """The address at which the front asks for the master."""
+        """The address of the guide, from which the front gets the master's address."""
 
     def end(self) -> None:
-        """Stop the thread, and close what it uses."""
+        """Stop the thread, and close its guide and runtime."""
         self._leaving = True
         if self.is_alive():
             self._runtime.call_soon_threadsafe(lambda: None)
@@ -239,7 +244,7 @@ class _Beside(threading.Thread):
             more = self._runtime.step(more, wait_s=LOOK_S)
 
     def _look(self, now: float) -> None:
-        """Read the state of the flow in the cluster. Raises InUse, RunReplaced."""
+        """Renew the record, and read the flow's state from the tree. Raises InUse, RunReplaced."""
         name = self._submission.name
         try:
             self._tree.restore_ephemerals()
@@ -247,7 +252,7 @@ class _Beside(threading.Thread):
             found, state = find_submission(self._tree, name), self._tree.registry(name).read()
             alive = list_agents(self._tree)
         except InUse:
-            # After a loss of the ZooKeeper session.
+            # The ZooKeeper session was lost, and another process has taken the name.
             raise self._registration.name_taken_error() from None
         except Disconnected as error:  # the client has logged it; the processes keep running
             self.wait_reason = str(error)
@@ -266,7 +271,7 @@ class _Beside(threading.Thread):
         self._log_wait_reasons(set(find_problems(found[0], found[0].current_layout(state), alive)))
 
     def _log_wait_reasons(self, found: set[str]) -> None:
-        """Log the reasons why the flow does not run, when they begin and when they end."""
+        """Log each reason why the flow does not run, when it begins and when it ends."""
         name = self._submission.name
         for text in sorted(found - self._troubles):
             log.warning(

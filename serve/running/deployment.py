@@ -1,4 +1,4 @@
-"""Deployments of a service's master and nodes: as child processes, or by a cluster's agents."""
+"""Deployments of a service's master and nodes, and the local one, with child processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SERVICE_FILE = "service.json"
 """The file that marks the state directory of a service on a cluster."""
 
 ENDS_WITHIN_S = 5.0
-"""Time for the master's last messages and for running requests at the end."""
+"""Timeout at shutdown for running requests, and for the last messages of the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,23 @@ class Serving:
     """The configuration of a service."""
 
     flow: str
-    """The name of the flow, which node processes load themselves."""
+    """The name of the flow, from which each process loads it."""
     views: tuple[ViewSpec, ...]
     app: Callable[[ServiceBackend], ASGIApp]
-    """Makes the HTTP application."""
+    """Factory of the HTTP application."""
     state: Path
+    """The state directory."""
     listening: Listening
     producers: str = ""
-    """The ZeroMQ address for producers; "": only a socket in a folder of this user."""
+    """The ZeroMQ address for producers; "": a socket in a private folder, for local producers."""
     sender_rules: SenderRules = LOCAL_ONLY
+    """Which producers may send, if `producers` is set."""
     nodes: int | None = None
-    """None: the current number, initially one."""
+    """Number of nodes; None: the current number, initially one."""
     checkpoint_s: float = 1.0
+    """Seconds between snapshots of the flow."""
     retained_bytes: int | None = None
+    """Size limit of the journal (`ServiceConfig.retained_bytes`)."""
     accept_changed_code: bool = False
 
 
@@ -65,42 +69,43 @@ class Deployment(Protocol):
     """The processes of a service's master and nodes, for one session."""
 
     process: ProcessConfig
-    """The configuration of the flow's processes, and of this one, which runs the front."""
+    """The configuration of the flow's processes and of this process, which runs the front."""
     journal: TransportConfig
     """The network through which nodes reach the journal."""
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """The outcome of the session, if it did not reach the front."""
+        """The outcome of the session if it is known, but was not sent to the front."""
 
     @property
     def stop_request(self) -> str:
-        """The source of an external request to drain and stop, for the log; "": none."""
+        """The command that has requested to drain and stop, for the log; "": none."""
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
-        """Start, with this front, which `runtime` drives; run until the stack closes."""
+        """Start master and nodes; the stack stops them. `runtime`: drives `front`."""
 
     @property
     def wait_reason(self) -> str:
         """The known reason why the flow does not run, as text; "": none."""
 
     def supervise(self, now: float) -> None:
-        """Do the work that is due. Raises DriftlineError if the service cannot continue."""
+        """Do the supervision that is due. Raises DriftlineError if the service cannot continue."""
 
     def finish(self) -> None:
-        """Run the loop until the other processes know that the session has ended."""
+        """Run the loop until the other processes have learned that the session has ended."""
 
 
 Deploy = Callable[[Serving, Flow, Plan, Path, ExitStack], Deployment]
-"""Opens the state of a service's flow, given a folder for sockets; the stack closes it.
+"""Function that prepares the deployment of a service's flow; the stack closes what it opens.
 
-Raises StateMismatch, Unavailable and other errors if it cannot start."""
+The path is the folder for sockets. Raises StateMismatch, Unavailable and other errors.
+"""
 
 
 def deploy_locally(
     serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
 ) -> Deployment:
-    """Run master and nodes as children of this process.
+    """Open the state, and return a deployment with master and nodes as child processes.
 
     Raises FlowError, StateMismatch, Unavailable.
     """
@@ -142,7 +147,7 @@ def deploy_locally(
 
 
 class _OnThisMachine:
-    """Master and nodes as children of this process."""
+    """Deployment whose master and nodes are children of this process."""
 
     journal = LOCAL
     outcome: RunOutcome | None = None

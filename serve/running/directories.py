@@ -1,7 +1,7 @@
 """Open the state directory of a service, if its parts belong together.
 
 The rules are those of a run (`deploy.local.directories.survey`), with the journal in place of
-outputs. This process reads the journal itself, since its records have checksums (unlike LMDB).
+outputs. This process can read the journal safely, since its records have checksums (unlike LMDB).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from driftline.serve.journal.consumer import identity_of
 from driftline.serve.journal.entries import inspect_journal
 
 FRONT, LOGS = "input-0", (0,)
-"""The only input log of a service, and its number."""
+"""The directory of the only input log of a service, and the numbers of its logs."""
 
 RESTORE_ADVICE = "restore the whole state directory of the service from one copy"
 """The advice if a part of the directory does not fit the others."""
@@ -52,18 +52,18 @@ POLICY = "exactly-once"
 REMOVE_ADVICE = "remove the directory, with all that the service holds"
 
 RECOVERY_ADVICE = f"{RESTORE_ADVICE}, or {REMOVE_ADVICE}"
-"""The advice if a part does not fit and starting from scratch is possible."""
+"""The advice if a part does not fit and starting from scratch is an option."""
 
 
 def open_service(
     state: Path, flow: Flow, flow_plan: Plan, nodes: int, *, accept_changed_code: bool
 ) -> ClusterState:
-    """Open the state of a service.
+    """Check the state directory of a service, and return the contents of its registry.
 
-    Precondition: the caller has locked the directory, and the processes of earlier sessions have
-    ended. Returns the contents of the registry. Raises StateMismatch if the directory is of another
-    flow, its parts do not belong together, or the code of the flow has changed without
-    `accept_changed_code`; Unavailable.
+    Creates the registry at the first start. Precondition: the caller has locked the directory, and
+    the processes of earlier sessions have ended. Raises StateMismatch if the directory belongs to
+    another flow, its parts do not belong together, or the code of the flow has changed and
+    `accept_changed_code` is false; Unavailable.
     """
     registry = FileRegistry(state / "registry")
     before = registry.read()
@@ -112,10 +112,10 @@ def check_directories(
 ) -> None:
     """Compare the contents of a state directory with the registry.
 
-    `registry`: its place; `run`: its contents, None without one; `layout`: the nodes whose stores
-    are here; `anew`: advice, other than restoring one directory from a copy; `flow_directory`: the
-    directory of the input log, if not `state`. Raises StateMismatch for parts that do not fit, and
-    logs tolerable ones; Unavailable.
+    `registry`: where the registry is, for errors; `run`: its contents, None if there is none;
+    `layout`: the nodes whose stores are in the directory; `anew`: advice for errors, besides
+    restoring one part from a copy; `flow_directory`: the directory of the input log, if not
+    `state`. Logs tolerable problems. Raises StateMismatch if a part does not fit; Unavailable.
     """
     flow_directory = flow_directory or state
     if run is None and not ((flow_directory / FRONT).exists() or (state / FOLDER).exists()):
@@ -134,9 +134,9 @@ def check_directories(
 def report_on_journal(
     path: Path, run: ClusterState | None, *, all_segments: bool = False
 ) -> tuple[DirectoryReport, str]:
-    """Report on the journal: its mark and its last time; and a sentence about a torn end, or "".
+    """Return a report on the journal (mark, t_last, damage) and a sentence on a torn end (or "").
 
-    `all_segments`: read all segments, not only the last one. Raises Unavailable.
+    `all_segments`: read all segments instead of only the last one. Raises Unavailable.
     """
     report = DirectoryReport(JOURNAL, str(path))
     with translate_os_errors("journal", path):

@@ -1,9 +1,9 @@
-"""Run a service: front, input log and HTTP server in this process, journal and views in processes
-of their own, and the master and the nodes by a `Deployment`.
+"""Run a service: front, input log and HTTP server in this process, journal and views in child
+processes, and the master and the nodes by a `Deployment`.
 
 All durable state is in the state directory, so the same command resumes after any interruption.
-Dead processes are restarted; every record that this process has acknowledged is in the input log.
-At SIGTERM the service accepts no more records, processes the accepted ones and writes a snapshot.
+Processes that die are restarted. Every record that this process has acknowledged is in the input
+log. At SIGTERM the service rejects new records, processes the accepted ones and writes a snapshot.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def run_service(
     ready: Callable[[Listening], None],
     deploy: Deploy = deploy_locally,
 ) -> bool:
-    """Serve until a signal arrives.
+    """Serve until a signal arrives, or the flow is stopped or cancelled.
 
     `found`: the listening socket, which the caller closes; `ready`: called with the address once
-    the service is ready.
+    the service is ready; `deploy`: prepares the deployment of master and nodes.
 
-    Returns whether it ended normally, which a cancelled flow does not. Raises DriftlineError
-    if it cannot start or continue.
+    Returns whether the service ended normally; False if its flow was cancelled. Raises
+    DriftlineError if the service cannot start or continue.
     """
     listening = serving.listening
     with ExitStack() as stack:
@@ -78,7 +78,7 @@ def run_service(
 
 
 class _Run:
-    """One session of a service; `stack` closes what it opens."""
+    """One session of a service; `stack` closes the resources that the session opens."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Run:
     async def _drive(
         self, children: Children, server: Callable[[_Run], HttpServer]
     ) -> Stop | RunOutcome:
-        """Serve, and return the outcome of the session."""
+        """Serve until the session ends, and return its outcome."""
         children.wake(self._runtime)
         http = server(self)
         try:

@@ -1,9 +1,9 @@
 """Start of a service's session on a cluster: resume or submit the flow of its state directory.
 
-If the flow still runs, its front, which ran on this host, was killed: the service resumes the flow.
-A flow that has ended or never started is submitted. The state directory records its lineage before
-anything is written elsewhere. So a service recognises its flow even if the first start was
-interrupted, and never resumes the flow of a lost or different state directory.
+If the flow still runs, only its front, which was in this service's process, has died: the service
+resumes the flow. A flow that has ended or never started is submitted. The state directory records
+its lineage before the service writes elsewhere. So a service recognises its flow even if the first
+start was interrupted, and never resumes the flow of a lost or different state directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from driftline.serve.running.deployment import SERVICE_FILE, Serving
 from driftline.serve.running.directories import POLICY, REMOVE_ADVICE, check_directories
 
 PATH_BYTES_MAX = 100
-"""Limit of a socket's path; that of the kernel is 107."""
+"""Limit of a socket's path in bytes; the limit of the kernel is 107."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class ServiceRecord:
     """Record, in a state directory, of the service that owns the directory."""
 
     name: str
-    """The name of the service, of its flow and of the agent of its front."""
+    """The name of the service, of its flow, and of the agent that stands for its front."""
     lineage: str
     port: int = 0
-    """The port of the journal; kept across restarts, since nodes reconnect to it."""
+    """The port of the journal; the same after restarts, since nodes reconnect to it."""
     begun: bool = False
     """Whether the flow was submitted."""
 
@@ -60,8 +60,8 @@ class ServiceRecord:
     def read(state: Path, name: str) -> ServiceRecord:
         """Return the record of a directory, or a new one, which is not written yet.
 
-        Raises StateMismatch if the directory belongs to another service or its record is damaged.
-        Raises Unavailable.
+        Raises StateMismatch if the directory belongs to another service or its record is damaged;
+        Unavailable.
         """
         with translate_os_errors("state directory", state):
             if (state / "registry").exists():
@@ -96,8 +96,8 @@ def journal_network(
 ) -> TransportConfig:
     """Return the network of the journal's process.
 
-    `network`: that of the other processes on this host; `key`: the file of the journal's key, which
-    must grant a right to `sinks`. Raises NotPermitted, Unavailable.
+    `network`: the network of the other processes on this host; `key`: the file of the journal's
+    key, which must grant the right to consume `sinks`. Raises NotPermitted, Unavailable.
     """
     if network.scheme != "tcp" or not network.keys:
         return network
@@ -123,8 +123,8 @@ def journal_network(
 class SessionStart:
     """Start of a session.
 
-    `name`: of the service; `journal_network`: the network of its journal; `wheel`: the wheel of the
-    flow, if any.
+    `name`: the name of the service; `journal_network`: the network of its journal; `wheel`: the
+    wheel of the flow, if any.
     """
 
     tree: ZooKeeperTree
@@ -133,10 +133,11 @@ class SessionStart:
     wheel: Path | None
 
     def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
-        """Resume or submit the flow. Precondition: the caller holds the name and the directory.
+        """Resume or submit the flow. Return its submission.
 
-        Raises StateMismatch if the flow of this name belongs to another service, or if the state
-        directory does not fit it; Unavailable.
+        Precondition: the caller has registered the name and locked the directory. Raises
+        StateMismatch if the flow of this name belongs to another service, or if the state directory
+        does not fit the flow; Unavailable.
         """
         tree, name, state = self.tree, self.name, serving.state
         record = ServiceRecord.read(state, name)
@@ -219,7 +220,10 @@ class SessionStart:
         )
 
     def _journal_address(self, port: int, state: Path) -> str:
-        """Return the journal's address for nodes, the same at every start. Raises Unavailable."""
+        """Return the address at which nodes reach the journal, the same at every start.
+
+        Raises Unavailable.
+        """
         if self.journal_network.scheme == "tcp":
             return self.journal_network.transport().resolve_advertised(
                 self.journal_network.endpoint(port)
@@ -235,7 +239,7 @@ class SessionStart:
 def _can_resume(previous: Submission, flow: Flow, service: ServiceSpec) -> bool:
     """Return whether a run has the same flow, code and journal address as this service.
 
-    Code is compared only for the same Python version.
+    Code is compared only if both have the same Python version.
     """
     code = code_of(flow)
     same_python = previous.code.startswith(f"{code.python} ")
@@ -245,7 +249,7 @@ def _can_resume(previous: Submission, flow: Flow, service: ServiceSpec) -> bool:
 
 
 def _free_port(network: TransportConfig, kept: int) -> int:
-    """Return the kept port if it is free, or another free one. Raises Unavailable."""
+    """Return `kept` if that port is free, or another free port. Raises Unavailable."""
     host, _, _ = network.endpoint(0).removeprefix("tcp://").rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

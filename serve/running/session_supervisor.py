@@ -1,6 +1,6 @@
-"""Supervision between the turns of a service: shutdown requests, and dead processes.
+"""Supervision between the turns of a service: shutdown requests, and processes that died.
 
-At SIGTERM or `driftline stop`, the service accepts no more requests. Once the running ones have
+At SIGTERM or `driftline stop`, the service accepts no more requests. Once the running requests have
 ended, or after `ENDS_WITHIN_S`, the front drains and the flow stops.
 """
 
@@ -42,7 +42,7 @@ class SessionSupervisor:
         self._end_at = self._tell_at = inf
 
     def supervise(self) -> Stop | RunOutcome | None:
-        """Do the work that is due. Return the outcome of the session once it has ended.
+        """Do the supervision that is due. Return the outcome once the session has ended.
 
         Raises DriftlineError if the service cannot continue.
         """

@@ -1,6 +1,6 @@
 """The checks of `driftline verify` that only a service's state directory needs.
 
-They read the whole journal and the checkpoints of views, and change nothing.
+The checks read the entire journal and the checkpoints of views, and do not change any file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from driftline.serve.running.directories import RECOVERY_ADVICE, RESTORE_ADVICE,
 from driftline.serve.views.checkpoint import read_parts
 
 CheckFiles = Callable[[Path, Iterable[bytes]], int]
-"""Checks the files beside a checkpoint with these parts, in the directory of a view. Returns their
-number. Raises SnapshotDamaged, OSError; Unavailable if they cannot be checked here."""
+"""Function that checks the further files in the directory of a view, given the checkpoint's parts.
+
+Returns the number of files. Raises SnapshotDamaged, OSError; Unavailable if it cannot check them.
+"""
 
 _OF_VIEWS = CHECKPOINT, RETAINED
-"""The files that mark the directory of a view; one is enough."""
+"""Names of files; a directory that contains one of them is the directory of a view."""
 
 _ANEW = "it is rebuilt from the journal at the next start"
 _GONE = f"it cannot be rebuilt, as the journal has dropped its beginning: {RESTORE_ADVICE}"
@@ -43,10 +45,11 @@ def look_beside(
     check_files: CheckFiles,
     check_definition: Callable[[Path], None],
 ) -> Beside | None:
-    """Report on the parts of a service in a state directory; None if it is not of a service.
+    """Return a report on the parts of a service in a state directory; None if it has none.
 
-    `run`: the contents of its registry; `check_definition`: checks the definition of the service
-    in the state directory, and raises DriftlineError. Raises Unavailable.
+    `run`: the contents of the registry; `check_files`: checks the files of a view;
+    `check_definition`: checks the definition of the service, and raises DriftlineError. Raises
+    Unavailable.
     """
     with translate_os_errors("state directory", state):
         views = sorted({path.parent for name in _OF_VIEWS for path in state.glob(f"*/{name}")})
@@ -72,7 +75,7 @@ def look_beside(
         check_definition(state)
     except DriftlineError as error:
         refusals.append(str(error))
-    if torn:  # damage only after an orderly end: a crash may leave a torn end
+    if torn:  # a crash may leave a torn end; after an orderly end it is damage
         (damage if _ended_in_good_order(run, journal) else notes).append(torn)
     told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
     return Beside(tuple(kept), tuple(derived), RECOVERY_ADVICE, *told, is_alone=is_alone)
@@ -81,7 +84,7 @@ def look_beside(
 def _look_at_views(
     directories: Sequence[Path], check_files: CheckFiles, follows: str
 ) -> tuple[list[DirectoryReport], list[str]]:
-    """Report on views, with sentences about unchecked ones; `follows`: the effect of damage."""
+    """Return reports on views, and notes on unchecked views; `follows`: the effect of damage."""
     found, notes = list[DirectoryReport](), list[str]()
     for path in directories:
         report = DirectoryReport(f"{VIEW}-{path.name}", str(path))

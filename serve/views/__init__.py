@@ -1,6 +1,6 @@
 """Views: deterministic functions of a prefix of the journal, and how they follow it.
 
-view = restored(path, about, lambda: KeyValueView(sink=0))  # from its checkpoint
+view = restore_view(path, identity, lambda: KeyValueView(sink=0))  # from its checkpoint
 updater = ViewUpdater(view)
 for span in journal.read(view.time):
     updater.take(span)

@@ -1,7 +1,8 @@
-"""Checkpoints of views: files from which a view restarts, to read only the rest of the journal.
+"""Checkpoints of views: after a restart, a view reads only the journal after its checkpoint.
 
-A view can be rebuilt from the journal, as far as that is retained. So a checkpoint that is damaged
-or of another run is logged and ignored. A second file holds notes on how far back the view answers.
+A view can be rebuilt from the journal if the journal retains its beginning. So a checkpoint that is
+damaged or belongs to another run is logged and ignored. A second file contains notes, from which a
+view computes how far back it must answer.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.views.hosted import View
 
 _END = b""
-"""The last frame; a file without it is incomplete."""
+"""Payload of the last frame; a file without this frame is incomplete."""
 
 NOTES = 64
-"""Number of notes over the retained time."""
+"""Number of notes per retention period."""
 
 Note = tuple[float, int]
 """(seconds since 1970, the newest T at that moment)"""
@@ -39,18 +40,18 @@ def write_checkpoint(path: Path, identity: str, parts: Iterable[bytes]) -> Itera
 
     Args:
         path: The file, in an existing directory.
-        identity: The identity of the checkpoint: view and run.
-        parts: The parts that the view saved.
+        identity: The view and the run, as a text that `restore_view` compares.
+        parts: The state of the view, from `View.save`.
 
     Yields:
-        After each part.
+        None after each part.
 
     Raises:
-        Unavailable: If it cannot be written.
+        Unavailable: If the file cannot be written.
     """
     draft = path.with_name(f".{path.name}.draft")
     with translate_os_errors("checkpoint", path):
-        draft.unlink(missing_ok=True)  # left by a killed writer; there is only one at a time
+        draft.unlink(missing_ok=True)  # left by a killed writer; only one writer runs at a time
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         offset = 0
@@ -91,7 +92,7 @@ def restore_view(path: Path, identity: str, make: Callable[[], V]) -> V:
 
 
 def read_parts(path: Path, identity: str | None = None) -> Iterator[bytes]:
-    """Yield the saved parts of a view; `identity`: the expected identity, None for any.
+    """Yield the parts in a checkpoint. `identity`: the expected identity; None: accept any.
 
     Raises SnapshotDamaged, Unavailable.
     """
@@ -108,13 +109,13 @@ def read_parts(path: Path, identity: str | None = None) -> Iterator[bytes]:
 
 
 class Retained:
-    """Retention of a view's history: at least `seconds`, also across restarts.
+    """Retention of a view's history for at least `seconds`, also across restarts.
 
-    Each checkpoint notes the newest T and the clock. The T that was the newest `seconds` ago is
-    the oldest one to retain. The notes are stored beside the checkpoint, so a restart continues
-    with them; otherwise a process that restarts every few minutes would retain everything. If they
-    are lost, more is retained than needed. `now`: a clock in seconds since 1970; `notes`: of
-    earlier processes.
+    A checkpoint notes the newest T and the clock. The view retains history from the T on that was
+    the newest one `seconds` ago. The notes are stored beside the checkpoint, so that a restarted
+    process continues with them; without them, a process that restarts every few minutes would never
+    drop history. If the notes are lost, the view retains more than needed. `now`: a clock in
+    seconds since 1970; `notes`: those of earlier processes.
     """
 
     def __init__(
@@ -123,10 +124,10 @@ class Retained:
         self._seconds = seconds
         self._now = now
         self._notes = deque(notes)
-        """Only the first may be older than the retained time."""
+        """The notes, oldest first; only the first may be older than `seconds`."""
 
     def oldest_to_retain(self, newest: int) -> int:
-        """Return the oldest T to retain; 0: all. `newest`: the current T, which is noted."""
+        """Note the current T, `newest`. Return the oldest T to retain; 0: retain all history."""
         notes, now = self._notes, self._now()
         if not notes or now >= notes[-1][0] + self._seconds / NOTES:
             notes.append((now, newest))
@@ -142,9 +143,9 @@ class Retained:
 
 
 def read_notes(path: Path, time: int) -> list[Note]:
-    """Read the notes from a file, without those later than `time`.
+    """Read the notes from a file, without those whose T is above `time`.
 
-    A missing or damaged file has none. Raises Unavailable.
+    Returns no notes if the file is missing or damaged. Raises Unavailable.
     """
     with translate_os_errors("note of what is retained", path):
         data = path.read_bytes() if path.exists() else b""

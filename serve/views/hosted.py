@@ -1,7 +1,7 @@
 """The interface of views and hosted views, and the updater that applies the journal to a view.
 
-A view is a deterministic state machine over a prefix of the journal. So all its replicas give the
-same answers as of the same T, whatever checkpoint they started from.
+A view is a deterministic state machine over a prefix of the journal. So all replicas of a view give
+the same answers as of the same T, whatever checkpoint each one started from.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.journal.merging import Span
 
 Question = Mapping[str, object]
-"""A question, of values of the wire format (`engine.wire.codec`). `what` names its kind; `at`, if
-given, is the T as of which to answer."""
+"""A question; its values have types of the wire format (`engine.wire.codec`).
+
+`what`: the kind of the question; `at`, optional: the T as of which the view should answer.
+"""
 
 PauseHook = Callable[[], None]
-"""Called now and then during a long answer, so that the host can answer others."""
+"""Function that a view calls repeatedly during a long answer: the host may answer others in it."""
 
 
 def no_pause() -> None:
@@ -27,7 +29,7 @@ def no_pause() -> None:
 
 
 Answer = Mapping[str, object]
-"""An answer, of values of the wire format. `at`: the T as of which it is."""
+"""An answer; its values have types of the wire format. `at`: the T as of which it holds."""
 
 
 class View(Protocol):
@@ -35,10 +37,10 @@ class View(Protocol):
 
     @property
     def time(self) -> int:
-        """T: all outputs below it have been applied, and no others."""
+        """T: exactly the outputs below it have been applied."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
-        """Apply the outputs from `self.time` up to a later time, in label order."""
+        """Apply the outputs in [self.time, time), in label order; set `self.time` to `time`."""
 
     def save(self) -> Iterator[bytes]:
         """Yield the current state of the view, in parts."""
@@ -46,7 +48,7 @@ class View(Protocol):
     def load(self, parts: Iterable[bytes]) -> None:
         """Restore a saved view. Precondition: nothing has been applied.
 
-        Raises SnapshotDamaged if the parts are of another view; this one is unusable then.
+        Raises SnapshotDamaged if the parts are of another view; then this view must not be used.
         """
 
 
@@ -54,19 +56,19 @@ class BackgroundJob(NamedTuple):
     """A job for a forked copy of the view's process."""
 
     what: str
-    """The job, as it follows "cannot" in a log line."""
+    """What the job does, as a verb phrase: log lines put it after "cannot"."""
     do: Callable[[], None]
-    """Runs in the copy; writes files, and returns nothing."""
+    """The job; runs in the copy and writes files, its only result."""
     on_success: Callable[[], None]
-    """Runs in the view's process after the job succeeded."""
+    """Callback in the view's process, called after the job has succeeded."""
 
 
 class HostedView(View, Protocol):
-    """A view in a process of its own, with questions, checkpoints and background jobs.
+    """A view in a separate process, with questions, checkpoints and background jobs.
 
-    A forked copy of the process writes a checkpoint: the copy has the view as of the fork, so no
-    state is copied by hand and no question waits. `save` runs in the copy and may write files; it
-    saves the view as it was frozen.
+    A forked copy of the process writes a checkpoint. The copy contains the view as it was at the
+    fork, so the view copies no state and questions do not wait. `save` runs in the copy; it saves
+    the state that `freeze` prepared, and may write files.
     """
 
     @property
@@ -75,33 +77,34 @@ class HostedView(View, Protocol):
 
     @property
     def damage(self) -> str:
-        """The damage of its files that forces a rebuild of the view; "" if they are intact."""
+        """The damage of the view's files that forces a rebuild; "" if they are intact."""
 
     def settle(self) -> None:
-        """Do the work deferred by `apply`. No answer depends on it, and none waits now."""
+        """Do the work that `apply` deferred. No answer depends on it; called while none waits."""
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as of `question["at"]`, by default as of `time`. Raises ApiError.
 
-        `pause`: may call `ask` for another question, but never `apply`.
+        `pause`: to be called repeatedly; it may call `ask` for another question, but never `apply`.
         """
 
     def retain(self, since: int) -> None:
-        """Drop history: stop answering as of times before `since`, which is at most `self.time`."""
+        """Drop the history before `since`, which is at most `self.time`: reject reads below it."""
 
     def freeze(self) -> None:
         """Prepare to save the current state: `save` is called next, in a forked copy."""
 
     def mark_saved(self) -> None:
-        """Note that the frozen state is durable. Called in the process of `freeze`, perhaps late.
+        """Note that the frozen state is durable.
 
-        Not called if saving failed; `freeze` may then be called again.
+        Called in the process that called `freeze`, which may have applied more outputs since. Not
+        called if saving failed; then `freeze` is called again.
         """
 
     def next_job(self) -> BackgroundJob | None:
         """Return a background job that is due, or None.
 
-        Not called between `freeze` and the end of saving, nor while another job runs.
+        Called only while no checkpoint is being saved and no other job runs.
         """
 
     def figures(self) -> Mapping[str, float]:
@@ -118,7 +121,7 @@ class ViewUpdater:
     def __init__(self, view: View) -> None:
         self.view = view
         self._waiting: dict[int, Callable[[], None]] = {}
-        """Number -> callback."""
+        """Number that `wait` returned -> its callback."""
         self._moments: list[tuple[int, int]] = []
         """A heap of (time, number), which may contain cancelled numbers."""
         self._number = 0
@@ -126,8 +129,8 @@ class ViewUpdater:
     def take(self, span: Span) -> bool:
         """Apply the new outputs of a span.
 
-        Returns False, and does nothing, if there is a gap before the span: then read the journal
-        from the view's time on.
+        Returns False, without applying outputs, if outputs before the span are missing; then the
+        caller has to read the journal from the view's time on.
         """
         view = self.view
         if span.since > view.time:
@@ -139,9 +142,9 @@ class ViewUpdater:
         return True
 
     def wait(self, time: int, callback: Callable[[], None]) -> int:
-        """Call back once, as soon as the view has reached this time; perhaps at once.
+        """Register a callback, called once when the view's T reaches `time`; at once if it has.
 
-        Returns a number for `cancel`.
+        Returns the number of the callback, for `cancel`.
         """
         self._number += 1
         if self.view.time >= time:
@@ -152,7 +155,7 @@ class ViewUpdater:
         return self._number
 
     def cancel(self, number: int) -> None:
-        """Cancel a callback. No effect if it has run or was cancelled."""
+        """Cancel a callback; do nothing if it has run or was cancelled."""
         self._waiting.pop(number, None)
         if len(self._moments) > 2 * len(self._waiting) + 100:
             self._moments = [each for each in self._moments if each[1] in self._waiting]

@@ -1,23 +1,24 @@
 """The key-value view: the latest value of each key of a sink, with its history.
 
 The outputs of the sink are pairs of key and value; in longer tuples, the value is the tuple of all
-elements but the first. Other outputs, and those with a key longer than `KEY_MAX`, are only counted.
+elements but the first. The view only counts outputs that are no such tuples, or whose key is longer
+than `KEY_MAX`.
 
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
     >>> view.get("a"), view.get("a", at=2), view.get("a", at=1)
     (KeyVersion(time=2, value=2), KeyVersion(time=1, value=1), None)
 
-Questions, for a process that hosts it:
+Questions, and their answers:
 
     {"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or the ApiError "absent"
     {"what": "items", "prefix": text, "limit": n, "start_after"?: key, "at"?: T}
-        -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether there are further ones}
+        -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether further items follow}
 
 The size of an answer with items is bounded, except that a single item may be larger.
 
-The history of a key is an array of times and a list of values. It is retained from a time on
-(`retain`): answers as of that T and later are exact, reads below it are rejected.
+The history of a key is an array of times and a list of values. `retain` drops history below a T:
+answers as of that T and later stay exact, and earlier reads are rejected.
 
 Cost: about a microsecond for an output; a look-up is a binary search in the history of the key.
 """
@@ -43,35 +44,35 @@ from driftline.serve.views.tokens import token_of
 _FORMAT = "key-value 3"
 
 _ROWS = 500
-"""Keys, or versions of a key, in a part of a checkpoint."""
+"""Maximum number of keys in a part of a checkpoint, and of versions per row of a key."""
 
 KEY_MAX = 4096
-"""Largest key: characters of a string, bytes of any other key."""
+"""Maximum size of a key: characters of a string, encoded bytes of any other key."""
 
 _INSERT_RATIO = 100
-"""New keys are inserted one by one if there is less than one per `_INSERT_RATIO` ordered keys."""
+"""If fewer than 1 in `_INSERT_RATIO` keys are new, insert them one by one; otherwise sort."""
 
 _NOTHING = object()
-"""The default of `behind`: begin with the first key."""
+"""The default of `start_after`: begin with the first key."""
 
 
 LIMIT = 1_000
 """Largest number of keys in one answer."""
 
 BYTES_MAX = 8 << 20
-"""Largest size of an answer with several values, since other questions wait for it."""
+"""Largest size of an answer with several values; limited, since other questions wait for it."""
 
 
 class KeyVersion(NamedTuple):
     """A value of a key."""
 
     time: int
-    """The label time of the output that set it."""
+    """The label time of the output that set the value."""
     value: object
 
 
 class KeyValueView:
-    """The values of the outputs of a sink, by its number in the flow; a `HostedView`."""
+    """View of the outputs of one sink; a `HostedView`. `sink`: its number in the flow."""
 
     damage = ""
 
@@ -84,19 +85,20 @@ class KeyValueView:
         """Number of outputs of the sink without a key."""
         self._sink = sink
         self._latest: dict[object, tuple[int, object]] = {}
+        """Exact key -> (label time, value) of its latest version."""
         self._older: dict[object, _History] = {}
-        """The versions before the latest, of keys that have any."""
+        """Exact key -> its versions before the latest; only keys with such versions."""
         self._superseded: deque[int] = deque()
-        """The times at which the versions of the history were superseded, oldest first."""
+        """For each older version, the label time of the version that replaced it; oldest first."""
         self._superseded_of: deque[_History] = deque()
-        """The history of each time in `_superseded`."""
+        """For each time in `_superseded`, the history that contains the replaced version."""
         self._order: list[object] = []
-        """Keys in order."""
+        """Keys in the order of `_rank`, without those in `_new`."""
         self._new: list[object] = []
         """Keys not in `_order` yet."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
-        """Apply the outputs from `self.time` up to a later time, in label order."""
+        """Apply the outputs in [self.time, time), in label order."""
         for item in items:
             if item.sink != self._sink:
                 continue
@@ -116,7 +118,7 @@ class KeyValueView:
         return len(self._latest)
 
     def get(self, key: object, at: int | None = None) -> KeyVersion | None:
-        """Return the value of a key as of a T, by default the newest; None if it has none.
+        """Return the value of a key as of a T, by default the newest T; None if it has no value.
 
         5, 5.0 and True are three keys (see `engine.keygroups`).
 
@@ -129,9 +131,9 @@ class KeyValueView:
     ) -> Iterator[tuple[object, KeyVersion]]:
         """Yield the keys with a prefix, or all, in order, and their values as of a T.
 
-        `behind`: only keys after this one, which need not exist. Numbers sort before strings, and
-        strings before other keys. `apply` may be called during the iteration. Raises as `get` does,
-        also once the T is no longer retained.
+        `start_after`: yield only keys after this one, which need not exist. Numbers sort before
+        strings, and strings before other keys. `apply` may be called during the iteration. Raises
+        the errors of `get`; RetentionExceeded also if `retain` drops the T during the iteration.
         """
         return self._items(self._keys(prefix, start_after), self._checked(at))
 
@@ -182,7 +184,7 @@ class KeyValueView:
         return {"keys": len(self), "without_key": self.without_key}
 
     def retain(self, since: int) -> None:
-        """Drop history: stop answering as of times before `since`, or `self.time` if smaller."""
+        """Drop the history below `since`, or below `self.time` if that is smaller."""
         self.since = max(self.since, min(since, self.time))
         dropped: Counter[_History] = Counter()
         while self._superseded and self._superseded[0] < self.since:
@@ -205,7 +207,7 @@ class KeyValueView:
         yield pack(rows)
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Restore a saved view. Raises SnapshotDamaged for the parts of another one."""
+        """Restore a saved view. Raises SnapshotDamaged if the parts are of another view."""
         rest = iter(parts)
         match unpack(next(rest)):
             case (str(form), sink, int(time), int(since), int(without_key)) if (
@@ -227,7 +229,7 @@ class KeyValueView:
         self._superseded_of.extend(history for _, history in superseded)
 
     def _set(self, key: object, at: int, value: object) -> _History | None:
-        """Set a value. Return the history that got the previous value, or None."""
+        """Set a value. Return the history that now contains the previous one; None if none does."""
         before = self._latest.get(key)
         self._latest[key] = at, value
         if before is None:
@@ -269,7 +271,7 @@ class KeyValueView:
                 yield plain_key(key), version
 
     def _keys(self, prefix: str, start_after: object) -> list[object]:
-        """Return the keys with a prefix that come after `behind`, in order."""
+        """Return the keys with a prefix that come after `start_after`, in order."""
         order, new = self._order, self._new
         if len(new) * _INSERT_RATIO < len(order):
             for key in new:
@@ -297,7 +299,7 @@ class KeyValueView:
 
 
 class _History:
-    """The versions of a key before its latest."""
+    """The versions of a key before its latest, oldest first."""
 
     __slots__ = ("key", "times", "values")
 
@@ -311,12 +313,12 @@ class _History:
         self.values.append(value)
 
     def before(self, at: int) -> KeyVersion | None:
-        """Return the latest version with a smaller time."""
+        """Return the last version with a label time below `at`, or None."""
         number = bisect_left(self.times, at) - 1
         return KeyVersion(self.times[number], self.values[number]) if number >= 0 else None
 
     def drop(self, count: int) -> None:
-        """Remove the oldest versions."""
+        """Remove the `count` oldest versions."""
         del self.times[:count]
         del self.values[:count]
 
@@ -351,7 +353,7 @@ def _begins(key: object, prefix: str) -> bool:
 
 
 def _page(items: Iterable[tuple[object, KeyVersion]], limit: int) -> Mapping[str, object]:
-    """Return the first items, and whether there are more."""
+    """Return the answer with the first items, at most `limit` and about `BYTES_MAX`."""
     rows: list[Mapping[str, object]] = []
     size = 0
     for key, found in items:

@@ -1,14 +1,14 @@
-"""Tokens: times as opaque strings for clients, of one length, sorted like the times.
+"""Tokens: times as opaque strings for clients. All have one length and sort like the times.
 
-The token of T stands for everything below T. A write with label time t has the token of t + 1, the
-smallest T that shows it.
+The token of T identifies the state after all outputs below T. A write with label time t gets the
+token of t + 1, the smallest T as of which a read sees the write.
 
     >>> token_of(0), token_of(727), token_of(1_790_000_000_000_000)
     ('00000000000000', '00000000000pqs', '001jvzvd2br00c')
     >>> time_of("00000000000pqs")
     727
 
-The last letter is a check digit: it detects one wrong letter, or two exchanged ones.
+The last letter is a check digit: it detects one wrong letter, or two swapped letters.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from driftline.engine.labels import INFINITY
 from driftline.serve.errors import BadToken
 
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
-"""In byte order; without i, l, o and u, which are easily misread."""
+"""The digits in byte order; i, l, o and u are left out, since they are easily misread."""
 
 _DIGITS = {letter: digit for digit, letter in enumerate(_LETTERS)}
 
 _LENGTH = 13
-"""Letters of 5 bits each for the 63 bits of a time; the check digit follows."""
+"""Number of letters for the 63 bits of a time, 5 bits each; the check digit follows."""
 
 
 def token_of(time: int) -> str:
-    """Return the token of a T. Precondition: it is in [0, INFINITY]."""
+    """Return the token of a T. Precondition: T is in [0, INFINITY]."""
     digits = [time >> 5 * place & 31 for place in reversed(range(_LENGTH))]
     return "".join(map(_LETTERS.__getitem__, (*digits, _check(digits))))
 
@@ -51,7 +51,8 @@ def time_of(token: str) -> int:
 def _check(digits: list[int]) -> int:
     """Evaluate the digits as a polynomial over GF(32) at a generator of the field.
 
-    So each place has another weight. Integers modulo 32 would not do: half are zero divisors.
+    So each position has a different weight. Integers modulo 32 would detect fewer errors, since
+    half of them are zero divisors.
     """
     check = 0
     for digit in digits:

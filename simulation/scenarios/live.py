@@ -34,7 +34,7 @@ class ArrivalSchedule:
     until_s: float
     """Latest arrival time, in virtual seconds."""
     bursts: int
-    """Number of moments at which all records arrive; 0: each record at a moment of its own."""
+    """Number of moments at which all records arrive; 0: each record at another moment."""
     skew_s: float
     """How far the front's clock is ahead, in seconds."""
     unruly: float
@@ -143,8 +143,11 @@ class SimulatedProducer(Role):
         self._last_sent = 0
         """The number of the last record sent."""
         self._synced = False
+        """Whether the front has answered with the number of the last acknowledged record."""
         self._ask_at = 0.0
+        """When to ask for an answer, in virtual seconds."""
         self._over = False
+        """Whether the front has accepted the end of this producer."""
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
         kind, session, acknowledged, *_ = decode_answer(data)

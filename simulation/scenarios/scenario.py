@@ -72,7 +72,7 @@ class Scenario:
     drain_at_s: float | None = None
     """When the run is asked to drain; the next run continues it. None: never."""
     slow_consumer: Behind | None = None
-    """Speed of slow consumers, which have a process of their own; None: consumers are not slow."""
+    """Slow consumers, which then run in a separate process; None: consumers are not slow."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
     resized: tuple[Resized, ...] = ()

@@ -1,9 +1,9 @@
 """The simulated network: channels that delay, lose and repeat messages.
 
 A channel leads from a process to a role. It is FIFO, and other channels may overtake it. During a
-cut, all messages on one channel, or from one process, are lost; during a hole (a one-way
-partition), all from one host to another. When a process crashes, either a random tail of its
-messages is lost, or its messages under way linger, and arrive after its successor has started.
+cut, all messages on one channel, or from one process, are lost. During a hole (a one-way
+partition), all messages from one host to another are lost. When a process crashes, either a random
+tail of its messages is lost, or its messages under way arrive after its successor has started.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Network:
     faults: Faults
     counted: Counter[str]
     _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(process, receiver) -> the arrival time of the channel's last message."""
     _cut_until: dict[tuple[str, str], float] = field(default_factory=dict)
     """(process, receiver) -> the end of the cut; receiver "": all channels of the process."""
     _lost_after: dict[str, float] = field(default_factory=dict)

@@ -34,9 +34,11 @@ class Faults:
     until_s: float = 0.0
     """No fault happens after this time, in virtual seconds."""
     crash_at_message: float = 0.0
+    """Per message: its receiver crashes before it handles the message."""
     crash_before_job: float = 0.0
     crash_after_job: float = 0.0
     crash_before_send: float = 0.0
+    """Per turn with messages: the process crashes before it sends them."""
     crash_at_consumer: float = 0.0
     """Before and after a consumer stores a bundle; in files, also in the middle of it."""
     crash_at_end: float = 0.0
@@ -44,6 +46,7 @@ class Faults:
     linger: float = 0.0
     """Per crash: messages sent before it arrive after the successor has started."""
     job_fails: float = 0.0
+    """Per job: it is not done, and reported as failed."""
     done_but_failed: float = 0.0
     """Per job: it is done, but reported as failed."""
     power: float = 0.0

@@ -7,9 +7,9 @@ role or several (a front and its intake, a node and its consumer), which crash a
 A crash loses the process with its memory. Its disk remains; the job under way is done or not. A job
 may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
 it continues with the messages that have arrived meanwhile; a hang lasts until the process is
-killed. A turn may take time: until its end the process takes no message, and its own messages leave
-at its end, except those of `Role.make_heartbeats`. A process that raises a `DriftlineError` ends
-the run, as in reality; but after `Unavailable` it is restarted.
+killed. A turn may take time. Until the turn ends, the process handles no message, and its messages
+wait, except those of `Role.make_heartbeats`. A process that raises a `DriftlineError` ends the run,
+as in reality; but after `Unavailable` it is restarted.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ class SimulatedHost:
     never_crashes: bool = False
     """Whether its process never crashes."""
     roles: dict[str, Role] = field(default_factory=dict)
-    """Roles of the running process, empty if none runs; it ends when the first role has."""
+    """Roles of the running process, empty if none runs; the end of the first role ends it."""
     ended_role: Role | None = None
     """The first role, after its process has ended normally."""
     process: str = ""
     """Name of the running process; "" if none runs."""
     starts: int = 0
+    """Number in the name of the newest process; each `end` adds one, too."""
     turn_due: bool = False
     """Whether a turn of the process is scheduled."""
     disk_free_at: float = 0.0
+    """When the disk has executed all jobs so far."""
     paused_until: float = 0.0
-    """End of the process's pause or long turn; until then it takes no message."""
+    """End of the process's pause or long turn; until then it handles no message."""
 
     @property
     def role(self) -> Role | None:
@@ -63,7 +65,7 @@ class SimulatedHost:
 
     @property
     def kind(self) -> str:
-        """Its name without its number."""
+        """The host's name without its number."""
         return self.name.partition("-")[0]
 
 
@@ -323,11 +325,11 @@ class World:
 
     def _send(self, host: SimulatedHost, role: Role, to: str, data: bytes) -> None:
         neighbour = host.roles.get(to)
-        if neighbour is not None:  # in a thread of the same process
+        if neighbour is not None:  # a role of the same process, so the message cannot be lost
             self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
             return
         address = role.addresses.get(to, "")
-        # Several hosts may have a role of this name: the address tells which.
+        # Several hosts may have a role of this name: the address then names the process.
         target = (
             self.hosts.get(address.partition("#")[0])
             if "#" in address

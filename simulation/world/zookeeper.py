@@ -39,10 +39,12 @@ class ZooKeeperSession:
     candidate: Candidate
     is_running: Callable[[], bool]
     heard_at: float
+    """When the process was last running and not cut off."""
     cut_until: float = 0.0
+    """End of the time during which the process is cut off."""
     expired: bool = False
     watching: str = ""
-    """The process whose queue entry it watches."""
+    """The process whose queue entry the session's process watches."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,12 @@
 """Implements `--fresh`: removes the state and the outputs of the earlier run, and nothing else.
 
-Everything is checked before anything is removed: that no process of the earlier run is active, that
-each file belongs to the run, and that its input can be given again. The marks of the outputs go
-first and their identity goes last. So after a crash on the way the same command finishes the
-removal, and a command without `--fresh` is refused, as outputs are missing, or finds nothing left.
+Before the first removal, it checks that no process of the earlier run is active, that each file
+belongs to the run, and that received records can be sent again. The marks of the outputs are
+removed first, the registry and the identity of the outputs last. So after a crash during the
+removal, the same command finishes it. A command without `--fresh` is refused, as outputs are
+missing, or finds nothing left.
 
-Files that active processes lock stay, as they are empty: another process may be waiting for one.
+Lock files stay: they are empty, and another process may be waiting for one of them.
 """
 
 from __future__ import annotations
@@ -39,16 +40,21 @@ from driftline.engine.flow.outline import make_outline
 from driftline.engine.texts import file_name
 
 _LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
-"""Files that stay.
+"""Files that are not removed.
 
-These are locks, the note on sockets, drafts (see `leftovers`), the outputs of Spark before the run,
-and the folder of the run's own records about outputs, which is emptied.
+These are locks, the file with the path of the socket folder, drafts (see `leftovers`), the outputs
+of Spark before the run, and the folder with the run's records of a sink, which is emptied.
 """
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
+"""Files of a state directory."""
 _FOLDER = r"(node|input)-[0-9]+"
+"""Folders of a state directory."""
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
+"""Files of these folders."""
 _HIDDEN = r"identity|barrier-[0-9]+\.(mark|next|progress)"
+"""Files of the folder `.driftline` of outputs."""
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
+"""Files with dead letters or bad records."""
 
 
 def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
@@ -115,7 +121,7 @@ def _registry(state: Path) -> ClusterState | None:
 
 
 def _contents(folder: Path, files: str, folders: str = "") -> list[Path]:
-    """Return the files and folders of a run in a folder, without those that stay.
+    """Return the files and folders of a run in a folder, without those that are not removed.
 
     `files`, `folders`: patterns of their names. Raises StateMismatch for any other name.
     """
@@ -185,12 +191,13 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
 
 
 def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
-    """Check that the state and the outputs belong to one run and are all here.
+    """Check that the state and the outputs belong to one run.
 
     Raises StateMismatch for outputs of another run, and if the outputs of the state are in another
-    directory, where they would stay.
+    directory, from which nothing would be removed.
     """
-    if not (output / ".driftline" / IDENTITY).exists():  # it goes last, so only leftovers remain
+    # The identity is removed last: without it, `output` has no outputs, or only leftovers.
+    if not (output / ".driftline" / IDENTITY).exists():
         elsewhere = outputs_elsewhere(run, state, output)
         if elsewhere:
             raise StateMismatch(elsewhere)
@@ -209,7 +216,7 @@ def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
 def _check_logs(run: ClusterState | None, state: Path) -> None:
     """Raise StateMismatch if the log of an input holds records that cannot be sent again.
 
-    Standard input is given again from its beginning; producers forget acknowledged records.
+    Standard input is sent again from its beginning; producers forget acknowledged records.
     """
     for path in _logs_of_producers(run, state):
         what = ""
@@ -242,7 +249,7 @@ def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
 
 
 def _remove(paths: Sequence[Path]) -> None:
-    """Remove files and folders durably, before anything else is removed."""
+    """Remove files and folders, and make their removal durable."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

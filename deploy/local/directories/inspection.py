@@ -1,9 +1,9 @@
 """Reads all directories of a run, checks all checksums, and reports on each directory.
 
-If there are LMDB files, a child process reads: ``python -m MODULE STATE OUTPUT``. LMDB has no
-checksums over its own pages, so a damaged page may crash the process that reads it. For each
-directory the child prints a line of JSON before it reads, and another one with the report. If it
-crashes, the last line shows which directory was the cause.
+If there are LMDB files, a child process reads all directories: ``python -m MODULE STATE OUTPUT``.
+LMDB has no checksums of its pages, so a damaged page may crash the process that reads it. For each
+directory, the child prints a line of JSON before it reads the directory, and another one with the
+report. If the child crashes, the last line names the directory that was the cause.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from driftline.engine.texts import counted, format_time
 def inspect_directories(state: Path | None, output: Path | None) -> list[DirectoryReport]:
     """Report on each directory of a run.
 
-    `state`: the state directory, which may be missing; `output`: the output directory; None leaves
-    one out. Raises Unavailable if the process that reads them fails or is killed.
+    `state`: the state directory, which may be missing; `output`: the output directory; None: do not
+    read it. Raises Unavailable if the child process fails or is killed.
     """
     if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
         return [_read(empty, reader) for empty, reader in _everything(state, output)]
@@ -90,7 +90,7 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
 
 
 def lineages_in(output: Path) -> set[str]:
-    """Return the runs whose marks are in an output directory. Raise OSError."""
+    """Return the lineages of the marks in an output directory. Raise OSError."""
     found = set()
     for path in (output / ".driftline").glob("barrier-*.mark"):
         with suppress(StateMismatch):  # a damaged mark names no run
@@ -100,10 +100,10 @@ def lineages_in(output: Path) -> set[str]:
 
 
 def outputs_elsewhere(run: ClusterState | None, state: Path, output: Path) -> str:
-    """Return a sentence with the right output directory if `output` is another one; else "".
+    """Return a sentence with the run's output directory if it is not `output`; else "".
 
-    `run`: the contents of the registry in `state`. The registry remembers where the outputs were;
-    directories may have been moved since, so the marks decide.
+    `run`: the contents of the registry in `state`. The registry contains the last path of the
+    outputs. Directories may have been moved since, so the marks decide.
     """
     if run is None or not run.output or Path(run.output) == output.resolve():
         return ""

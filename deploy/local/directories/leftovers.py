@@ -1,8 +1,8 @@
-"""Socket folders and draft files: a run removes those that killed runs left.
+"""Removes the socket folders and draft files of runs that were killed.
 
 The path of a socket folder is written into the state directory before the folder is made, so the
-next run finds it. Precondition of all functions that take a state directory: the caller has locked
-it.
+next run finds it. Precondition of all functions with a state directory as an argument: the caller
+has locked it.
 """
 
 from __future__ import annotations

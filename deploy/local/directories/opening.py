@@ -1,10 +1,10 @@
 """Opens a run: compares its directories, creates a missing registry, and begins a session.
 
-The registry is made before any other directory and before any process. So a run that was killed at
-any moment of its first start finds its own registry, whatever other directories it had made.
+The registry is created before all other directories and all processes. So a run that was killed
+during its first start finds its registry, whichever other directories it had already created.
 
-It also detects code that has changed since the last session. If the user accepts the change, the
-registry records the first incarnation with the new code before any process runs it.
+`open_run` also detects code that has changed since the last session. If the user accepts the
+change, the registry records the first incarnation with the new code before any process runs it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _compare(
 
 
 def _remove_leftovers(state: Path, layout: Layout) -> None:
-    """Remove the stores of nodes of earlier layouts, and of one that was never adopted."""
+    """Remove the stores of nodes of earlier layouts, and of a layout that was never committed."""
     for number, store in stores_in(state) if layout else ():
         if number not in layout:
             shutil.rmtree(store, ignore_errors=True)
@@ -178,7 +178,8 @@ def with_missing(
 ) -> list[DirectoryReport]:
     """Complete the reports with an empty one for each missing directory of the run.
 
-    The run has these nodes and these logs. Stores of other nodes are left out, as they are unused.
+    `layout`: the run's nodes; `logs`: the numbers of its inputs with a log. Stores of other nodes
+    are left out, as they are unused.
     """
     needed = {f"{STORE}-{index}" for index in layout}
     reports = [report for report in reports if report.kind != STORE or report.role in needed]

@@ -5,15 +5,16 @@ The registry is the reference, as it names a session only after all directories 
 open and durable. Three rules:
 
 1. A directory has the lineage of the registry and its own role, or the run is refused.
-2. A directory of a later session than the registry's shows that the registry is an old copy; one of
-   an earlier session is an old copy itself.
+2. A directory that is more than one session ahead of the registry shows that the registry is an old
+   copy. A directory of an earlier session than the registry's is an old copy itself.
 3. A directory that existed and is missing or empty now is reported.
 
 A run continues without a directory only if its outcome is provably the same: a lost store is
-recomputed if the input can be read from its beginning, and the outputs are the same again or may
-come twice. Under the same conditions a damaged store falls back to the snapshot before.
+recomputed if the input can be read from its beginning, and the policy releases the same outputs
+again, or may release some twice. Under such a policy, a node whose newest snapshot is damaged tries
+the one before it.
 
-`problems` does no I/O: `looking` reads the directories, `opening` refuses a run.
+`problems` does no I/O: `inspection` reads the directories, `opening` refuses a run.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "jo
 HISTORY = "history"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`.
 
-The used part of an input is a file, which may be missing or old. The journal of a service holds all
-its outputs and has no index. A view, derived from the journal, has its name in place of an index.
-The history holds the outputs of Spark before the run.
+`USED` is a file with a checksum of the records used from an input; it may be missing or old. The
+journal of a service contains all its outputs and has no index. A view, derived from the journal,
+has a name instead of an index. The history contains the outputs of Spark before the run.
 """
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
@@ -64,15 +65,15 @@ class DirectoryReport:
     damage: str = ""
     """A sentence on changed or unreadable data; empty if the directory is intact."""
     crashes_reader: bool = False
-    """The damage crashes a process that reads it."""
+    """A process that reads the directory crashes."""
     unopenable: bool = False
     """The directory cannot be read at all, so no earlier snapshot in it can be tried."""
     reserved: int = 0
-    """Of a log: all times that it has assigned to records are smaller."""
+    """Of a log: larger than all times that it has assigned to records."""
     trimmed: int = 0
-    """Of a log: its entries with smaller times were removed."""
+    """Of a log: entries with smaller times than this have been removed."""
     t_last: int = -1
-    """Of outputs: the consumer has everything up to this time, epoch or production."""
+    """Of outputs: the consumer has stored everything up to this time, epoch or production."""
     failures: int = 0
     """Of outputs: number of dead letters of failed functions at the consumer."""
     summary: str = ""
@@ -115,7 +116,7 @@ def problems(
     ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
     if deadly := [
         report for report in reports if report.crashes_reader
-    ]:  # later ones were not read
+    ]:  # the process that crashed did not read the directories after this one
         return [Problem(f"{report.damage}. {ways_out}") for report in deadly]
     intact = [report for report in reports if not report.damage]
     replayable = state is not None and _replayable(policy, state, intact)
@@ -134,7 +135,7 @@ def problems(
         ]
         return damaged + strays[:1]
     done = max((report.t_last for report in intact), default=-1)
-    if policy.output is not Output.FRONTIER:  # outputs do not leave by time
+    if policy.output is not Output.FRONTIER:  # t_last does not bound the times of all outputs
         done = -1
     rules = _Rules(policy, registry, state, replayable, begin_anew, done)
     return damaged + [problem for report in intact for problem in rules.check(report)]
@@ -163,14 +164,14 @@ def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable:
 
 
 def _describe_removal(report: DirectoryReport, replayable: bool) -> str:
-    """Return the remedy of removing a node's store alone, if its state can be recomputed."""
+    """Return the advice to remove only a node's store, if its state can be recomputed; else ""."""
     if report.kind != STORE or not replayable:
         return ""
     return f"; or remove {report.path} alone: it is computed again from the input"
 
 
 def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:
-    """Return whether a lost state is recomputed, with the same outputs or with some twice."""
+    """Return whether a run recomputes a lost state, with the same outputs or some outputs twice."""
     if policy.output not in (Output.AT_ONCE, Output.FRONTIER) or state.base:
         return False
     if not policy.replay:
@@ -194,7 +195,10 @@ def _describe_fresh_start(registry: str, reports: Sequence[DirectoryReport]) -> 
 
 
 def _may_begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> bool:
-    """Return whether --fresh removes outputs without a registry: their state must be below them."""
+    """Return whether --fresh may remove outputs whose registry is missing.
+
+    It may if the state directory is in its default place below the outputs.
+    """
     outputs = {report.path for report in reports if report.kind == OUTPUT and report.mark}
     return all(f"{path}/.driftline/state" == _folder(registry) for path in outputs)
 
@@ -205,6 +209,8 @@ def _folder(registry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
+    """The rules of the module, for directories without damage."""
+
     policy: Policy
     registry: str
     state: ClusterState
@@ -259,12 +265,12 @@ class _Rules:
         return None
 
     def _is_of_earlier_layout(self, report: DirectoryReport) -> bool:
-        """Return whether these are outputs of a node of an earlier layout: no later session opens
-        them."""
+        """Return whether a node of an earlier layout wrote these outputs: later sessions do not
+        open them."""
         return bool(self.state.layout) and report.index not in self.state.layout
 
     def _check_log_end(self, report: DirectoryReport) -> Problem | None:
-        """Return the problem of a log that ends before what snapshots or outputs were made of."""
+        """Return the problem of a log that lacks records of snapshots or delivered outputs."""
         if report.kind != LOG or report.mark is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()

@@ -1,11 +1,11 @@
-"""Bad records, set aside: a file of JSON lines for each input.
+"""Files with the bad records that were set aside: one file of JSON lines for each input.
 
     {"record": 7, "file": "in.jsonl", "reason": "field 'id' is missing", "value": {"text": "..."}}
 
 ``value`` is the record, as an object or as its text, so it can be repaired and sent again. A replay
-adds no record twice. A record is durable here before its front covers its time, and so before any
-snapshot with a later time. A record that a new session reads again is set aside again if it is
-still bad: in a file it may have been repaired.
+adds no record twice. A record is durable in the file before its front covers its time, and so
+before any snapshot with a later time. If a new session reads a record again, it sets the record
+aside again only if it is still bad: the user may have repaired it in the input file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from driftline.engine.sources import BadRecord
 
 
 class BadRecordFile:
-    """The file of one input.
+    """The bad records of one input.
 
-    Opening it raises StateMismatch for foreign lines, Unavailable.
+    Opening the file raises StateMismatch for foreign lines, Unavailable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,6 +39,7 @@ class BadRecordFile:
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from None
         self._forgotten: set[int] = set()
+        """Times of records that `forget` removed."""
         self.new = 0
         """Records set aside in this session and in no earlier one."""
 
@@ -90,11 +91,11 @@ class BadRecordFile:
         self._letters.add_bad_records(monotonic(), first)
 
     def log_if_due(self, now: float) -> None:
-        """Log the latest ones if a line is due; `now`: seconds, monotonic."""
+        """Log the latest bad records if a line is due; `now`: seconds, monotonic."""
         self._letters.log_if_due(now)
 
     def close(self) -> None:
-        """Log those not logged yet."""
+        """Log the bad records that have not been logged yet."""
         self._letters.close()
 
     def _read(self, data: bytes) -> None:

@@ -1,10 +1,10 @@
-"""Opens the fronts of a flow: each source, the record of its use so far, and its receiver.
+"""Opens the fronts of a flow: each with its source, its used file, and its receiver.
 
-The fronts of `driftline run` are in the process of the command; in a cluster each is a process of
-its own. Both are opened here.
+The fronts of `driftline run` are in the process of the command; in a cluster each front is a
+separate process. Both call this module.
 
-Inputs that cannot be read again, standard input and producers, have a receiver, which logs records
-before they are used.
+Inputs that cannot be read again (standard input, producers, live sources) have a receiver, which
+writes records to an input log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.storage.manifest import Mark
 
 MANY = 1_000_000
-"""Records from which on a comparison is logged first, as it takes a while."""
+"""From this many records on, their comparison is logged before it starts, as it takes a while."""
 
 
 def open_input(
@@ -53,8 +53,8 @@ def open_input(
 ) -> Source | RetainedSource:
     """Return the source of input `number`, with a log and a receiver if it cannot be read again.
 
-    `receivers` closes both; `asked_to_end`: whether the run is to drain; `alone`: it is the only
-    input. Raises Unavailable, StateMismatch, NotPermitted.
+    `receivers`: closes log and receiver; `asked_to_end`: returns whether the run is to drain;
+    `alone`: it is the only input. Raises Unavailable, StateMismatch, NotPermitted.
     """
     if not isinstance(given, str | Piped | LiveSource):
         return given
@@ -99,7 +99,7 @@ def open_front(
     if isinstance(source, MAY_GROW):
         used = _open_used_file(number, source, config, process)
         checked = open_checked(source, used, aside, start)
-        given = checked if config.policy.replay else source  # without replays nothing is noted
+        given = checked if config.policy.replay else source  # without replays, no use is recorded
     front = Front(
         number,
         config.nodes,
@@ -119,9 +119,10 @@ def open_front(
 
 
 def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
-    """Note which records were used since the last snapshot; `well`: the run ended without error.
+    """Record which records were used since the last snapshot; `well`: the run ended without error.
 
-    These are all records if they were read to their end, else those whose outputs are delivered.
+    If all inputs were read to their end, all records were used. Else those were used whose outputs
+    are delivered; this is known only if outputs leave in the order of their times.
     """
     whole = well and all(front.next >= INFINITY for front in fronts)
     by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
@@ -136,7 +137,7 @@ def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
 def _open_used_file(
     number: int, source: Source | RetainedSource, config: RunConfig, process: ProcessConfig
 ) -> UsedFile:
-    """Return the note of what the run has used of a file."""
+    """Open the used file of an input."""
     mark = Mark(process.lineage, f"used-{number}", process.session)
     used = UsedFile(config.state / f"input-{number}.used", mark)
     if used.fingerprint.last >= MANY:
@@ -149,7 +150,7 @@ def _open_used_file(
 
 
 def _trim_log(input_log: InputLog, source: ReceivedSource) -> None:
-    """Trim the log as the front did: without snapshots the log determines where a run resumes."""
+    """Trim the log up to where the front did: without snapshots, a run resumes from there."""
     with suppress(Unavailable):  # must not hide the run's outcome; the next call logs what it reads
         input_log.trim(source.trimmed)
 
@@ -187,13 +188,13 @@ def receiver_of(
     asked_to_end: Callable[[], bool],
     reach: SenderRules = LOCAL_ONLY,
 ) -> Receiver:
-    """Return a receiver for input `number`, driven by the runtime; it logs records before their
-    use.
+    """Return a receiver for input `number`, driven by the runtime; it writes records to
+    `input_log`.
 
     `given`: standard input, a live source, or the address to listen at; `alone`: it is the only
-    input; `keep_bad`: unreadable records do not end the run; `asked_to_end`: whether the run is to
-    drain; `reach`: who may send. Raises Unavailable if there is no standard input or the address
-    cannot be used, NotPermitted.
+    input; `keep_bad`: unreadable records do not end the run; `asked_to_end`: returns whether the
+    run is to drain; `reach`: the rules for senders. Raises Unavailable if there is no standard
+    input or the address cannot be used, NotPermitted.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us

@@ -18,11 +18,13 @@ NUMBERED = FileSource, SeveralFiles, ZipfSource
 
 @dataclass(frozen=True, slots=True)
 class ProducerFigures:
-    """The producers of one input: connected ones, those that have sent records, and ended ones."""
+    """Numbers of producers of one input."""
 
     connected: int
     known: int
+    """Producers that have sent records."""
     ended: int
+    """Producers that have ended their stream of records."""
 
     def __str__(self) -> str:
         return counted(self.connected, "producer")
@@ -34,24 +36,24 @@ class ProducerFigures:
 
 @dataclass(frozen=True, slots=True)
 class InputFigures:
-    """How far one input is. None: unknown or not applicable."""
+    """Figures of the progress of one input. None: unknown or not applicable."""
 
     name: str
     records: int
     """Records that this call has read, each once."""
     position: int | None
-    """Bytes of its files whose records are delivered, approximately."""
+    """Bytes of its files up to which the outputs are delivered, approximately."""
     size: int | None
     """Bytes of its files."""
     waiting: int | None
-    """Records taken from producers or a pipe that no front has read yet."""
+    """Received records that the front has not read yet."""
     lag_s: float
     """Age of the oldest undelivered record, in seconds."""
     producers: ProducerFigures | None = None
 
     @property
     def percent(self) -> float | None:
-        """Delivered part of its files."""
+        """Share of its files whose outputs are delivered, in per cent."""
         if self.position is None or self.size is None:
             return None
         # A shorter file may have replaced the one that was read.
@@ -94,14 +96,14 @@ class InputProgress:
         self._source = source
         self._start = start
         self._position = 0
-        """The largest position returned so far."""
+        """The largest position returned so far; a smaller one is not shown."""
         self._records_before = 0
         """Records of the log that earlier calls have read."""
         if isinstance(source, ReceivedSource):
             self._records_before = source.records - source.count_stored_from(start)
 
     def _progress(self) -> tuple[int | None, int | None]:
-        """Return (bytes whose records are delivered, size of the files), or None for both."""
+        """Return (bytes whose outputs are delivered, size of the files), or None for both."""
         progress = self._source.progress()
         if progress is None:
             return None, None

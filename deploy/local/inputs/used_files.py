@@ -1,8 +1,8 @@
-"""Files in the state directory that note what a run has used of its inputs: `input-0.used`.
+"""Files with a checksum of the records that a run has used from an input: `input-0.used`.
 
-There is one for each input that may grow, replaced as a whole. A file may be missing, or older than
-the last snapshot: then fewer records are compared at the next start. It names its run, like all
-parts of a state directory.
+The state directory has one for each input that may grow; a write replaces the file atomically. If a
+file is missing, or older than the last snapshot, the next start compares fewer records. The file
+has a mark, like all parts of a state directory.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from driftline.engine.wire.role import DurableJob
 _FORMAT = 4
 
 MAY_GROW = FileSource, SeveralFiles
-"""Inputs whose use is noted."""
+"""Sources that have a used file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The contents of a file."""
+    """The contents of a used file."""
 
     mark: Mark
     fingerprint: InputFingerprint
 
 
 class UsedFile:
-    """The file of one input.
+    """The used file of one input.
 
     Opening it raises StateMismatch if it is damaged or belongs to another run, Unavailable.
     """
@@ -54,10 +54,10 @@ class UsedFile:
         if before is not None:
             mark.supersede(before.mark, str(path))
         self.fingerprint = EMPTY_FINGERPRINT if before is None else before.fingerprint
-        """What the run has used, as far as known."""
+        """The fingerprint in the file; empty if there is no file."""
 
     def carry_out(self, job: DurableJob) -> None:
-        """Carry out `StoreUsed`, unless it adds nothing. Raise Unavailable."""
+        """Carry out `StoreUsed`, unless the file already covers its records. Raise Unavailable."""
         assert isinstance(job, StoreUsed)
         if job.fingerprint.until <= self.fingerprint.until:
             return
@@ -72,9 +72,10 @@ class UsedFile:
 def open_checked(
     source: Source, file: UsedFile, aside: BadRecordFile, start: int
 ) -> VerifiedSource:
-    """Return a source that may have changed, after comparing its used records.
+    """Compare the used records of a source with its file, and return the verified source.
 
-    `start`: the time from which it will be read; bad records set aside from there on are forgotten.
+    `start`: the time from which it will be read. Bad records that will be read again are removed
+    from `aside`.
     Raises StateMismatch if a used record has changed, InputError, Unavailable.
     """
     checked = VerifiedSource(source, file.fingerprint)

@@ -1,11 +1,11 @@
-"""The heartbeat: a thread that reports that a process lives while its loop is busy with one turn.
+"""The heartbeat: a thread that reports that a process is alive while its loop is busy with a turn.
 
 It sends `Alive` to the master, and a sign of life to the parent over a pipe, whatever the loop does
 (`lifeline.KeepAlive`). Thus a user function may take as long as it likes: its process does not
 count as dead, its work does not count as lost, and its parent knows that it does not hang. A
 warning reports the slow function, with its operators, label and record, and again each time the
 duration has doubled. A C function that holds the interpreter lock silences the heartbeat, too; once
-its process responds again, the master is more patient with it (`Coordinator`).
+its process responds again, the master increases its timeout (`Coordinator`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
     def __enter__(self) -> Self:
-        self._keep_alive()  # a process that hangs at once has been heard, and counts as hung
+        self._keep_alive()  # the parent detects hangs only after a first sign of life
         self._thread.start()
         return self
 

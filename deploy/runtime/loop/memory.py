@@ -27,16 +27,16 @@ from math import inf
 from time import process_time
 
 REST_S = 1.0
-"""Shortest interval between two checks in seconds, while the loop is sometimes idle."""
+"""Minimum interval in seconds between two checks of an idle loop."""
 
 LOAD_S = 10.0
-"""Longest interval between two collections in seconds, with new objects and no idle time."""
+"""If the loop is never idle, collect new objects after this many seconds."""
 
 YOUNG_MIN = 1000
 """Number of new objects that makes a collection worthwhile."""
 
 YOUNG_MAX = 20_000
-"""Number of new objects that interrupts the work: collecting them takes 1 to 7 ms."""
+"""Number of new objects that are collected although the loop is busy: it takes 1 to 7 ms."""
 
 BUSY_SHARE = 0.02
 """A process is busy if it used more than this share of the time since the last check."""
@@ -110,8 +110,8 @@ def share_one_heap() -> None:
 
 
 class MallocTrimmer:
-    """Returns this process's freed memory to the system. Its owner calls `collect_when_idle` when
-    it is idle."""
+    """Returns freed memory of this process to the system. The owner calls `trim_when_idle` when
+    its loop is idle."""
 
     def __init__(self, give_back: Callable[[], None] = _trim) -> None:
         self._give_back = give_back
@@ -121,10 +121,10 @@ class MallocTrimmer:
         self._gave_back = -inf
         """When memory was last returned."""
         self._trims_left = 0
-        """Number of returns left, unless the process becomes busy before."""
+        """Number of returns that follow the last busy period."""
 
     def is_due(self, now: float) -> bool:
-        """Return whether to call `collect_when_idle` if the loop is idle. Cheap."""
+        """Return whether to call `trim_when_idle` if the loop is idle. Cheap."""
         return now - self._looked >= REST_S
 
     def trim_when_idle(self, now: float) -> None:

@@ -5,13 +5,14 @@ process them, and sends the role's messages. The loop sleeps while there is no m
 spins, and never waits for a disk: one background thread executes the durable jobs, in order.
 
 Sockets: a PULL per role (`inbox`), and a PUSH per receiver; `transport` defines addresses and keys.
-There is no high-water mark, so ZeroMQ drops no message because of one (windows bound the amount
-under way); channel sequence numbers reveal what a reconnect loses. The background threads ring at
-the same PULL: waiting at one socket wakes a node sooner than a poller over several.
+The sockets have no high-water mark, so ZeroMQ drops no message because of one (windows bound the
+amount under way). If a reconnect loses messages, the sequence numbers of the channel reveal it.
+Background threads *ring*, that is, send an empty message to the same PULL: waiting at one socket
+wakes a node sooner than a poller over several.
 
-A process of its own runs its loop with `run`; a process with other work calls `step` in the context
-of `low_latency`. Both collect garbage when idle (`memory`). Every process returns freed memory when
-idle (`memory`); those of a service set their CPU affinity (`cores`).
+A process that does nothing else runs the loop with `run`; a process with other work calls `step`
+in the context of `low_latency`. Both collect garbage when idle (`memory`). Every process returns
+freed memory when idle (`memory`); those of a service set their CPU affinity (`cpu_affinity`).
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ RECONNECT_MS = 10
 """Reconnect interval of a socket: a new master waits until all members are connected."""
 
 AGAIN_S = 1.0
-"""Pause in seconds before a shut connection is retried."""
+"""Pause in seconds before a closed connection is opened again."""
 
 UNUSED_S = 60.0
-"""Time in seconds after which an unused connection is closed: the receiver may be gone for good."""
+"""A connection unused for this long (seconds) is closed: its receiver may never return."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -60,7 +61,10 @@ _Send = Callable[[bytes | memoryview, int], object]
 
 
 class Runtime:
-    """Driver of the roles of a process."""
+    """Driver of the roles of a process.
+
+    `carry_out`: executes the jobs of all roles that have no store of their own.
+    """
 
     def __init__(
         self,
@@ -76,8 +80,11 @@ class Runtime:
         self._outs: dict[tuple[str, str], _OutgoingConnection] = {}
         """(role, receiver) -> the connection."""
         self._unused_at = 0.0
+        """When to close unused connections next."""
         self._local: dict[str, LocalParty] = {}
+        """Role -> its thread, for roles that `host` added."""
         self._stores: dict[str, CarryOut] = {}
+        """Role -> function that executes its jobs instead of `carry_out`."""
         self._disk = Worker()
         self._calls = Calls()
         self._zap: Zap | None = None
@@ -87,14 +94,14 @@ class Runtime:
         self._files: dict[object, int] = {}
         """Socket -> its file descriptor, cached because ZeroMQ returns it slowly."""
         self._collector: GcScheduler | None = None
-        """None in a process of the user, which has its own settings."""
+        """None outside `low_latency`: the process then keeps Python's settings."""
         self._malloc_trimmer = MallocTrimmer()
         self._cores = cores or CpuAffinity()
         self.turns = 0
         self.is_waiting = False
         """Whether the loop is waiting for messages or taking them from a socket."""
         self.idle = Stopwatch()
-        """Total time that the loop has waited."""
+        """Total time that the loop has waited for messages."""
 
     @property
     def roles(self) -> list[Role]:
@@ -104,7 +111,7 @@ class Runtime:
     def add(self, role: Role, address: str, carry_out: CarryOut | None = None) -> str:
         """Give a role an inbox. Return its address; raises Unavailable if the address is taken.
 
-        `carry_out`: the role's own store, if it has one.
+        `carry_out`: executes the role's jobs, if it has a store of its own.
         """
         inbox = self._inbox(role, address)
         if carry_out is not None:
@@ -140,11 +147,11 @@ class Runtime:
         has_work: Callable[[], bool] = lambda: False,
         carry_out: CarryOut | None = None,
     ) -> None:
-        """Add a role with a socket or file of its own, over which it talks to clients.
+        """Add a role that receives input over a socket or file of its own instead of an inbox.
 
-        `drain` takes the messages that have arrived; it is called only while the role `has_room`.
-        While it `has_work`, the loop does not wait. The loop calls the role's ticks and executes
-        its jobs as usual; `carry_out`: its own store, if it has one.
+        `drain` handles the input that has arrived; it is called only while the role `has_room`.
+        While the role `has_work`, the loop does not wait. The loop calls the role's ticks and
+        executes its jobs as usual; `carry_out`: executes the jobs, if the role has its own store.
         """
         self._add_slot(_RoleSlot(role, socket, has_room, has_work))
         self._drains[socket] = drain
@@ -156,12 +163,12 @@ class Runtime:
         self._slots.append(seat)
 
     def listen(self, file: int, drain: Callable[[], None]) -> None:
-        """Let a file wake the loop, too: `drain` is called when the file is readable."""
+        """Let a file wake the loop, too: it calls `drain` when the file is readable."""
         self._poller.register(file, zmq.POLLIN)
         self._drains[file] = drain
 
     def host(self, other: Role, partner: Role, at_end: Callable[[], None] = lambda: None) -> None:
-        """Run a role in a thread of its own, for its one partner: an embedded consumer.
+        """Run a role, such as an embedded consumer, in its own thread; it talks to `partner` only.
 
         `at_end`: called by that thread when the runtime is closed.
         """
@@ -238,12 +245,12 @@ class Runtime:
 
     @property
     def tick_at(self) -> float:
-        """When a turn is due even without a message (seconds, monotonic)."""
+        """Time at which a turn is due even without a message (seconds, monotonic)."""
         return min((min(seat.tick_at, seat.role.tick_by) for seat in self._slots), default=inf)
 
     def files_to_watch(self) -> set[int] | None:
-        """Return the files that become readable when input arrives, for a loop that waits in place
-        of this one; None: input has already arrived, and a turn would take it."""
+        """Return the files that become readable when input arrives, for another loop that waits in
+        place of this one; None: input has already arrived, so a turn is due."""
         if self._has_input():
             return None
         return {
@@ -262,7 +269,7 @@ class Runtime:
         return file
 
     def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
-        """Let the loop make a call soon. Thread-safe."""
+        """Let the loop call a function in its next turn. Thread-safe."""
         self._calls.add(call)
 
     def _do_idle_work(self, now: float) -> None:
@@ -274,7 +281,7 @@ class Runtime:
 
     def flush(self, role: Role) -> None:
         """Start a role's jobs, and send its messages."""
-        # Jobs first: a message wakes ZeroMQ's thread, which may take this core for a while.
+        # Jobs first: a message wakes ZeroMQ's thread, which may occupy this core for a while.
         for job in role.jobs:
             carry_out = self._stores.get(role.name, self._carry_out)
             assert carry_out is not None, f"nothing carries out {job!r}"
@@ -303,7 +310,7 @@ class Runtime:
     def _send(self, role: Role, to: str, data: bytes) -> None:
         address = role.addresses.get(to)
         if address is None:
-            return  # the receiver has not sent Hello yet; it will ask for what it needs
+            return  # the receiver has sent no `Hello` yet; it requests lost messages later
         way = self._outs.get((role.name, to))
         if way is None or way.address != address or way.send is None:
             way = self._connection_to(role, to, address, way)
@@ -328,7 +335,7 @@ class Runtime:
     def _connection_to(
         self, role: Role, to: str, address: str, before: _OutgoingConnection | None
     ) -> _OutgoingConnection:
-        """Return a connection to a receiver, new unless `before` is shut and its pause lasts."""
+        """Return a new connection to a receiver, or `before` during the pause after `shut`."""
         now = monotonic()
         if before is not None:
             if before.address == address and now < before.shut_until:
@@ -346,7 +353,7 @@ class Runtime:
         return way
 
     def _give_up_unused(self) -> None:
-        """Close connections unused since the last call; ZeroMQ would reconnect forever."""
+        """Close connections unused since the last call, which ZeroMQ would reconnect forever."""
         for between, way in list(self._outs.items()):
             if not way.used:
                 way.shut()
@@ -354,9 +361,9 @@ class Runtime:
             way.used = False
 
     def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
-        """Return a socket that sends to a role at an address; only one thread may use it.
+        """Return a socket that sends to role `to` at an address; only one thread may use it.
 
-        Raises MalformedMessage, or NotPermitted if this role must not be contacted there.
+        Raises MalformedMessage; NotPermitted if the transport forbids this address for the role.
         """
         where = self._transport.resolve_peer(address, to)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
@@ -376,14 +383,14 @@ class Runtime:
         return self.connect(inproc(role))
 
     def _take_thread_results(self) -> None:
-        """Take what threads have left."""
+        """Process the results of jobs, calls, and messages that threads have left for the loop."""
         self._disk.deliver_results()
         self._calls.make()
         for local in self._local.values():
             local.report()
 
     def _take(self, wait_ms: int) -> None:
-        """Take the messages that have arrived; if there are none, wait for one."""
+        """Process the messages that have arrived; if none, wait for one for at most `wait_ms`."""
         if len(self._inboxes) == len(self._drains) == 1:
             self._inboxes[0].take(wait_ms)
         else:
@@ -403,8 +410,8 @@ def _send_parts(send: _Send, data: bytes) -> None:
 
 
 class _RoleSlot:
-    """A role in a runtime, and its own socket or file, which wakes the loop only while the role has
-    room for its input."""
+    """Role in a runtime, with its own socket or file, if any. The socket wakes the loop only while
+    the role has room for its input."""
 
     def __init__(
         self,
@@ -442,7 +449,7 @@ class _RoleSlot:
 
 
 class _OutgoingConnection:
-    """Connection from a role to a receiver; without a socket while it is shut."""
+    """Connection from a role to a receiver; it has no socket after `shut`."""
 
     __slots__ = ("address", "send", "shut_until", "socket", "used")
 
@@ -455,7 +462,7 @@ class _OutgoingConnection:
         """Whether something was sent since the last check for unused connections."""
 
     def shut(self) -> None:
-        """Close the socket, and block a new connection for a pause."""
+        """Close the socket, and forbid a new connection for `AGAIN_S`."""
         if self.socket is not None:
             self.socket.close(linger=0)
         self.socket = self.send = None

@@ -1,8 +1,8 @@
 """Inbox of a role: the socket for messages from other processes, and from threads of its own.
 
-With keys, each message carries the key of its sender. A message without a key is from a thread of
-this process: it may ring, with an empty message, and send nothing else. A large message has several
-parts.
+With keys, ZeroMQ attaches the name of the sender's key to each message. A message without a key is
+from a thread of this process: it has to be empty, and only wakes the loop. A large message has
+several parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.role import Role
 
 DRAIN = 64
-"""Largest number of messages that a turn takes."""
+"""Maximum number of messages that a turn processes."""
 
 _EVENTS = int(zmq.EVENTS)
 """A plain integer: pyzmq's enumeration costs more than the call that takes it."""
@@ -37,12 +37,12 @@ class Inbox:
         transport: Transport,
         rung: Callable[[], None],
     ) -> None:
-        """`rung`: called when a thread of this process has left something."""
+        """`rung`: called when an empty message of a thread of this process has arrived."""
         transport.check_listener(role.name, address)
         self.role = role
         self.on_ring = rung
         self.on_wake: Callable[[float], None] = lambda now: None
-        """Called with the time when a message has ended a wait."""
+        """Function called with the current time when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
         transport.open_in(self.socket, address)
@@ -63,7 +63,7 @@ class Inbox:
             ) from None
 
     def take(self, wait_ms: int = 0) -> None:
-        """Hand the role the messages that have arrived, at most `DRAIN`; if none, wait for one."""
+        """Pass the role the messages that have arrived, about `DRAIN` at most; if none, wait."""
         socket, look = self.socket, self.socket.get
         try:
             if wait_ms and not look(_EVENTS):

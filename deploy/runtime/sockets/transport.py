@@ -59,7 +59,7 @@ class Transport:
 
     `bind`: HOST or HOST:PORT to listen at, by default at a free port; `advertise`: HOST or
     HOST:PORT for other processes to connect to, by default the same; `own`, `authorised`: the key
-    of this process, and all authorised keys; `sinks`: the names of those whose outputs this process
+    of this process, and all authorised keys; `sinks`: names of the sinks whose outputs this process
     sends to a consumer.
     """
 
@@ -74,7 +74,7 @@ class Transport:
         assert (self.own is None) is (self.authorised is None), "keys come together"
 
     def check_listener(self, name: str, endpoint: str) -> None:
-        """Raise NotPermitted if a role must not listen there."""
+        """Raise NotPermitted if role `name` must not listen at this endpoint."""
         if self.own is not None:
             if not self.own.rights.may_send_as(name):
                 whose = self.own.rights.holder_kind
@@ -133,7 +133,7 @@ class Transport:
             become_client(socket, self.own, where.public_key)
 
     def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
-        """Prepare a socket to listen; with keys, to those of members only."""
+        """Prepare a socket to listen; with keys, it accepts only connections of members."""
         if self.own is not None:
             raise_descriptor_limit()
             become_server(socket, self.own, MEMBERS)

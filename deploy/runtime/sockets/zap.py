@@ -1,6 +1,6 @@
-"""ZAP handler: decides which CURVE keys may connect, and gives each connection its voice.
+"""ZAP handler: decides which CURVE keys may connect, and assigns each connection a `KeyVoice`.
 
-ZeroMQ asks it, as in RFC 27, in the handshake of each connection, before it accepts a message. A
+ZeroMQ sends it a request (RFC 27) in the handshake of each connection, before any message. A
 socket belongs to a *domain*: MEMBERS, or the source of an intake. The answer names the key, and
 ZeroMQ attaches this name to each message of the connection as its User-Id; what a peer claims about
 itself does not count. Refusals are counted, and logged at most every ten seconds.
@@ -31,7 +31,7 @@ SOURCE = "source "
 USER_ID = "User-Id"
 
 KNOWN_MAX = 10_000
-"""Largest number of names that a voice caches."""
+"""Maximum number of names that a `KeyVoice` caches."""
 
 _WHERE = "inproc://zeromq.zap.01"
 _VERSION = b"1.0"
@@ -39,7 +39,7 @@ _TELL_MS = 1000
 
 
 class KeyVoice:
-    """Voice of a key; repeated questions cost one set lookup."""
+    """Names in which a key may send; a cache makes repeated checks cheap."""
 
     def __init__(self, key: str, rights: Rights) -> None:
         self.key = key
@@ -65,7 +65,7 @@ class Zap:
     ) -> None:
         """`name`: the protected role, for the log."""
         self.voices: dict[str, KeyVoice] = {}
-        """User-Id -> the voice of all its connections. Only the handler's thread changes it."""
+        """User-Id (name of a key) -> its `KeyVoice`. Only the handler's thread changes it."""
         self.refused = 0
         """Number of refused handshakes."""
         self._authorised = authorised

@@ -52,7 +52,7 @@ class ChildOutput:
     """
 
     def __init__(self, process: str, *, is_stdout: bool = False) -> None:
-        """Accept no log lines if `is_stdout`: the pipe is then standard output."""
+        """`is_stdout`: whether the pipe is standard output, which contains no log lines."""
         self.process = process
         """Name of the process; changes when a spare takes a role."""
         self._printed = is_stdout
@@ -188,19 +188,19 @@ class ChildProcess:
         self.stderr.process = self._stdout.process = self._flow + name
 
     def flush(self) -> None:
-        """Wait until its remaining output is logged."""
+        """Wait until the remaining output is logged."""
         self._stdout.wait(FLUSH_S)
         self.stderr.wait(FLUSH_S)
 
     def end(self) -> None:
-        """Kill it, wait for its exit, and log its last output."""
+        """Kill the child, wait for its exit, and log its last output."""
         self.process.kill()
         self.process.wait()
         self.flush()
         self.cut()
 
     def cut(self) -> None:
-        """Cut its lifeline: it exits, if it has not yet."""
+        """Close the lifeline: the child exits, if it has not yet."""
         self._lifeline.cut()
         self.keep_alive.close()
 
@@ -265,8 +265,10 @@ def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subp
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Start children that signals to the process group never end: the signals are blocked until the
-    children ignore them, and the command ends the children."""
+    """Start children within this context that ignore termination signals to the process group.
+
+    The signals are blocked until the children ignore them; the command ends the children.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield

@@ -42,7 +42,7 @@ from driftline.engine.wire.messages import StatusReport
 MODULE = "driftline.deploy.runtime.process"
 
 ENDING_STATES = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
-"""States of a master whose nodes exit because the run ends."""
+"""States of the master in which nodes exit because the run ends."""
 
 SAID_BEFORE_S = 0.5
 """A report of the master that arrives this soon after an exit may predate it."""
@@ -87,14 +87,14 @@ class LocalCluster(Supervisor):
         """Processes that `kill_one` has killed."""
         self._asked_again = False
         self._ended_at: dict[str, float] = {}
-        """Process that stopped on request -> when that was seen."""
+        """Node that stopped on request -> when the supervisor noticed it."""
         self._desired_nodes = self._first = 0
 
     def supervise(self, settled: int = 0, sent: int = 0, watch: StatusPoller | None = None) -> None:
         """Restart processes that have died, and kill those that hang.
 
-        `settled`, `sent`: progress of the run (see `RestartPolicy`). `watch`: has the reports of
-        the master. Raises Unavailable if a process cannot start, or has died too often.
+        `settled`, `sent`: progress of the run (see `RestartPolicy`). `watch`: poller with reports
+        of the master. Raises Unavailable if a process cannot start, or has died too often.
         """
         self.restart_policy.record_progress(settled, sent)
         now = monotonic()
@@ -111,8 +111,8 @@ class LocalCluster(Supervisor):
 
     @property
     def desired_nodes(self) -> int:
-        """Desired number of nodes; 0: keep the current number. If a node of the next layout does
-        not start, it falls back to the current number."""
+        """Desired number of nodes; 0: keep the current number. Reset to the current number if a
+        node of the next layout does not start."""
         return self._desired_nodes
 
     def resize(self, nodes: int, first: int = 0) -> None:
@@ -215,9 +215,8 @@ class LocalCluster(Supervisor):
             return None
 
     def _requeue_master(self, name: str, status: int, now: float) -> float:
-        """Return when to restart a master that has left the queue. This does not indicate a fault,
-        and
-        may happen any number of times."""
+        """Return when to restart a master that has left the queue. This is no fault, and may happen
+        any number of times."""
         dead = self._children[name]
         dead.flush()
         if status == STEPPED_DOWN:
@@ -283,13 +282,12 @@ def stores_in(state: Path) -> Iterator[tuple[int, Path]]:
 
 
 def remove_outdated(state: Path, layout: Layout, running: Container[str]) -> None:
-    """Remove stores in `state` of nodes older than a written layout, except those of `running`
-    ones.
+    """Remove the stores of nodes that precede a recorded layout, except those of `running` nodes.
 
-    Layouts form one sequence, and each has larger numbers than the one before. Therefore, under any
-    leader, a node with a smaller number than all of a layout never runs again. A node with a larger
-    number may belong to an abandoned layout, or already to the next one: its store stays until a
-    later layout is written.
+    Layouts form one sequence, and the nodes of each have larger numbers than those of the previous
+    layout. Therefore, under any leader, a node with a number below those of the layout never runs
+    again. A node with a larger number may belong to an abandoned layout, or already to the next
+    one: its store remains until a later layout is recorded.
     """
     for number, store in stores_in(state):
         if number < min(layout) and store.name not in running:

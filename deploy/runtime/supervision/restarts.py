@@ -41,10 +41,10 @@ LONG_LIFE_S = 600.0
 class RestartPolicy:
     """Restarts of the processes of one run: the first at once, the next after growing pauses.
 
-    A record that kills a process is under way at that moment. So the run is past that record once
-    everything under way at the first death is settled; each death before that counts. The restarted
-    process is careful with the records that were under way then: it processes them one by one, and
-    notes each before it starts.
+    A record that crashes a process is under way at that moment. So the run has passed the record
+    once all records under way at the first death are settled; deaths before that are counted. The
+    restarted process is careful with these records: it processes them one by one, and writes a note
+    about each before it starts.
     """
 
     def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
@@ -54,7 +54,7 @@ class RestartPolicy:
         self._settled = self._sent = 0
         self._counts: dict[str, int] = {}
         self._under_way: dict[str, int] = {}
-        """Process -> the last time that was under way at its first death that counts."""
+        """Process -> the last time that was under way at its first counted death."""
         self._started: dict[str, float] = {}
         self._ways: dict[str, tuple[int, int]] = {}
         """Master -> number of step-downs without progress, and the progress at the last one."""
@@ -64,9 +64,9 @@ class RestartPolicy:
         self._started[name] = now
 
     def record_progress(self, settled: int, sent: int) -> None:
-        """Record progress: all times below `settled` are done, `sent` is the last one sent.
+        """Record progress: times below `settled` are settled, and `sent` is the last one sent.
 
-        Both decrease during a replay; the largest values so far count.
+        Both may decrease in a replay, so the largest values so far are used.
         """
         self._settled = max(self._settled, settled)
         self._sent = max(self._sent, sent)
@@ -83,7 +83,7 @@ class RestartPolicy:
         self._ways[name] = (in_vain + 1 if settled == self._settled else 0), self._settled
 
     def count_futile_step_downs(self, name: str) -> int:
-        """Return how many step-downs of a master in a row had no progress since the one before."""
+        """Return the number of consecutive step-downs of a master without progress in between."""
         return self._ways.get(name, (0, -1))[0]
 
     def record_death(self, name: str, now: float) -> float | None:
@@ -99,7 +99,7 @@ class RestartPolicy:
         return now + (min(PAUSE_S_MAX, FIRST_PAUSE_S * 2**doubled) if count > 1 else 0.0)
 
     def find_suspect_times(self, name: str) -> tuple[int, int]:
-        """Return the first and last time that a process has to be careful with; (-1, -1): none."""
+        """Return the (first, last) time with which a process has to be careful; (-1, -1): none."""
         last = self._under_way.get(name)
         return (-1, -1) if last is None else (self._settled, last)
 
@@ -115,7 +115,7 @@ MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
 """Exit statuses that a damaged file may cause; SIGKILL comes from other processes."""
 
 KILLED_SILENT = "ended by SIGKILL, as it was silent"
-"""How a child ended that its supervisor has killed."""
+"""Description of the exit of a child that its supervisor killed."""
 
 
 def describe_exit(status: int) -> str:
@@ -132,10 +132,10 @@ def describe_exit(status: int) -> str:
 
 
 PATIENCE_S = 10.0
-"""Shortest time in seconds from noticing a silence to killing the process."""
+"""Minimum seconds from noticing a silence to killing the process."""
 
 GAP_S = 1.0
-"""A longer interval between two checks means that this process, or the machine, stood still."""
+"""A longer interval (seconds) between two checks means that this process was suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,31 +149,32 @@ class RunningProcess:
 class HangDetector:
     """Detector of silent children of one supervisor.
 
-    A thread of each child writes to a pipe of its own all the time, whatever the child's loop does
-    (`lifeline.KeepAlive`, `deploy.runtime.loop.heartbeat`). So no network, no other process and no
-    slow function is mistaken for a hang: a child is silent only if it was stopped, gets no CPU
-    time, or runs a C function that holds the interpreter lock.
+    A thread of each child regularly writes to a pipe to the supervisor, even while the child's loop
+    is busy (`lifeline.KeepAlive`, `deploy.runtime.loop.heartbeat`). So a slow network, process or
+    function is not mistaken for a hang: a child is silent only if it was stopped, gets no CPU time,
+    or runs a C function that holds the interpreter lock.
 
-    Invariants: a child is killed only after it was heard once, as starting may take as long as it
-    likes; and only after a silence of `missing_after_s` plus its patience. Time in which the
-    supervisor itself stood still does not count: the whole machine may have been suspended. The
+    Invariants: a child is killed only after its first sign of life, because its start may take any
+    time; and only after a silence of `missing_after_s` plus its patience (`patience_s`). Time in
+    which the supervisor itself was suspended does not count: the whole machine may have been. The
     patience doubles with each death without progress, so that work that holds the lock either
-    completes, or ends the run as a crash loop does, with its record.
+    completes, or ends the run with an error that names its record, like a crash loop.
     """
 
     def __init__(self, missing_after_s: float) -> None:
         self._missing_after_s = missing_after_s
         self._heard: dict[str, tuple[str, float]] = {}
-        """Child -> its process, and the time of its last sign of life."""
+        """Child -> token of its process, and the time of its last sign of life."""
         self._missed: set[str] = set()
+        """Children whose silence was logged."""
         self._looked_at = 0.0
 
     def record_sign(self, name: str, process: str, now: float) -> None:
-        """Record a sign of life of a child."""
+        """Record a sign of life of a child; `process`: its token."""
         self._heard[name] = process, now
 
     def has_heard(self, name: str, process: str) -> bool:
-        """Return whether this process was ever heard."""
+        """Return whether this process has given a sign of life."""
         return self._heard.get(name, ("", 0.0))[0] == process
 
     def find_hung(

@@ -1,14 +1,13 @@
 """Spares: processes that have imported Driftline and loaded the flow, ready to take a role.
 
-Both ends talk over a socket pair. The spare sends READY once it has loaded; it receives the text
-that a new process has as its argument (`ProcessConfig`), and sends TAKEN at once. So a spare that
-does not answer, for example because it was stopped, gets no role.
+Supervisor and spare communicate over a socket pair. The spare sends READY once it has loaded; it
+receives the text that a new process has as its argument (`ProcessConfig`), and sends TAKEN at once.
+A spare that does not answer in time, for example because it was stopped, is killed.
 
-A spare contains the code of the flow's file as of its own start, and has compared it with the
+A spare contains the code of the flow's file at the spare's start, and has compared it with the
 command's code, as every process does. If the file has changed since then, a new process would
 refuse to start; or, if only a module that the flow imports has changed, it would run other code
-than the rest of the run. A spare has neither problem, so it is used whatever has happened to the
-file.
+than the rest of the run. A spare has neither problem, so it is used even if the file has changed.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class _WarmStandby:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has loaded, and has no role yet."""
+        """Whether the spare has loaded the flow, and has no role yet."""
         if not self._ready and self._link.fileno() >= 0 and self._hears(READY):
             self._ready = True
             pid = self.child.pid
@@ -53,9 +52,9 @@ class _WarmStandby:
         return self._ready
 
     def assign_role(self, name: str, config: str) -> bool:
-        """Send it its role. Return whether it has taken the role; if not, it is killed.
+        """Send the spare its role. Return whether it confirmed the role; if not, kill it.
 
-        Precondition: it is ready.
+        Precondition: `is_ready`.
         """
         self._ready = False
         self._link.settimeout(TAKES_WITHIN_S)
@@ -111,7 +110,7 @@ class Spares:
     """
 
     def __init__(self, number: int, launch: Callable[[int], ChildProcess]) -> None:
-        """`launch`: starts a spare with the file of its end."""
+        """`launch`: starts a spare, given the descriptor of its end of the socket pair."""
         self._number = number
         self._launch = launch
         self._spares: list[_WarmStandby] = []
@@ -124,7 +123,7 @@ class Spares:
         return sum(spare.is_ready for spare in self._spares)
 
     def postpone_start(self, now: float) -> None:
-        """Note that a process of the run has died or was started."""
+        """Start no spare for `CALM_S`: a process of the run has died or was started."""
         self._start_at = max(self._start_at, now + CALM_S)
 
     def maintain(self, now: float) -> None:
@@ -139,7 +138,7 @@ class Spares:
             self._restarts.record_start(SPARE, now)
 
     def take(self, name: str, config: str) -> ChildProcess | None:
-        """Return a process that has become `name`; None if no spare has."""
+        """Return a spare that has confirmed the role `name`; None if no spare has."""
         for spare in list(self._spares):
             if spare.is_ready and spare.assign_role(name, config):
                 self._spares.remove(spare)

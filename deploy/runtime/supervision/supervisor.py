@@ -33,7 +33,7 @@ from driftline.engine.errors import RESUME_HINT, Unavailable
 from driftline.engine.events import event_fields, log
 
 LOOK_EVERY_S = 0.05
-"""Longest time between two checks of the children, in seconds."""
+"""Maximum interval between two checks of the children, in seconds."""
 
 
 class CannotStart(Unavailable):
@@ -142,7 +142,7 @@ class Supervisor:
 
     @property
     def running(self) -> list[str]:
-        """Children that run, as of the last check. Thread-safe."""
+        """Children that were running at the last check. Thread-safe."""
         children = list(self._children.items())
         return [name for name, each in children if each.process.returncode is None]
 
@@ -155,10 +155,10 @@ class Supervisor:
 
     @abstractmethod
     def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
-        """Return a new process of this name, or a spare that has taken it, and whether it is a
+        """Return a new process of this name, or a spare that was assigned it; and whether it is a
         spare.
 
-        `token`: name of the process, unique among all processes of this role.
+        `token`: id of the process, unique among all processes of this role.
         """
 
     def _is_final_exit(self, status: int) -> bool:
