@@ -1,4 +1,4 @@
-"""The inverted index: the flow of the paper's experiments (section VI-A), ready to run.
+"""Inverted index: the flow of the paper's experiments (section VI-A), ready to run.
 
 driftline run driftline.index --input articles.jsonl --output changes
 """

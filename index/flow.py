@@ -2,7 +2,8 @@
 
 Each word of each document causes one change record ``(word, document, positions, length)``: the
 posting that was added or replaced, and the new number of documents in the word's posting list. If a
-document is sent again, it replaces the postings of the words that it still contains.
+document is sent again, its new postings replace the previous ones of the same words. Postings of
+words that it no longer contains stay.
 """
 
 from collections.abc import Mapping

@@ -110,7 +110,7 @@ class ProcessConfig:
     keep_alive_fd: int = -1
     """File descriptor of the pipe for signs of life; -1: no parent reads them."""
     spare_fd: int = -1
-    """File descriptor over which a spare receives its role; -1: this is no spare."""
+    """File descriptor over which a spare receives its role; -1: the process is not a spare."""
     careful: tuple[int, int] = CARELESS
     """(first, last) time with which a node has to be careful after a crash; see `TurnBudget`."""
     limits: Limits = LIMITS

@@ -1,11 +1,11 @@
-"""Client of an index service: search, read, write and follow it over HTTP.
+"""Client of an index service: search, reads, writes and event streams over HTTP.
 
 with IndexClient("http://127.0.0.1:8080", session=True) as index:
     index.put("1", {"title": "Tea", "text": "Tea is made of leaves."})
     for hit in index.search("tea").hits:
         print(hit.id, hit.snippet)
 
-It requires only httpx (the extra `client`).
+This package requires the extra `client`.
 `IndexProducer` in `index.client.producer` writes over ZeroMQ.
 """
 

@@ -50,7 +50,7 @@ from driftline.index.documents.answers import (
 T = TypeVar("T")
 
 Wait = Literal["durable", "visible"]
-"""When to answer a write: once it is durable, or once reads can see it too."""
+"""When the service answers a write: once it is durable, or once reads can also see it."""
 
 NO_LABEL = "none"
 """Value of `if_label`: write only if the document does not exist."""
@@ -59,9 +59,9 @@ _LABEL = re.compile(r"[0-9a-hjkmnp-tv-z]{14}")
 
 
 class AsyncEvents(Generic[T]):
-    """Events of a service, each once and in order, across reconnects.
+    """Event stream of a service: each event once and in order, across reconnects.
 
-    An iterator and a context manager, which closes the connection.
+    An asynchronous iterator and context manager; its exit closes the connection.
     """
 
     def __init__(self, followed: Followed[T], events: AsyncGenerator[T, None]) -> None:
@@ -70,7 +70,7 @@ class AsyncEvents(Generic[T]):
 
     @property
     def at(self) -> str:
-        """T before which all events were returned; `from_=` to continue."""
+        """T before which all events were returned; pass it as `from_` to continue later."""
         return self._followed.at
 
     def __aiter__(self) -> Self:
@@ -91,7 +91,10 @@ class AsyncEvents(Generic[T]):
 
 
 class Session:
-    """Largest label written, shared by all clients of a session so that they read their writes."""
+    """Largest label written by the clients that share a session.
+
+    `reads_own`: whether reads wait until they can see these writes.
+    """
 
     def __init__(self, reads_own: bool) -> None:
         self.label = ""
@@ -113,7 +116,7 @@ class Session:
 
 
 class AsyncIndexClient:
-    """Client of an index service. A context manager, for one event loop.
+    """Asyncio client of an index service. A context manager; for use in one event loop.
 
     Its arguments, methods and exceptions are those of `IndexClient`.
     """
@@ -133,7 +136,7 @@ class AsyncIndexClient:
 
     @classmethod
     def _over(cls, connection: Connection, session: Session) -> Self:
-        """Create a client over another connection."""
+        """Create a client over an existing connection."""
         client = cls.__new__(cls)
         client._begin(connection, session)
         return client
@@ -247,7 +250,7 @@ class AsyncIndexClient:
             **_page(limit, fields, snippets),
             **_list_params(facet=facets),
         }
-        if cursor is not None:  # it contains T
+        if cursor is not None:  # a cursor contains the T to read
             return await self._do("GET", path, SearchResult, params)
         return await self._read(path, SearchResult, params, at, after)
 
@@ -263,7 +266,7 @@ class AsyncIndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> AsyncGenerator[SearchResult, None]:
-        """Search, and yield all results in pages."""
+        """Search, and yield all results in pages of `limit` documents, all as of the same T."""
         cursor: str | None = None
         while True:
             page = await self.search(
@@ -289,9 +292,9 @@ class AsyncIndexClient:
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> AsyncEvents[Change]:
-        """Stream new versions of documents, from a label on; by default from the first read on.
+        """Stream new versions of documents from a label on; by default from the first iteration on.
 
-        `until`: as in `IndexClient`.
+        `until`: as in `IndexClient`. Raises Invalid if it is not a label.
         """
         at, until = _check_text("from_", from_ or ""), _check_text("until", until or "")
         if until and not _LABEL.fullmatch(until):  # the stream would never end
@@ -318,7 +321,7 @@ class AsyncIndexClient:
         return await self._read(self._watch(id), Watch, {}, None, after)
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
-        """Stream the events of a watch, from a label on; by default from the first read on."""
+        """Stream the events of a watch from a label on; by default from the first iteration on."""
         at = _check_text("from_", from_ or "")
         return self._follow(Followed(f"{self._watch(id)}/events", WatchEvent, at))
 
@@ -370,7 +373,7 @@ class AsyncIndexClient:
         content: bytes | None = None,
         is_retryable: bool = True,
     ) -> T:
-        """Send a request; `kind`: of its answer; `is_retryable`: whether it may be retried."""
+        """Send a request and decode its answer to `kind`. `is_retryable`: whether to retry it."""
         attempts, connection = self._attempts(), self._connection
         while True:
             try:
@@ -402,7 +405,8 @@ class AsyncIndexClient:
         return AsyncEvents(followed, self._events(followed))
 
     async def _events(self, followed: Followed[T]) -> AsyncGenerator[T, None]:
-        # Otherwise a connection that breaks before the first event would leave a gap.
+        # Get the start T first: if a connection breaks before the first event, the next one would
+        # otherwise start at a later T.
         followed.at = followed.at or await self._now()
         attempts = self._attempts()
         while not followed.is_over():

@@ -1,12 +1,13 @@
 """Bulk writes: many lines as requests of bounded size, with an answer to each line.
 
-An HTTP client reads no answer before it has sent the whole request. Lines are therefore split into
-requests: only as many lines as fit into one request are read from the program, and the next request
-is sent when the program has consumed the answers to the previous one.
+An HTTP client reads no answer before it has sent the complete request. Lines are therefore split
+into requests of bounded size. The client reads the lines of one request from the program, sends
+them, and continues when the program has consumed all answers.
 
-Each request has its own key, and the service identifies a line by that key and the line's number. A
-request can therefore be resent without duplicate writes; answers already returned are skipped. The
-service remembers the last few keys of each document, so a request contains an id only a few times.
+Each request has a unique key, and the service identifies a line by this key and the line's number.
+A request can therefore be resent without duplicate writes; answers already returned are skipped.
+The service stores only the last few keys of each document, so a request contains an id only a few
+times.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from driftline.index.client.results import FailedLine, convert, loads
 from driftline.index.documents.answers import Written
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
-"""Limits of one request; a larger line is sent alone."""
+"""Largest number of lines and size of one request; a larger line is sent alone."""
 
 _REFUSED = b"null\n"
-"""Replaces a line that cannot be encoded as JSON."""
+"""Line that the service rejects; it is sent in place of a line that cannot be encoded."""
 
 SAME_ID_MAX = 4
-"""Half of `index.documents.writes.KEYS_PER_DOCUMENT`: other clients may write with keys too."""
+"""How often a request may contain an id. It is half of
+`index.documents.writes.KEYS_PER_DOCUMENT`, since other clients may write with keys too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,10 @@ Note = Callable[[Written], Written]
 
 
 class BulkRequest:
-    """One request of a bulk; `note`: called with each answer.
+    """One request of a bulk; `note`: called with each answer to a successful write.
 
-    `bad`: by number, lines that cannot be encoded as JSON. A line that the service rejects is sent
-    in their place, so that each line has an answer.
+    `bad`: index -> result of a line that cannot be encoded as JSON. `_REFUSED` is sent in its
+    place, so that each line has an answer. `visible`: wait until reads can see the writes.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class BulkRequest:
         self._received, self._rest = 0, b""
 
     def feed(self, data: bytes) -> Iterator[Written | FailedLine]:
-        """Yield new complete answers. Raises ServiceError if the request must be resent, or
-        failed."""
+        """Yield new complete answers.
+
+        Raises ServiceError if the request failed; the caller decides whether to resend it.
+        """
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             told = loads(line)
@@ -105,7 +109,7 @@ class BulkRequest:
 
 
 class Gathering:
-    """Groups the lines of a bulk into requests."""
+    """Builder of requests from the lines of a bulk."""
 
     def __init__(self, visible: bool, note: Note) -> None:
         self._visible = visible
@@ -116,7 +120,7 @@ class Gathering:
         self._bad: dict[int, FailedLine] = {}
 
     def add(self, line: Line) -> BulkRequest | None:
-        """Add a line. If it does not fit, return the request of the lines before it."""
+        """Add a line. If it does not fit, return a request with the previous lines."""
         id, data, bad = _encoded(line)
         is_full = (
             len(self._lines) >= LINES_MAX
@@ -132,7 +136,7 @@ class Gathering:
         return batch
 
     def flush(self) -> BulkRequest | None:
-        """Return the request of all pending lines."""
+        """Return a request with all pending lines; None if there are none."""
         if not self._lines:
             return None
         batch = BulkRequest(self._lines, self._visible, self._note, self._bad)

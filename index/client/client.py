@@ -32,9 +32,9 @@ T = TypeVar("T")
 
 
 class EventReader(Generic[T]):
-    """Events of a service, each once and in order, across reconnects.
+    """Event stream of a service: each event once and in order, across reconnects.
 
-    An iterator and a context manager, which closes the connection.
+    An iterator and a context manager; its exit closes the connection.
     """
 
     def __init__(self, events: AsyncEvents[T]) -> None:
@@ -42,7 +42,7 @@ class EventReader(Generic[T]):
 
     @property
     def at(self) -> str:
-        """T before which all events were returned; `from_=` to continue."""
+        """T before which all events were returned; pass it as `from_` to continue later."""
         return self._async_events.at
 
     def __iter__(self) -> Self:
@@ -68,15 +68,16 @@ class EventReader(Generic[T]):
 class IndexClient:
     """Client of an index service. A context manager; thread-safe.
 
-    `url`: address of the service; `token`: access token, if required; `session`: reads wait for
-    this client's writes; `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry a
-    request if the service is unreachable or busy, 0: no retry; `verify`: as in httpx, for a
-    certificate of a private authority. Raises Invalid for an invalid token or time,
+    `url`: address of the service; `token`: access token, if required; `session`: whether reads wait
+    for this client's writes; `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry
+    a request if the service is unreachable or busy, 0: no retry; `verify`: as in httpx, for a
+    certificate of a private authority. Raises Invalid for an invalid token, time or `verify`,
     ServiceUnavailable for an invalid address.
 
-    Every method raises ServiceError, with subclasses in `driftline.index.client`.
+    Methods raise ServiceError if a request fails; its subclasses are in `driftline.index.client`.
 
-    A write has a key from its first attempt on, so it is applied once, however often it is sent.
+    Each write of a document has an idempotency key, so it is applied once, however often it is
+    sent.
     """
 
     def __init__(
@@ -131,9 +132,10 @@ class IndexClient:
     ) -> Written:
         """Create or replace a document.
 
-        `if_label`: only if the current document has this label, "none": only if there is none;
-        raises Conflict. `key`: idempotency key, by default a new one; "": none, which disables
-        retries. `wait`: until the write is durable, or until reads can see it too.
+        `if_label`: write only if the current document has this label; "none": only if there is no
+        document. Raises Conflict otherwise. `key`: idempotency key, by default a new one; "": no
+        key, which disables retries. `wait`: return once the write is "durable", or once reads can
+        also see it ("visible").
         """
         return run_blocking(
             self._async_client.put(id, document, if_label=if_label, key=key, wait=wait)
@@ -165,8 +167,8 @@ class IndexClient:
     def get(self, id: str, *, at: str | None = None, after: str | None = None) -> Document:
         """Return a document. Raises NotFound.
 
-        `at`: read as of this token from an answer; `after`: read as of a T that includes the write
-        with this label.
+        `at`: T to read, from an earlier answer; `after`: label of a write that the read must
+        include.
         """
         return run_blocking(self._async_client.get(id, at=at, after=after))
 
@@ -183,10 +185,11 @@ class IndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> SearchResult:
-        """Search documents. Raises QueryRefused, which has the position.
+        """Search documents. Raises QueryRefused, which contains the position of the error.
 
-        `cursor`: continue after an answer to the same query; `sort`: a field, "-field": descending;
-        `facets`: fields whose values to count; `fields`: document fields to return.
+        `cursor`: from an answer to the same query; requests the next page. `sort`: name of a field;
+        "-field" sorts in descending order. `facets`: fields whose values are counted; `fields`:
+        document fields to return.
         """
         return run_blocking(
             self._async_client.search(
@@ -228,10 +231,10 @@ class IndexClient:
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> EventReader[Change]:
-        """Stream new versions of documents, from a label on; by default from now on.
+        """Stream new versions of documents from a label on; by default from now on.
 
-        `until`: end after the last one before this T, once the service has reached it (it has
-        reached the `at` of any answer).
+        `until`: end the stream before this T. It may be the `at` of any answer; with a later T, the
+        stream ends once the service has reached it.
         """
         return EventReader(self._async_client.changes(self._start_label(from_), until=until))
 
@@ -248,13 +251,13 @@ class IndexClient:
         return run_blocking(self._async_client.get_watch(id, after=after))
 
     def watch_events(self, id: str, from_: str | None = None) -> EventReader[WatchEvent]:
-        """Stream the events of a watch, from a label on; by default from now on."""
+        """Stream the events of a watch from a label on; by default from now on."""
         return EventReader(self._async_client.watch_events(id, self._start_label(from_)))
 
     def _start_label(self, label: str | None) -> str:
-        """Return the start label of a stream; None requests the current one.
+        """Return the start T of a stream; for None, the current T of the service.
 
-        Otherwise a connection that breaks at once would leave a gap.
+        The stream then starts at the time of the call, even if its connection breaks at once.
         """
         return run_blocking(self._async_client._now()) if label is None else label
 

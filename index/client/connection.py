@@ -40,11 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Settings of a connection to a service.
-
-    `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry a request; `verify`: as
-    in httpx, for a certificate of a private authority.
-    """
+    """Settings of a connection to a service, as described at `IndexClient`."""
 
     url: str
     token: str | None = field(repr=False)
@@ -53,7 +49,7 @@ class ConnectionSettings:
     verify: SSLContext | bool
 
     def __post_init__(self) -> None:
-        """Validate; raises ServiceUnavailable for an invalid address, Invalid otherwise."""
+        """Validate the settings. Raises ServiceUnavailable for an invalid address, else Invalid."""
         if not _is_address(self.url):
             text = f"{self.url!r} is not an address of a service: that is http://HOST:PORT, or https://"
             raise ServiceUnavailable("address", text)
@@ -89,7 +85,7 @@ class ConnectionSettings:
         return httpx.Timeout(SILENCE_S, connect=min(CONNECT_S, self.timeout_s))
 
     def to_service_error(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
-        """Convert a connection failure, which may be permanent, to an error.
+        """Convert a connection failure to an error, whose code shows whether it is permanent.
 
         `is_closed`: whether the client was closed meanwhile.
         """
@@ -169,7 +165,7 @@ class Connection(Protocol):
         """Send a request and return the parts of its answer as they arrive."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for some seconds."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -277,14 +273,14 @@ def _check_open(http: httpx.AsyncClient | httpx.Client) -> None:
 
 
 def content_of(response: httpx.Response) -> bytes:
-    """Return the content of an answer. Raises ServiceError if it is an error."""
+    """Return the content of an answer. Raises ServiceError unless its status is 200."""
     if response.status_code != httpx.codes.OK:
         raise error_of_answer(response)
     return response.content
 
 
 def error_of_answer(response: httpx.Response) -> ServiceError:
-    """Return the error of an unsuccessful answer. Precondition: it was read."""
+    """Return the error of an unsuccessful answer. Precondition: its content was read."""
     retry_after = response.headers.get("retry-after")
     return error_of_response(response.status_code, response.content, retry_after)
 
@@ -292,7 +288,8 @@ def error_of_answer(response: httpx.Response) -> ServiceError:
 class Attempts:
     """Retry policy of one request.
 
-    `within_s`: no attempt begins later than this after the first; 0: no retry.
+    `within_s`: no attempt begins later than this after the first attempt or the last `reset`; 0: no
+    retry. `now`: monotonic time of the first attempt.
     """
 
     def __init__(self, within_s: float, now: float) -> None:
@@ -306,7 +303,7 @@ class Attempts:
         self._pause_s = FIRST_PAUSE_S
 
     def pause_s(self, error: ServiceError, now: float) -> float:
-        """Return the pause before the next attempt. Raises the error if there is none.
+        """Return the pause before the next attempt. Raises `error` if it must not be retried.
 
         Pauses are randomised, so that many clients do not retry at the same moment.
         """

@@ -1,15 +1,15 @@
-"""Exceptions for the errors of a service.
+"""Exceptions for the errors that a service returns, and for an unreachable service.
 
 ServiceError
 |-- Invalid             a document, an id or a parameter is wrong
-|-- QueryRefused        a query cannot be parsed; has the position
+|-- QueryRefused        a query cannot be parsed; contains the position
 |-- TooCostly           a query would take too long
 |-- TooLarge            a document exceeds the limit
 |-- NotAllowed          the access token is missing, unknown, or lacks the right
 |-- NotFound            there is no such document, watch or collection
-|-- Conflict            the condition of a write does not hold; has the current label
-|-- NoLongerRetained    the requested T is too old; has the oldest one
-|-- Busy                too many requests; has the time to wait before a retry
+|-- Conflict            the condition of a write does not hold; contains the current label
+|-- NoLongerRetained    the requested T is too old; contains the oldest retained T
+|-- Busy                too many requests; contains the time to wait before a retry
 |-- StorageFull         the disk of the service is full
 `-- ServiceUnavailable  the service cannot be reached, or cannot answer now
 """
@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from driftline.engine import errors
 
 SHOWN_MAX = 200
-"""Characters of an invalid answer to show."""
+"""Bytes of an unreadable answer that an error shows."""
 
 
 class ServiceError(errors.DriftlineError):
-    """Raised if the service rejects a request; the text says why, and what to do.
+    """Raised if a request fails.
 
     Args:
         code: The kind of error, as the service names it.
-        message: Why.
-        details: Other fields of the error, as JSON.
+        message: What is wrong, and what to do.
+        details: Other fields of the error, as JSON values.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Invalid(ServiceError):
 
     @property
     def field(self) -> str | None:
-        """The invalid field of the document, or parameter."""
+        """Name of the invalid field of the document, or of the invalid parameter."""
         return self._text("field") or self._text("parameter")
 
 
@@ -104,7 +104,7 @@ class NoLongerRetained(ServiceError):
 
     @property
     def oldest(self) -> str | None:
-        """Oldest T that the service can read, as a label."""
+        """Oldest T that the service retains."""
         return self._text("oldest")
 
 
@@ -121,7 +121,7 @@ class StorageFull(ServiceError):
 class ServiceUnavailable(ServiceError, errors.Unavailable):
     """The service cannot be reached, or cannot answer now; `retry_after_s` as in `Busy`.
 
-    A write may have succeeded nevertheless. Resent with the same key, it is applied once.
+    A write may have succeeded nevertheless; send it again with the same key to apply it once.
     """
 
     retry_after_s = 0.0
@@ -152,7 +152,7 @@ _OF_STATUS: dict[int, type[ServiceError]] = {
     503: ServiceUnavailable,
     504: ServiceUnavailable,
 }
-"""Statuses that a proxy before the service may return."""
+"""Statuses that a proxy in front of the service may return, without an error in JSON."""
 
 
 def parse_error(data: object) -> ServiceError | None:
@@ -165,7 +165,7 @@ def parse_error(data: object) -> ServiceError | None:
 
 
 def error_of_response(status: int, content: bytes, retry_after: str | None = None) -> ServiceError:
-    """Return the error of an unsuccessful answer."""
+    """Return the error of an unsuccessful answer; `retry_after`: its Retry-After header."""
     try:
         error = parse_error(json.loads(content))
     except ValueError:
@@ -180,5 +180,5 @@ def error_of_response(status: int, content: bytes, retry_after: str | None = Non
 
 
 def _seconds(text: str | None) -> float:
-    """Parse the seconds of a Retry-After; 0 if it is invalid or a date."""
+    """Parse a Retry-After header in seconds; return 0 if it is missing, invalid or a date."""
     return float(text) if text is not None and text.isdecimal() else 0.0

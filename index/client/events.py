@@ -1,9 +1,10 @@
 """Event streams that survive broken connections: each event once, in order.
 
-The id of an event is the T after it: a new connection requests everything from the last id on.
-Incomplete events are ignored.
+The id of an event is the T that follows it. A new connection requests the events from the last id
+on. An event that a broken connection cut off is ignored.
 
-Input: bytes, in any pieces. Output: events. Invariant: everything before `at` was returned, once.
+Input: bytes, in pieces of any size. Output: events. Invariant: each event before `at` was returned
+once.
 
 >>> reader = EventAssembler()
 >>> [*reader.feed(b'id: 7\\ndata: {"a"'), *reader.feed(b': 1}\\n\\nid: 8\\nda')]
@@ -21,11 +22,11 @@ from driftline.index.client.results import convert, loads
 T = TypeVar("T")
 
 BEGINNING = "00000000000000"
-"""Label before all events."""
+"""T that precedes all events."""
 
 
 class ServerEvent(NamedTuple):
-    """A server-sent event."""
+    """A server-sent event; `name`: its type, "" for events with data."""
 
     name: str
     id: str
@@ -33,7 +34,7 @@ class ServerEvent(NamedTuple):
 
 
 class EventAssembler:
-    """Assembles the events of one connection."""
+    """Assembler of the events of one connection from received bytes."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -63,7 +64,8 @@ def _event(text: str) -> ServerEvent:
 class Followed(Generic[T]):
     """Position in an event stream across any number of connections.
 
-    `kind`: type of the data; `at`: start T, "": now; `until`: exclusive end T, "": endless.
+    `path`: path of the request; `kind`: type of an event's data; `at`: T to start from, "": the
+    current one; `until`: T at which the stream ends, "": never.
     """
 
     def __init__(self, path: str, kind: type[T], at: str = "", until: str = "") -> None:
@@ -83,7 +85,7 @@ class Followed(Generic[T]):
         return {"from": self.at}
 
     def feed(self, data: bytes) -> Iterator[T]:
-        """Yield the data of complete events. Raises ServiceError if the stream ends."""
+        """Yield the data of complete events. Raises ServiceError for an error event."""
         for event in self._reader.feed(data):
             told = loads(event.data)
             if event.name == "error":

@@ -4,9 +4,9 @@
         for id, document in documents[index.acknowledged :]:
             index.put(id, document)
 
-It wraps a `driftline.Producer`, whose numbers, windows and timeouts apply. The flow detects an
-invalid write later: it becomes a dead letter, reported in the service's log and metrics; other
-writes are unaffected.
+`IndexProducer` wraps a `driftline.Producer`; its rules for numbers, windows and timeouts apply. An
+invalid write is acknowledged too. The flow turns it into a dead letter, which the log and metrics
+of the service report; other writes are unaffected.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from driftline.serve.views.tokens import time_of, token_of
 class IndexProducer:
     """A connection to `driftline serve --zmq ADDRESS`, for one sequence of writes.
 
-    A context manager: on exit all writes are durable, or Unavailable is raised. `producer_id`:
-    names this sequence, in this run and all later ones; `collection`: target of the writes; the
+    A context manager: on exit all writes are durable, or Unavailable is raised. `producer_id`: name
+    of the sequence of writes, the same after a restart; `collection`: target of the writes. The
     other arguments are those of `Producer`.
     """
 
@@ -60,14 +60,14 @@ class IndexProducer:
 
     @property
     def acknowledged(self) -> int:
-        """Number of the last durable write: writes 1 to this one are durable."""
+        """Number of the last durable write; all writes up to this number are durable."""
         return self._producer.acknowledged
 
     @property
     def label(self) -> str:
-        """Label after which all writes acknowledged by the last `flush` are visible.
+        """Label that covers all writes acknowledged by the last `flush`.
 
-        Pass it to a read as `after`.
+        Pass it to a read as `after` to see these writes.
         """
         return token_of(self._producer.below)
 
@@ -109,7 +109,8 @@ class IndexProducer:
 
 
 def _expected(if_label: str | None) -> int | None:
-    """Return the label time that the current version must have. Raises BadToken."""
+    """Return the label time that the current version must have; 0: no version may exist; None: no
+    condition. Raises BadToken."""
     if if_label is None:
         return None
     return 0 if if_label == NO_LABEL else time_of(if_label) - 1

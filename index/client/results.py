@@ -27,12 +27,12 @@ class Now(msgspec.Struct, frozen=True):
 
 
 def loads(data: bytes | str) -> object:
-    """Decode a JSON value. Raises ServiceUnavailable if it is invalid, like the functions below."""
+    """Decode a JSON value. Raises ServiceUnavailable if it is invalid."""
     return decode(data, object)
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """Decode an answer of a kind."""
+    """Decode an answer to a type. Raises ServiceUnavailable if it is invalid."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -40,7 +40,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """Convert a part of an answer, a JSON value, to a kind."""
+    """Convert a decoded JSON value to a type. Raises ServiceUnavailable if it is invalid."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -43,7 +43,7 @@ _FINGERPRINT_MARKER = f"\n# {_SCHEMA} belongs to it: "
 
 
 def schema_file(state: Path) -> Path:
-    """Return the path of the schema in a state directory; missing for the default schema."""
+    """Return the path of the schema in a state directory; the default schema has no file."""
     return state / _SCHEMA
 
 
@@ -56,7 +56,8 @@ def schema_in(state: Path) -> Schema:
 def define(state: Path, schema_path: Path | None) -> str:
     """Define the index of a state directory, extend it by collections, or check that it matches.
 
-    `schema_path`: schema file; None: the existing or the default one. Returns the name of its flow.
+    `schema_path`: schema file; None: the existing schema, or the default one. Returns the name of
+    the flow, as `load_flow` expects it.
     Raises SchemaError, StateMismatch if the schema of an existing collection differs, InUse if the
     index is running, Unavailable.
     """
@@ -74,8 +75,9 @@ def define(state: Path, schema_path: Path | None) -> str:
 def pin_searcher_count(state: Path, requested: int | None) -> int:
     """Return the number of shards of an index, which is fixed at its first start.
 
-    `requested`: number of searchers; None: the existing one, or one. Precondition: `define`. Raises
-    StateMismatch if the existing number differs, Unavailable.
+    `requested`: number of searchers; None: the existing number, or 1 at the first start.
+    Precondition: `define` was called. Raises StateMismatch if the existing number differs,
+    Unavailable.
     """
     path = state / _SEARCHERS
     with translate_os_errors("state directory", state, ANOTHER_STATE):
@@ -93,7 +95,7 @@ def pin_searcher_count(state: Path, requested: int | None) -> int:
 
 
 def check_definition(state: Path) -> None:
-    """Check the index definition in a state directory, if there is one, without changes.
+    """Check the index definition in a state directory, if there is one; write no file.
 
     Raises SchemaError, StateMismatch, Unavailable.
     """
@@ -116,7 +118,7 @@ def _number_in(data: bytes, path: Path) -> int:
 
 
 def _module(state: Path) -> bytes:
-    """Return the module that builds the flow; it records the fingerprint of a schema file."""
+    """Return the module that builds the flow; it contains the fingerprint of the schema file."""
     mark = ""
     if schema_file(state).exists():
         mark = f"{_FINGERPRINT_MARKER}{schema_in(state).fingerprint()}\n"
@@ -124,13 +126,13 @@ def _module(state: Path) -> bytes:
 
 
 def _fingerprint_before(state: Path) -> str:
-    """Return the fingerprint of the schema file at the last start; "" if there was none."""
+    """Return the fingerprint of the schema file at the last start; "" if it had no file."""
     data = (state / _FLOW_FILE).read_bytes() if (state / _FLOW_FILE).exists() else b""
     return data.decode(errors="replace").partition(_FINGERPRINT_MARKER)[2].strip()
 
 
 def _check_schema_exists(state: Path, given: Path | None) -> None:
-    """Raise StateMismatch if the schema file is missing and the given one differs from it."""
+    """Raise StateMismatch if the schema file was removed and `given` does not replace it."""
     before = _fingerprint_before(state)
     if not before or schema_file(state).exists():
         return
@@ -151,7 +153,7 @@ def _use_schema(given: Path, state: Path) -> None:
         before = schema_in(state)
         _check_unchanged(before, schema, given, state)
     if before is None or schema.fingerprint() != before.fingerprint():
-        alone = claim(state / "run.lock")  # running processes read the schema at their start
+        alone = claim(state / "run.lock")  # running processes have already read the schema
         try:
             replace_file(schema_file(state), given.read_bytes())
         finally:
@@ -175,7 +177,7 @@ def _check_unchanged(before: Schema, schema: Schema, given: Path, state: Path) -
 
 
 def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
-    """Return the view of an index, with this many shards."""
+    """Return the only view of an index; `searchers`: its number of shards."""
     from driftline.serve.hosting.config import ViewSpec  # not needed by nodes
 
     return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
@@ -191,9 +193,9 @@ def make(place: ViewLocation) -> Searcher:
 
 # On a cluster.
 #
-# The wheel contains one module, with the schema, that builds the flow. Hosts import from the file
-# without installing it, so it contains only the parts of a wheel that they read. Equal schemas give
-# equal bytes, so a restarted service uploads nothing new.
+# The wheel contains one module, which contains the schema and builds the flow. Hosts import from
+# the wheel without installing it, so it has only the files that this needs. Equal schemas give
+# equal bytes, so a restarted service uploads the wheel only if its schema has changed.
 
 _WHEEL_NAME, _WHEEL_VERSION = "driftline_index_flow", "1"
 
@@ -217,7 +219,7 @@ Tag: py3-none-any
 """
 
 _ZIP_TIMESTAMP = 1980, 1, 1, 0, 0, 0
-"""Timestamp of all files: the earliest that a zip supports."""
+"""Timestamp of all files in the wheel: the earliest that a zip file supports."""
 
 
 def write_wheel(state: Path) -> Path:
@@ -232,7 +234,10 @@ def write_wheel(state: Path) -> Path:
 
 
 def wheel_of(schema: bytes | None) -> bytes:
-    """Return the bytes of the wheel; `schema`: the schema file's content, None for the default."""
+    """Return the bytes of the wheel.
+
+    `schema`: content of the schema file; None: the default schema.
+    """
     files = {
         f"{_WHEEL_NAME}.py": _WHEEL_MODULE.format(schema=schema),
         f"{_WHEEL_NAME}-{_WHEEL_VERSION}.dist-info/WHEEL": _WHEEL,

@@ -50,11 +50,11 @@ from driftline.serve.running.deployment import Deploy, Serving, deploy_locally
 from driftline.serve.running.run import run_service
 
 STATE = "driftline-index", "driftline-service"
-"""Default of --state, for the index and for another flow."""
+"""Default of --state: for the index, and for a FLOW."""
 
 
 IN_CLUSTER = "--name", "--wheel", "--journal-key", "--bind", "--advertise"
-"""Options only for a service on a cluster."""
+"""Options that only a service on a cluster accepts."""
 
 
 class HostPort(click.ParamType[tuple[str, int]]):
@@ -181,7 +181,7 @@ def serve(
     keys = Path(network.keys) if network.keys else None
     reach = SenderRules(keys=keys, sources=("writes",))
     with ExitStack() as stack:
-        # Check first what may fail, so that no state directory is created in vain.
+        # Check ports and addresses first, so that a failure leaves no new state directory behind.
         found, listening = open_listener(Listening(*http, certificate or "", key or ""))
         stack.callback(found.close)
         if zmq:

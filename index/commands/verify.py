@@ -1,4 +1,4 @@
-"""The command `driftline verify`, extended to the state of a service."""
+"""The command `driftline verify`, which also checks the state directory of a service."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
 
 
 def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
-    """Verify the segment files of a checkpoint with the parts `saved`, and return their number.
+    """Verify the segment files that a checkpoint names, and return their number.
 
-    Returns 0 for views without files. Raises SnapshotDamaged, OSError; Unavailable if numpy is not
-    installed.
+    `saved`: parts of the checkpoint. Returns 0 for views without segment files. Raises
+    SnapshotDamaged, OSError; Unavailable if numpy is not installed.
     """
     rows = map(_row, saved)
     is_searcher = _is_searcher(next(rows, None))
     names = dict(pair for row in rows if is_searcher for pair in _segment_entries(row))
     if not names:
         return 0
-    try:  # `verify` also works without the extra of the index
+    try:  # without segments, `verify` also works if the extra `index` is not installed
         from driftline.index.postings.sections import DamagedSegment, OtherFormat, Sections
     except ModuleNotFoundError as error:
         raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
@@ -53,7 +53,7 @@ def _row(part: bytes) -> object:
 
 
 def _is_searcher(row: object) -> bool:
-    """Return whether this is the first part that `Searcher.save` writes."""
+    """Return whether this row is the first part that `Searcher.save` writes."""
     match row:
         case (str(form), *_):
             return form.startswith("searcher ")
@@ -61,7 +61,8 @@ def _is_searcher(row: object) -> bool:
 
 
 def _segment_entries(row: object) -> Iterator[tuple[str, int]]:
-    """Yield segment names and checksums if this is the part of `CollectionIndex.save` with them."""
+    """Yield segment names and checksums if this row is the part of `CollectionIndex.save` that
+    contains them."""
     for each in row if isinstance(row, tuple) else ():
         match each:
             case (str(name), int(checksum)) if _NAME.fullmatch(name):

@@ -1,1 +1,1 @@
-"""Documents: their fields, and the words in these."""
+"""Documents of an index: schemas, field values, words, versions and writes."""

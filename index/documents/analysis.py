@@ -15,10 +15,10 @@ they follow. Format characters, variation selectors and enclosing marks are remo
 "co\u00adop" is found by "coop". A zero-width space separates words. Canonically equal texts have
 the same words.
 
-Words are cut to 255 characters. All replicas must produce the same words, so stemmers are those of
-`snowballstemmer` itself, even where PyStemmer is installed, and its version is pinned in
-`constraints.txt`. Which characters are letters depends on Python's Unicode version: all machines of
-a cluster need the same minor version of Python.
+Words are cut to 255 characters. All replicas must produce the same words. The stemmers are
+therefore the pure Python ones of `snowballstemmer`, even if PyStemmer is installed, and its version
+is pinned in `constraints.txt`. Python's Unicode version determines which characters are letters, so
+all machines of a cluster need the same minor version of Python.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.texts import did_you_mean
 
 WORD_MAX = 255
-"""Characters of a word."""
+"""Largest length of a word, in characters."""
 
 WordSpan = tuple[int, int]
-"""Position of a word, or of the text it stands for: text[start:end]."""
+"""Start and end of a word in a text: text[start:end]."""
 
 _STEM_CACHE_SIZE = 1 << 16
 """Cached stems per language; stemming a word takes 10 to 50 microseconds."""
@@ -65,7 +65,7 @@ class Analyser(Protocol):
         """Return the words of a text; the position of a word is its index."""
 
     def word_spans(self, text: str) -> list[WordSpan]:
-        """Return the place of each word in the text."""
+        """Return the span of each word in the text."""
 
     def unstemmed(self, text: str) -> list[str]:
         """Return the words before stemming, to match prefixes that a user typed."""
@@ -141,7 +141,7 @@ class Stemmed(Plain):
 
 
 class Turkish(Stemmed):
-    """Turkish words: in lower case I becomes a dotless i, and a dotted capital I becomes i."""
+    """Turkish words: lower case maps I to a dotless i, and a dotted capital I to i."""
 
     def _lower(self, text: str) -> str:
         composed = unicodedata.normalize("NFC", text)  # compose I and a dot above
@@ -151,9 +151,8 @@ class Turkish(Stemmed):
 class Folded(Plain):
     """Words without case, accents, and differences of width or form: Unicode's folding.
 
-    Letters with a stroke and ligatures become the letters that people type for them: ø is o.
-    Voicing marks of Japanese syllables are not accents and stay, like vowel signs. Syllables of
-    Hangul become their letters.
+    Letters with a stroke and ligatures become the letters that people type for them: ø becomes o.
+    Voicing marks of Japanese syllables stay. Syllables of Hangul become their letters.
     """
 
     name = "folded"
@@ -168,9 +167,9 @@ class Folded(Plain):
 
 
 class Bigrams(Folded):
-    """Folded words; but in a run of Han, Kana or Hangul each two adjacent characters are a word.
+    """Folded words; in a run of Han, Kana or Hangul, each two adjacent characters are a word.
 
-    These scripts are written with few or no spaces. A single character is a word of its own.
+    These scripts are written with few or no spaces. A run of one character is one word.
     """
 
     name = "cjk"
@@ -248,7 +247,7 @@ class _Patterns(NamedTuple):
     original_word: re.Pattern[str]
     """A word of the original text."""
     run: re.Pattern[str]
-    """Like `word`, or several syllables of Han, Kana or Hangul, which are a group."""
+    """Either a run of syllables of Han, Kana or Hangul, which is group 1, or another word."""
     syllable: re.Pattern[str]
 
 
@@ -300,7 +299,7 @@ def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
 
 
 def _bigrams(low: str) -> Iterator[WordSpan]:
-    """Yield the places of the words of a folded text."""
+    """Yield the spans of the words of a folded text."""
     patterns = _patterns()
     for run in patterns.run.finditer(low):
         if run[1] is None:
@@ -311,10 +310,10 @@ def _bigrams(low: str) -> Iterator[WordSpan]:
 
 
 def _to_original_spans(text: str, places: list[WordSpan]) -> list[WordSpan]:
-    """Map places in `folded(text)` to places in `text`."""
+    """Map spans in `folded(text)` to spans in `text`."""
     if text.isascii():
         return places
-    origins: list[int] = []  # per character of the folded text
+    origins: list[int] = []  # position in `text` of each character of the folded text
     for part in _ASCII_OR_NOT.finditer(text):
         if part[0].isascii():
             origins += range(*part.span())

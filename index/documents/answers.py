@@ -1,8 +1,8 @@
 """HTTP answers of an index, as the server sends them and clients read them.
 
 The OpenAPI description of the service (`GET /openapi.json`) is generated from these types and
-contains their docstrings. Labels and each T are texts and are compared as texts: that of a later
-write is larger.
+contains their docstrings. A label or T is a text. Texts compare like the positions of writes: the
+label of a later write is larger.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Total = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
 class Written(Struct, frozen=True, omit_defaults=True):
     """A durable write; `label`: its position in the order of all writes.
 
-    `repeated`: an earlier write had the same key, and the label is its; `absent`: there was no
-    document to delete.
+    `repeated`: an earlier write had the same key, and this is the label of the earlier write;
+    `absent`: there was no document to delete.
     """
 
     id: Id
@@ -33,7 +33,7 @@ class Written(Struct, frozen=True, omit_defaults=True):
 
 
 class Document(Struct, frozen=True):
-    """A document as of `at`; `label`: of the write that created this version."""
+    """A document as of `at`; `label`: label of the write that created this version."""
 
     id: Id
     label: Label
@@ -44,7 +44,8 @@ class Document(Struct, frozen=True):
 class Hit(Struct, frozen=True, omit_defaults=True):
     """A matching document.
 
-    `snippet`: HTML, in which `<mark>` is the only markup; `fields`: the requested ones.
+    `label`: label of the write that created this version; `snippet`: HTML, in which `<mark>` is the
+    only markup; `fields`: the requested fields that the document has.
     """
 
     id: Id
@@ -62,9 +63,9 @@ class FacetValue(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True, omit_defaults=True):
-    """The result of a search as of `at`: the total number of matches, and the first of them.
+    """A page of search results as of `at`; `total`: number of matches on all pages.
 
-    `cursor`: continues after the last hit, as of the same `at`; null: there are no more.
+    `cursor`: requests the next page, as of the same `at`; null: this page is the last one.
     """
 
     at: Label
@@ -82,11 +83,12 @@ class Count(Struct, frozen=True):
 
 
 class ScoreShare(Struct, frozen=True):
-    """What a leaf of the query adds to a score; all figures are as of T, over the collection.
+    """The amount that a leaf of the query adds to a score.
 
-    `frequency`: occurrences in the document; `length`: number of words of its field in the
-    document; `average`: of these lengths; `documents`: how many have the field; `having`: in how
-    many documents each word of the leaf is.
+    `frequency`: occurrences of the leaf in the document; `length`: number of words of its field in
+    the document. Over all documents of the collection as of T, `average`: average length of the
+    field; `documents`: how many have the field; `having`: how many contain each word of the leaf.
+    `weight`: weight of the field in the schema; `rarity`: inverse document frequency of the leaf.
     """
 
     leaf: str
@@ -131,7 +133,7 @@ class Change(Struct, frozen=True, omit_defaults=True):
 
 
 class Watch(Struct, frozen=True):
-    """A stored query; `label`: of the write that stored it."""
+    """A stored query; `label`: label of the write that stored it."""
 
     id: Id
     q: str
@@ -139,7 +141,7 @@ class Watch(Struct, frozen=True):
 
 
 class WatchList(Struct, frozen=True):
-    """A page of the stored queries, ordered by id."""
+    """A page of the stored queries, ordered by id; `total`: their number on all pages."""
 
     total: Total
     watches: Sequence[Watch]
@@ -155,7 +157,7 @@ class WatchEvent(Struct, frozen=True):
 
 
 class FieldShown(Struct, frozen=True, omit_defaults=True):
-    """A field of a collection; `analyser`, `weight`: only of a text."""
+    """A field of a collection; only a text field has `analyser` and `weight`."""
 
     name: str
     kind: str
@@ -164,7 +166,7 @@ class FieldShown(Struct, frozen=True, omit_defaults=True):
 
 
 class CollectionShown(Struct, frozen=True):
-    """A collection; `others`: whether unnamed fields are stored or rejected."""
+    """A collection; `others`: whether fields that it does not name are stored or refused."""
 
     name: str
     others: Literal["stored", "refused"]

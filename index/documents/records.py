@@ -1,6 +1,6 @@
 """Write requests for documents and watches, as records of the flow's source.
 
-A client needs no other part of the index to create them.
+Clients can import this module without the rest of the index.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Write:
 class WatchWrite:
     """Request to put or replace a watch; `query`: None removes it.
 
-    Watch ids are separate: a document may have the same id.
+    Watches have separate ids: a document may have the same id as a watch.
     """
 
     collection: str
@@ -46,6 +46,8 @@ class WatchWrite:
     query: str | None
 
     def record(self) -> dict[str, object]:
-        """Return a record of the flow's source. It has no "id", and that of a `Write` no
-        "watch"."""
+        """Return a record of the flow's source.
+
+        It has "watch" instead of "id", which distinguishes it from the record of a `Write`.
+        """
         return {"collection": self.collection, "watch": self.id, "query": self.query}

@@ -13,8 +13,8 @@ A TOML file has a table for each collection:
     published = {kind = "date"}
     source = {kind = "stored"}
 
-Without `others` they are rejected. The default analyser is `plain`. Fields are numbered by name: a
-schema with its fields in another order is the same schema.
+Without `others`, a document with unnamed fields is rejected. The default analyser is `plain`.
+Fields are numbered in the order of their names, so the order of fields in the file has no effect.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from driftline.index.documents.analysis import Analyser, UnknownAnalyser, analys
 from driftline.index.documents.values import Kind, ValueKind, short_repr, size_of, utf8, value_of
 
 DOCUMENT_BYTES_MAX = 1 << 20
-"""Bytes of the texts of a document, in UTF-8; any other value counts as 8."""
+"""Largest size of a document: its texts in UTF-8, and 8 bytes for any other value."""
 
 FIELDS_MAX = 256
-"""Fields of a document, and of a collection."""
+"""Largest number of fields of a document, and of a collection."""
 
 WEIGHT_MAX = 1_000_000
 """Largest weight of a field."""
 
 ID_BYTES_MAX = 512
-"""Bytes of an id, in UTF-8."""
+"""Largest size of an id, in bytes of UTF-8."""
 
 ID = "id"
-"""Reserved: the id is separate from the fields of a document."""
+"""Reserved field name: the id of a document is not one of its fields."""
 
 Others = Literal["stored", "refused"]
 """Treatment of fields that a collection does not name."""
@@ -65,7 +65,7 @@ class DocumentRefused(DriftlineError):
 
     Args:
         problem: Why, and where.
-        field: Name of the field; empty if the problem concerns none.
+        field: Name of the invalid field; "" if the problem is not in one field.
     """
 
     def __init__(self, problem: str, field: str = "") -> None:
@@ -79,7 +79,10 @@ class DocumentTooLarge(DocumentRefused):
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A text that is searched by its words. `number`: its index among the text fields."""
+    """A text field, searched by its words; `number`: its index among the text fields.
+
+    `weight`: factor of the field's share in scores.
+    """
 
     name: str
     number: int
@@ -89,7 +92,7 @@ class TextField:
 
 @dataclass(frozen=True, slots=True)
 class ValueField:
-    """Keywords, a number or a date. `number`: its index among the fields of these kinds."""
+    """A field of keywords, a number or a date; `number`: its index among such fields."""
 
     name: str
     number: int
@@ -122,7 +125,7 @@ class Collection:
 
     @cached_property
     def values(self) -> tuple[ValueField, ...]:
-        """The fields with keywords, numbers and dates, by number."""
+        """The keyword, number and date fields, by number."""
         values = (field for field in self.fields if isinstance(field, ValueField))
         return tuple(sorted(values, key=attrgetter("number")))
 
@@ -132,7 +135,7 @@ class Collection:
         return {field.name: field for field in self.fields}
 
     def check(self, id: object, document: object) -> None:
-        """Reject invalid documents. Raises DocumentRefused.
+        """Validate a document. Raises DocumentRefused if it is invalid.
 
         A null field counts as missing.
         """
@@ -193,7 +196,7 @@ class Schema:
     collections: Mapping[str, Collection]
 
     def fingerprint(self) -> str:
-        """Return a digest that changes with any collection or name."""
+        """Return a digest that differs if the name or fingerprint of any collection does."""
         named = sorted(self.collections.items())
         return _digest([(name, collection.fingerprint()) for name, collection in named])
 
@@ -218,7 +221,7 @@ def read_schema(data: bytes, where: str) -> Schema:
 
 
 def _why(error: Exception, data: bytes) -> str:
-    """Return why a text is not TOML."""
+    """Return why `data` is not valid TOML."""
     match error:
         case UnicodeDecodeError():
             return f"byte {error.start} is not UTF-8"
@@ -340,7 +343,7 @@ def _digest(value: object) -> str:
 
 
 def check_id(found: object) -> None:
-    """Reject an invalid id of a document or a watch. Raises DocumentRefused."""
+    """Validate the id of a document or a watch. Raises DocumentRefused if it is invalid."""
     if not isinstance(found, str):
         raise DocumentRefused(f"the id {short_repr(found)} is not a text")
     try:
@@ -367,4 +370,4 @@ DEFAULT = Schema(
         )
     }
 )
-"""Schema to use without a file."""
+"""Schema of an index without a schema file."""

@@ -18,19 +18,19 @@ from reprlib import Repr
 from typing import Literal
 
 Value = tuple[str, ...] | float | int
-"""Keywords; a number; a date, in microseconds since 1970."""
+"""Value of a field: a tuple of keywords, a float, or a date as integer microseconds since 1970."""
 
 DATE_MIN, DATE_MAX = -(2**63) + 1, 2**63 - 1
-"""Before and after all dates."""
+"""Bounds of open date ranges: less and greater than all dates."""
 
 KEYWORD_BYTES_MAX = 1024
-"""Bytes of a keyword, in UTF-8."""
+"""Largest size of a keyword, in bytes of UTF-8."""
 
 LEVELS_MAX = 32
-"""Levels of nested lists and objects in a field."""
+"""Largest nesting depth of lists and objects in a field."""
 
 NO_DATE = -(2**63)
-"""Placeholder for a missing date in columns of dates."""
+"""Value in a column of dates for a version without a date."""
 
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"(?:[01]\d|2[0-3]):\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?"
@@ -84,9 +84,10 @@ def number_of(text: str) -> float:
 
 
 def period_of(text: str) -> tuple[int, int]:
-    """Return the first and last microsecond, since 1970, of a date (that day) or a date-time.
+    """Return the first and last microsecond, since 1970, of a date or a date-time.
 
-    Without an offset it is UTC. Raises ValueError with a user message.
+    A date is the whole day; a date-time is one microsecond. Texts without an offset are in UTC.
+    Raises ValueError with a user message.
     """
     found = _MOMENT.fullmatch(text)
     try:
@@ -112,15 +113,16 @@ def date_in_words(microseconds: int) -> str:
     """Format a date in UTC."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:  # a bound beyond all dates
+    except OverflowError:  # a bound that datetime cannot represent
         return str(microseconds)
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def size_of(value: object, levels: int = LEVELS_MAX) -> int:
-    """Return the size of a value in bytes: that of texts in UTF-8, and 8 for everything else.
+    """Return the size of a value in bytes: texts in UTF-8, 8 for everything else.
 
-    Raises ValueError with a user message for values that JSON, or common JSON readers, cannot hold.
+    Raises ValueError with a user message for values that JSON cannot represent, or that common JSON
+    readers cannot read.
     """
     match value:
         case str():

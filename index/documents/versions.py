@@ -1,14 +1,14 @@
 """Outputs of the flow of an index: the versions of documents, one item each.
 
 A version is one state of a document, or its deletion. It carries its words with their positions, so
-that consumers need not analyse text. It also carries the words of the version that it replaces,
-because every shard keeps exact statistics of all documents, including those it does not index.
+that consumers need not analyse text. It also carries the words of the version that it replaces:
+every shard maintains exact statistics of all documents, also of documents in other shards.
 
-On the wire a field is (length, words, numbers as bytes), the words in order of first appearance.
-The numbers are, word by word: the number of positions; the distance of the first one from the first
-one of the previous word; the distance of each further one from its predecessor. They are nearly
-always small and are encoded with 7 bits per byte; the high bit marks that a number continues in the
-next byte.
+On the wire a text field is (length, words, numbers as bytes). Words are in order of first
+appearance. For each word, the numbers are: the number of its positions; the distance of its first
+position from the first position of the previous word; the distance of each further position from
+its predecessor. Numbers are nearly always small and are encoded with 7 bits per byte; the high bit
+means that the number continues in the next byte.
 
 >>> version = DocumentVersion("documents", "7", (words_of("a cat eats a cat".split()),), (), b"{}")
 >>> version.fields[0]
@@ -35,8 +35,8 @@ from driftline.index.documents.values import Value
 class Words(NamedTuple):
     """The words of a text field.
 
-    `length`: number of words of the text; `words`: each with its positions, ascending; in order of
-    first appearance.
+    `length`: number of words of the text; `words`: each different word with its positions,
+    ascending, in order of first appearance.
     """
 
     length: int
@@ -44,7 +44,7 @@ class Words(NamedTuple):
 
 
 class ReplacedField(NamedTuple):
-    """Statistics to subtract for a text field: its length, and each word once."""
+    """Statistics to subtract when a text is replaced: its length, and each different word once."""
 
     length: int
     words: tuple[str, ...]
@@ -53,9 +53,10 @@ class ReplacedField(NamedTuple):
 class DocumentVersion(NamedTuple):
     """A state of a document; `deleted`: the document no longer exists.
 
-    `fields`, `replaced`: per text field of the collection, in schema order; None for a field that
-    the document lacks. `replaced` as a whole is None if nothing is replaced. `values`: of the
-    keyword, number and date fields. `stored`: the document as canonical JSON.
+    `fields`: words of each text field; `values`: value of each keyword, number and date field; both
+    by field number, None for a field that the document lacks. `stored`: the document as canonical
+    JSON, empty if deleted. `replaced`: per text field, the statistics of the version that this one
+    replaces; None if it replaces none.
     """
 
     collection: str
@@ -68,7 +69,7 @@ class DocumentVersion(NamedTuple):
 
 
 def words_of(words: Iterable[str]) -> Words:
-    """Collect the words of a text, given in sequence."""
+    """Collect the words of a text; `words`: in the order of the text."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     position = -1
     for position, word in enumerate(words):
@@ -77,7 +78,7 @@ def words_of(words: Iterable[str]) -> Words:
 
 
 def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
-    """Return what replacing a version subtracts: `replaced` of its replacement."""
+    """Return the statistics to subtract when a version is replaced: `replaced` of the next one."""
     return tuple(
         None
         if field is None
@@ -87,7 +88,7 @@ def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...
 
 
 def packed(before: tuple[ReplacedField | None, ...]) -> bytes:
-    """Pack `replaced` for the wire and the flow's state: a tenth of the memory."""
+    """Pack `replaced` for the wire and the flow's state; it takes a tenth of the memory."""
     return pack(tuple(field and tuple(field) for field in before))
 
 
@@ -101,7 +102,7 @@ class VersionSummary(NamedTuple):
 
 
 def decode_summary(payload: object) -> VersionSummary:
-    """Decode an encoded version to a summary. Raises MalformedMessage if it cannot be one."""
+    """Decode an encoded version to a summary. Raises MalformedMessage if it is not a version."""
     match payload:
         case (str(collection), str(id), _, _, bytes(stored), (0 | 1) as deleted, _):
             return VersionSummary(collection, id, stored, bool(deleted))
@@ -135,7 +136,7 @@ _EncodedBefore = tuple[tuple[int, tuple[str, ...]] | None, ...]
 
 
 def decode(payload: object) -> DocumentVersion:
-    """Decode `encode`. Raises MalformedMessage if the payload cannot be a version."""
+    """Decode what `encode` returns. Raises MalformedMessage if the payload is not a version."""
     try:
         found: _Encoded = msgspec.convert(payload, _Encoded)
         collection, id_, fields, values, stored, deleted, before = found
@@ -199,7 +200,7 @@ def encode_varints(numbers: Sequence[int]) -> bytes:
 
 
 def _decode_varints(data: bytes) -> Sequence[int]:
-    """Decode `encode_varints`."""
+    """Decode what `encode_varints` returns."""
     return data if data.isascii() else list(_iter_varints(data))
 
 

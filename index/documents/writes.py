@@ -1,12 +1,11 @@
 """Flow of an index: maps each write to one output, its outcome.
 
-A write is first analysed, independently of all others. Then, in label order among all writes of its
-document, it becomes a version, or not: its condition may not hold, its key may repeat that of an
-earlier write, or there may be nothing to delete. The outcome of a write has the label of the write.
+The flow first analyses the text of each write. Then it decides the writes of each document in label
+order. A write creates a version, unless its condition does not hold, its key repeats the key of an
+earlier write, or there is no document to delete. The outcome of a write has the label of the write.
 
-Watches, which are stored queries, are put and removed by the same flow, so each has a position in
-the order of all writes. The flow decides nothing about them and does not parse the query: the
-outcome is the write.
+The same flow puts and removes watches, which are stored queries, so each has a position in the
+order of all writes. The flow passes such a write on unchanged and does not parse the query.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from driftline.index.documents.versions import (
 SINK = "documents"
 
 KEYS_PER_DOCUMENT = 8
-"""Writes with a key per document that are remembered to detect repetitions."""
+"""Number of recent keys that are stored per document to detect repeated writes."""
 
 KEY_LENGTH_MAX = 200
-"""Characters of a key."""
+"""Largest length of a key, in characters."""
 
 QUERY_LENGTH_MAX = 4096
-"""Characters of a watch's query; the limit of the query parser."""
+"""Largest length of a watch's query, in characters; equal to the limit of the query parser."""
 
 VERSION: Literal["version"] = "version"
 WATCHED: Literal["watched"] = "watched"
@@ -60,10 +59,10 @@ Reason = Literal["changed", "repeated", "absent"]
 
 
 class Watched(NamedTuple):
-    """A watch has this query from now on; `query`: None removes the watch.
+    """Outcome of a watch write: the watch has this query from its label on; None: it is removed.
 
-    Emitted even if nothing changes. The query is the original text and may be invalid; consumers of
-    the output parse it.
+    It is emitted even if the watch already has this query. The query is unparsed text and may be
+    invalid; consumers of the output parse it.
     """
 
     collection: str
@@ -74,9 +73,10 @@ class Watched(NamedTuple):
 class NotWritten(NamedTuple):
     """A write that created no version.
 
-    `reason`: "changed": `time` is that of the current version, 0 if there is none; "repeated": the
-    write with the same key has `time`; "absent": there is no document to delete; `time` is that of
-    the earlier write with the same key, or 0.
+    `reason` is "changed" if the condition does not hold; `time` is the label time of the current
+    version, 0 if there is none. It is "repeated" if an earlier write has the same key; `time` is
+    the label time of that write. It is "absent" if there is no document to delete; `time` is that
+    of an earlier write with the same key, 0 if there is none.
     """
 
     collection: str
@@ -93,19 +93,20 @@ PackedStatistics = bytes
 DocumentState = tuple[int, PackedStatistics | None, tuple[tuple[str, int], ...]]
 """State of a document: (time, replaced, keys).
 
-Time of its version, 0 if none; what its replacement subtracts; (key, time) of the last writes with
-a key; that time is negative if there was nothing to delete.
+`time`: label time of the current version, 0 if there is none; `replaced`: statistics that the next
+version subtracts; `keys`: (key, label time) of the last writes with a key. The time of a deletion
+that found no document is negated.
 """
 
 Analysed = tuple[tuple[object, ...], PackedStatistics, int | None, str]
-"""(encoded version without `before`, what its replacement subtracts, `expected`, `key`)"""
+"""(encoded version without `replaced`, statistics that its replacement subtracts, expected, key)"""
 
 Ordered = Analysed | Watched
-"""Elements ordered by key; a watch arrives as a tuple of three."""
+"""Input of `_decide`. On the wire a `Watched` becomes a plain tuple of length 3."""
 
 
 def document_flow(schema: Schema) -> Flow:
-    """Build the flow: source `writes` takes write records, sink `documents` emits outcomes."""
+    """Build the flow: source `writes` reads write records, sink `documents` receives outcomes."""
     flow = Flow("index")
     (
         flow.source("writes", of=dict[str, object])
@@ -149,7 +150,7 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
 
 
 def write_of(record: object, schema: Schema) -> Write | WatchWrite:
-    """Validate and convert a record, which may contain anything. Raises DocumentRefused."""
+    """Validate and convert an untrusted record. Raises DocumentRefused."""
     match record:
         case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
             _check_rest(more)
@@ -201,7 +202,7 @@ def _check_length(what: str, text: str, most: int) -> None:
 def _with_name(
     error: DocumentRefused, what: str, id: object, collection: Collection
 ) -> DocumentRefused:
-    """Return the same error, with the id and collection: a dead letter shows nothing else."""
+    """Return the same error with id and collection: a dead letter contains only its text."""
     return type(error)(f"{what} {short_repr(id)} of {short_repr(collection.name)}: {error}")
 
 
@@ -211,7 +212,7 @@ def _check_rest(more: Mapping[object, object]) -> None:
 
 
 def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> DocumentVersion:
-    """Build the first version of a valid document."""
+    """Build the version of a valid document, without `replaced`."""
     texts, values = collection.texts, collection.values
     return DocumentVersion(
         collection.name,
@@ -239,14 +240,14 @@ def _value(field: ValueField, value: object) -> Value | None:
 
 
 def _key(write: Ordered) -> tuple[object, ...]:
-    """Return the ordering key: a document or a watch."""
+    """Return the flow's key of a write: the collection and id of its document or watch."""
     return (WATCHED, *write[:2]) if len(write) == 3 else write[0][:2]
 
 
 def _decide(
     context: Context, write: Ordered, document: ValueState[DocumentState]
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Decide the outcome of a write, after all earlier ones of its document."""
+    """Decide the outcome of a write, given the state after all earlier writes of its document."""
     if len(write) == 3:
         yield WATCHED, write
         return

@@ -1,4 +1,4 @@
-"""Shared parts of the index routes: the collections, and how a request names one."""
+"""Shared parts of the index routes: the index, and the collection that a request names."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from driftline.serve.http.reads import as_of, newest
 T = TypeVar("T")
 
 VIEW = "documents"
-"""The view that holds all collections."""
+"""Name of the view that contains all collections."""
 
 DEFAULT_NAME = "documents"
-"""Default collection of a path without one; a single collection is the default itself."""
+"""Collection for a path without a collection, if the index has several (`Index.default`)."""
 
 COLLECTION = Parameter(
     "collection", text_up_to(64), "", "The collection.", {"type": "string"}, True, "path"
@@ -53,12 +53,12 @@ class Index:
 
     @property
     def default(self) -> str:
-        """Name of the default collection for a path without one; it may be missing."""
+        """Name of the collection for a path without one; the schema may lack this collection."""
         collections = self.schema.collections
         return DEFAULT_NAME if len(collections) > 1 else next(iter(collections))
 
     def collection(self, call: Call) -> Collection:
-        """Return the collection of a request. Raises ApiError."""
+        """Return the collection that a request names, or the default. Raises ApiError."""
         collections = self.schema.collections
         name = call[COLLECTION] or self.default
         found = collections.get(name)
@@ -77,15 +77,16 @@ class Index:
 
     @property
     def newest(self) -> int:
-        """Newest T that all shards have. Raises ApiError while the service starts."""
+        """Newest T that all shards have applied. Raises ApiError while the service starts."""
         return newest(self.backend, VIEW)
 
     async def ask(
         self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
     ) -> list[T]:
-        """Return the answers, of one kind, of all shards that have one. Raises ApiError.
+        """Ask all shards, and return the answers of those that have one. Raises ApiError.
 
-        `client`: for fair scheduling. Clients and collections share the time of the shards.
+        `after`: a T that the shards must have applied first; `kind`: type of the answers; `client`:
+        for fair scheduling between clients, and between collections.
         """
         asked, asker = to_message(question), f"{client}/{question.collection}"
         answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s, asker=asker)
@@ -97,19 +98,19 @@ class Index:
     async def ask_one(
         self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
     ) -> T:
-        """Return the answer of the shard that has the document. Raises ApiError: "absent"."""
+        """Ask all shards and return the first answer. Raises ApiError "absent" if there is none."""
         for answer in await self.ask(question, after, within_s, kind, client):
             return answer
         raise ApiError("absent", "there is no such document")
 
     async def wait_visible(self, collection: Collection, time: int, within_s: float) -> None:
-        """Wait until all shards answer as of a T."""
+        """Wait until all shards can answer as of `time`. Raises ApiError."""
         question = CountQuestion(collection=collection.name, q=NO_MATCH_QUERY, at=time)
         await self.ask(question, time, within_s, FoundTotal)
 
 
 NO_MATCH_QUERY = "-*"
-"""A query that matches nothing and costs nothing."""
+"""A query that matches nothing, at no cost."""
 
 
 def json_of(answer: msgspec.Struct) -> Response:

@@ -39,10 +39,10 @@ FIGURES = {
     "watches_without_anchor": "Watches without an anchor: each version is looked at for them.",
     "watch_events": "Events of watches that are retained.",
 }
-"""Descriptions of a searcher's statistics."""
+"""Descriptions of the figures of a searcher, by name."""
 
 READY_S = 2.0
-"""Timeout of the views' readiness check."""
+"""Timeout in seconds of the readiness check per collection."""
 
 
 def application(
@@ -66,7 +66,7 @@ def application(
 
 
 def operations(index: Index) -> list[Operation]:
-    """Return the operations on a collection."""
+    """Return the operations on one collection, without a path prefix."""
     return [
         *read_operations(index),
         *write_operations(index),

@@ -1,7 +1,7 @@
-"""Event streams of an index: changes of its documents, and watches, which are stored queries.
+"""Event streams of an index: changes of documents, and events of watches (stored queries).
 
-A watch is a write like any other, so "from its label on" is exact. Its query is validated before it
-is written to the log.
+Putting a watch is a write with a label, so its events start at an exact position in the order of
+writes. The gateway validates the query before it writes the watch to the log.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from driftline.serve.http.reads import changes, progress_event, since_of
 from driftline.serve.views.tokens import token_of
 
 EVENTS_PER_REQUEST = 1_000
-"""Events to request at a time."""
+"""Maximum events of a watch that are requested at a time from a shard."""
 
 ID = Parameter[str](
     "id", text_up_to(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path"
@@ -118,8 +118,10 @@ def change_operation(index: Index) -> Operation:
 
 
 def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | None:
-    """Return the change event for the outputs of one time: at most one, as the flow has one
-    source."""
+    """Return the change event for the outputs of one time; None if there is none.
+
+    The flow has one source, so a time has at most one version.
+    """
     for item in items:
         if item.sink < 0:
             continue  # a dead letter: a producer sent an invalid write
@@ -202,7 +204,7 @@ class _Watching:
             collection=collection.name, limit=call[LIMIT], start_after=call[START_AFTER]
         )
         after = max(call[AFTER], self._index.newest)
-        # Any shard: all have all watches.
+        # Use the answer of any shard: every shard has all watches.
         found = await self._index.ask_one(
             question, after, call.settings.within_s, FoundWatches, call.client
         )
@@ -236,7 +238,7 @@ class _Watching:
                     is_behind = True
                     while is_behind:
                         if reached < wanted:
-                            # Read what the shards have, or wait for their next step if they lag.
+                            # Read up to the newest T of the shards; if they lag, wait for the next.
                             step = min(wanted, max(self._index.newest, reached + 1))
                             events, reached = await self._read_events(
                                 call, collection, reached, step
@@ -244,7 +246,7 @@ class _Watching:
                             if events:
                                 yield _as_events(watch, events)
                         is_behind = reached < wanted
-                        if not (is_behind or span.items):  # no outputs since then
+                        if not (is_behind or span.items):  # empty `span`: nothing to read
                             wanted = reached = max(reached, span.time)
                         if monotonic() >= told_at + call.settings.heartbeat_s:
                             told_at = monotonic()
@@ -255,9 +257,10 @@ class _Watching:
     async def _read_events(
         self, call: Call, collection: Collection, since: int, after: int
     ) -> tuple[list[FoundEvent], int]:
-        """Return events from a T on, of all shards, and the T up to which they are complete.
+        """Return events of all shards from `since` on, and the T below which they are complete.
 
-        There may be more; `after`: wait until the shards have applied all outputs below it.
+        There may be more events from that T on. `after`: wait until the shards have applied all
+        outputs below this T. Raises ApiError.
         """
         question = EventsQuestion(
             collection=collection.name, watch=call[ID], since=since, limit=EVENTS_PER_REQUEST

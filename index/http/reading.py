@@ -1,6 +1,6 @@
 """Reads of an index: search, count, explain and documents, each as of a T.
 
-The hits of several shards are merged into one list; a cursor continues it as of the same T.
+The hits of all shards are merged into one list. A cursor requests its next page, as of the same T.
 
 >>> cursor = Cursor(7, 3, 0.5, 2, None)
 >>> text = encode(cursor, b"documents cat")
@@ -62,12 +62,12 @@ from driftline.serve.views.tokens import token_of
 T = TypeVar("T")
 
 SNIPPETS_MAX = 100
-"""Hits per answer with snippets."""
+"""Maximum hits per answer with snippets."""
 FACET_VALUES_MAX = 100
-"""Values of a facet to return: the most frequent ones."""
+"""Maximum values per facet in an answer: the most frequent ones."""
 
 CURSOR_LENGTH_MAX = 4096
-"""Characters of a cursor; a keyword used as sort value has at most 1024 bytes."""
+"""Largest length of a cursor, in characters; its sort value may be a keyword of 1024 bytes."""
 
 _CURSOR_SCOPE = "q, sort and collection"
 
@@ -113,12 +113,12 @@ SNIPPETS = Parameter[bool](
 
 
 def read_operations(index: Index) -> list[Operation]:
-    """Return all reads."""
+    """Return all read operations."""
     reads = _Reads(index)
     refused = 404, 410, 503
     queried = *refused, 422
     times = AT, AFTER
-    return [  # most frequent first: requests are matched in this order
+    return [  # requests are matched in this order: the most frequent operations are first
         Operation(
             "GET", "/search", reads.search, "search", "Search documents.",
             (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
@@ -227,7 +227,7 @@ class _Reads:
 
 
 def _query(call: Call, collection: Collection) -> bytes:
-    """Return the identity of the query that a cursor belongs to."""
+    """Return bytes that identify the query, sort order and collection of a cursor."""
     return pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
 
 
@@ -245,7 +245,7 @@ def _check_fields(call: Call, collection: Collection) -> None:
 
 
 def _sort(text: str) -> tuple[Sort | None, str]:
-    """Parse the sort order and its field."""
+    """Parse `sort=`; return the direction, with a placeholder as field number, and the field."""
     if not text:
         return None, ""
     descending = text.startswith("-")
@@ -253,7 +253,7 @@ def _sort(text: str) -> tuple[Sort | None, str]:
 
 
 def merge_answers(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None) -> FoundHits:
-    """Merge the answers of shards."""
+    """Merge the answers of several shards."""
     total = 0
     hits: list[FoundHit] = []
     counts: dict[str, Counter[str]] = {}
@@ -281,9 +281,9 @@ def to_hit(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.
 
 
 def marked(pieces: Mapping[str, Piece]) -> str:
-    """Return the best of a document's snippets as HTML, in which `<mark>` is the only markup.
+    """Return the best snippet of a document as HTML, in which `<mark>` is the only markup.
 
-    The one with the most marks; of these the longest; of these the first.
+    The best snippet has the most marks; if several do, it is the longest and then the first.
     """
     if not pieces:
         return ""
@@ -305,8 +305,8 @@ def _top_values(counts: Counter[str]) -> dict[str, int]:
 class Cursor(NamedTuple):
     """Position after a page of results.
 
-    `time`: T of the results; `seen`: number of results the client has; then score, label time and
-    sort value of the last one.
+    `time`: T of the results; `seen`: number of hits on this and all previous pages; `score`,
+    `label_time`, `value`: score, label time and sort value of the last hit.
     """
 
     time: int
@@ -317,12 +317,12 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor, query: bytes) -> str:
-    """Encode a cursor. `query`: differs if the results or their order do."""
+    """Encode a cursor; `query`: identity of its query (`_query`)."""
     return encode_cursor(tuple(cursor), query)
 
 
 def decode(text: str, query: bytes) -> Cursor:
-    """Decode `encode`. Raises ApiError."""
+    """Decode what `encode` returns. Raises ApiError if it is invalid or of another query."""
     match decode_cursor(text, query, _CURSOR_SCOPE):
         case (
             int(time),

@@ -13,7 +13,7 @@ from driftline.serve.http.openapi import body_of, event_stream
 from driftline.serve.http.operations import Body, StreamItem
 
 DOCUMENT: dict[str, Json] = {"type": "object", "not": {"required": ["id"]}}
-"""A document of an unknown collection."""
+"""JSON Schema of a document in any collection."""
 
 _OF_KIND: dict[Kind, Json] = {
     Kind.KEYWORD: {
@@ -32,7 +32,7 @@ _OF_KIND: dict[Kind, Json] = {
 
 
 def document_schema(collection: Collection) -> dict[str, Json]:
-    """Return the schema of documents that a collection accepts."""
+    """Return the JSON Schema of the documents that a collection accepts."""
     properties: dict[str, Json] = {}
     for field in collection.fields:
         match field:

@@ -1,14 +1,13 @@
 """Writes of documents, one by one and in bulk.
 
-A write is validated before it is passed on, so the log contains only writes that the flow accepts.
+The gateway validates a write before it passes it to the flow, so the log contains only writes that
+the flow accepts. It answers a write when it is durable; a write with a condition or a key also
+waits for its outcome.
 
-A write is answered when it is durable. Only a write with a condition or a key has to wait for its
-outcome.
-
-`POST /documents:bulk` has one write per line and answers with one line each. Reading lines, writing
-and sending answers overlap; all three are bounded, so a client that does not read is slowed down,
-and only that client. Writes are passed on in line order, so labels ascend. A bad line is reported,
-and the others are accepted.
+A request to `POST /documents:bulk` has one write per line; the answer has a line for each write.
+Reading lines, writing and sending answers overlap. Buffers between them are bounded, so a client
+that does not read its answers slows down only its request. Writes are passed on in line order, so
+labels ascend. An invalid line has an error as its answer; other lines are unaffected.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from driftline.serve.http.parameters import LABEL_REF, Parameter, choice, text_u
 from driftline.serve.views.tokens import time_of, token_of
 
 ANSWERS_BYTES_MAX = 8 << 20
-"""Buffered answers for a client that sends everything before it reads: some 100,000."""
+"""Largest size of buffered answers: some 100,000, for clients that send all before they read."""
 
 SERVICE_ENDS = ApiError(
     "unavailable",
@@ -71,7 +70,8 @@ _within = text_up_to(KEY_LENGTH_MAX)
 
 
 def _key(text: str) -> str:
-    """Read `key=`; reject an empty one, such as from an unset variable, which would mean no key."""
+    """Parse `key=`. An empty key, such as from an unset variable, is an error: it would mean no
+    key."""
     if not text:
         raise ValueError("it is empty: give this write a name, or leave `key` out")
     return _within(text)
@@ -103,7 +103,7 @@ WAIT = Parameter[str](
 def check_document(
     collection: Collection, id: str, document: object
 ) -> Mapping[str, object] | None:
-    """Validate a document to write; None is a deletion. Raises ApiError."""
+    """Validate a document to write, or a deletion (None), and return it. Raises ApiError."""
     try:
         collection.check(id, {} if document is None else document)
     except DocumentRefused as error:
@@ -114,7 +114,7 @@ def check_document(
 
 
 async def write_document(index: Index, write: Write, *, bulk: bool = False) -> Written:
-    """Write and return the answer; `bulk`: the write is one of many. Raises ApiError."""
+    """Write a document and return the answer; `bulk`: it is one write of many. Raises ApiError."""
     time = await index.backend.write(write.record(), bulk=bulk)
     answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
@@ -135,7 +135,7 @@ async def write_document(index: Index, write: Write, *, bulk: bool = False) -> W
 
 
 def outcome(payload: object) -> Outcome | VersionSummary:
-    """Decode the outcome of a write; a version only as a summary. Raises MalformedMessage."""
+    """Decode the outcome of a write; a version becomes a summary. Raises MalformedMessage."""
     if isinstance(payload, tuple) and len(payload) == 2 and payload[0] == VERSION:
         return decode_summary(payload[1])
     return outcome_of(payload)
@@ -197,7 +197,11 @@ def write_operations(index: Index) -> list[Operation]:
 
 
 class Bulk:
-    """Response to a bulk request."""
+    """Response to a bulk request, as an ASGI application.
+
+    `key`: idempotency key of the request, "" if it has none; `visible`: whether to wait until reads
+    can see the writes.
+    """
 
     def __init__(
         self, index: Index, collection: Collection, reader: BodyReader, key: str, visible: bool
@@ -211,17 +215,17 @@ class Bulk:
         self._under_way: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
             asyncio.Queue(index.settings.window)
         )
-        """(number of a line, its answer), in the order of lines; None marks the end."""
+        """(number of a line, its answer or the task that returns it), in order; None: the end."""
         self._answered = 0
-        """Number of the last answered line."""
+        """Number of the last line whose answer was collected."""
         self._writes: set[asyncio.Task[bytes]] = set()
         """Writes in progress."""
         self._last = 0
-        """Largest T of an answer."""
+        """Largest label in an answer, as a time."""
         self._answers = bytearray()
         self._is_complete = False
         self._changed = asyncio.Event()
-        """Answers are ready to be sent."""
+        """Set when answers are ready to be sent."""
         self._sent = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -236,7 +240,7 @@ class Bulk:
         try:
             for task in asyncio.as_completed(tasks):
                 await task
-        except asyncio.CancelledError:  # only a shutdown cancels it
+        except asyncio.CancelledError:  # only a shutdown cancels this request
             ends = True
         finally:
             under_way = [*tasks, *self._writes]
@@ -246,11 +250,11 @@ class Bulk:
         if ends and tasks[-1].cancelled():
             last = bytes(self._answers) + _problem(self._answered + 1, "", SERVICE_ENDS)
             with suppress(TimeoutError):
-                async with asyncio.timeout(0):  # only if the send buffer has room
+                async with asyncio.timeout(0):  # send only if this does not block
                     await send(_part(last, more=False))
 
     async def _read(self) -> None:
-        """Start the writes of the lines."""
+        """Read the lines and start their writes."""
         number = 0
         settings = self._settings
         try:
@@ -315,7 +319,7 @@ class Bulk:
             self._changed.clear()
             if data := bytes(self._answers):
                 await send(_part(data))
-                del self._answers[: len(data)]  # not before: a shutdown may have to send it
+                del self._answers[: len(data)]  # after sending: a shutdown sends the rest
             self._sent.set()
         await send(_part(b"", more=False))
 
@@ -325,9 +329,9 @@ def _part(data: bytes, more: bool = True) -> Message:
 
 
 async def read_lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
-    """Yield the lines of a body as they arrive; None for one that is too long.
+    """Yield the lines of a body as they arrive; None for a line of more than `most` bytes.
 
-    Raises ApiError if the body, or a line of it, arrives too slowly, and ClientLeft.
+    Raises ApiError if the body, or a line of it, arrives too slowly; ClientLeft.
     """
     rest = bytearray()
     skips = False
@@ -383,7 +387,7 @@ def _parse_line(line: object) -> tuple[str, object]:
         raise ApiError("invalid", "the id is not a text", {"field": "id"})
     try:
         id.encode()
-    except UnicodeEncodeError:  # answers could not contain it
+    except UnicodeEncodeError:  # the answer could not contain this id
         raise ApiError("invalid", "the id has half a character", {"field": "id"}) from None
     return id, document
 

@@ -1,4 +1,4 @@
-"""Storage of documents, compressed in blocks of some 16 KiB, so that reading one is fast."""
+"""Storage of documents in compressed blocks: reading one document decompresses some 16 KiB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLOCK_BYTES = 1 << 14
 _LEVEL = 6
 
 Block = tuple[list[int], bytes]
-"""The size of each document, and all of them compressed."""
+"""(size of each document in bytes, the concatenated documents, compressed)."""
 
 
 def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
@@ -28,7 +28,7 @@ def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
 def repack(found: Iterable[Block]) -> Iterator[Block]:
     """Repack blocks so that all but the last are at least half full.
 
-    A block that already is nearly always stays unchanged.
+    A block that is already half full is nearly always passed on unchanged.
     """
     pending = _Pending()
     for sizes, data in found:
@@ -54,7 +54,7 @@ def documents_of(sizes: list[int], data: bytes) -> Iterator[bytes]:
 
 
 def document(data: bytes, begin: int, end: int) -> bytes:
-    """Return the bytes of one document of a block."""
+    """Return the document at [begin, end) of the uncompressed block."""
     return zlib.decompress(data)[begin:end]
 
 
@@ -72,7 +72,7 @@ class _Pending:
         self._documents.append(document)
 
     def block(self) -> Block:
-        """Compress all of them into a block."""
+        """Compress all pending documents into a block."""
         found = self.sizes, zlib.compress(b"".join(self._documents), _LEVEL)
         self.sizes, self.size, self._documents = [], 0, []
         return found

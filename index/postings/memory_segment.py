@@ -1,11 +1,11 @@
-"""In-memory part of an index: the newest versions; the only part that grows.
+"""In-memory part of an index, the *tail*: the newest versions; the only part that grows.
 
 Each text field has one flat table, with a row per word of each version: ordinal, frequency, and the
 start of its positions. Each word has the list of its rows. Adding a version therefore appends to a
 few arrays; a posting list is gathered on request.
 
-A returned array is a view of the beginning of a growing one: new values are appended behind it, and
-a larger array replaces a full one.
+A returned array is a view of the first values of a buffer. Values appended later do not change it:
+a full buffer is replaced by a larger copy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
 
 RECENT = 1 << 10
-"""Words sorted separately from the others, so that a new word does not move all of them."""
+"""New words are sorted apart until there are more than this many; then all words are sorted."""
 
 
 class MemorySegment:
@@ -48,7 +48,7 @@ class MemorySegment:
         self._stored: list[bytes] = []
 
     def add(self, time: int, version: DocumentVersion) -> None:
-        """Append a version; `time`: of its label."""
+        """Append a version; `time`: its label time."""
         ordinal = self.count
         for text, field in zip(self._texts, version.fields, strict=True):
             text.add(ordinal, field)
@@ -108,7 +108,7 @@ class MemorySegment:
     def free(self, most: int) -> bool:
         """Free the rows of up to `most` words per field; return whether any are left.
 
-        Precondition: the tail is no longer read.
+        Precondition: nothing reads the segment any more.
         """
         for text in self._texts:
             for _ in range(min(most, len(text.rows))):
@@ -117,7 +117,7 @@ class MemorySegment:
 
 
 class TailPostings:
-    """Postings of a word at the time of the request."""
+    """Postings of a word in a memory segment; postings added later are not included."""
 
     def __init__(self, text: _MemoryTextField, rows: Numbers) -> None:
         self.count = len(rows)
@@ -161,7 +161,7 @@ class _Growing(Generic[Scalar]):
         self.count = count
 
     def view(self) -> NDArray[Scalar]:
-        """Return the current values; the view does not change."""
+        """Return the current values, read-only; later calls of `append` do not change them."""
         view: NDArray[Scalar] = self._buffer[: self.count]
         view.flags.writeable = False
         return view
@@ -173,11 +173,14 @@ class _Growing(Generic[Scalar]):
 
 
 class _MemoryTextField:
-    """A text field of all versions."""
+    """Postings and lengths of one text field, for all versions of the segment.
+
+    A row of the table is (ordinal, frequency, start of its positions in `_positions`).
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, array[int]] = {}
-        """Table rows of each word."""
+        """Word -> its rows in the table."""
         self.lengths = _Growing(np.dtype(np.uint32))
         self.ordinals = _Growing(np.dtype(np.uint32))
         self.frequencies = _Growing(np.dtype(np.uint32))
@@ -186,7 +189,7 @@ class _MemoryTextField:
         self._sorted: list[str] = []
         self._recent: list[str] = []
         self._new: list[str] = []
-        """All words: most in `_sorted`, some in `_recent`, also sorted, the newest in `_new`."""
+        """Each word is in one list: `_sorted` and `_recent` are sorted, `_new` is not."""
 
     def add(self, ordinal: int, field: Words | None) -> None:
         if field is None or not field.words:
@@ -213,14 +216,14 @@ class _MemoryTextField:
         self._positions.extend(list(chain.from_iterable(positions)))
 
     def positions_of(self, rows: Numbers) -> tuple[Numbers, Indices]:
-        """Return the positions in these rows of the table, and the edges of the rows."""
+        """Return the concatenated positions of table rows, and the edges of each row in them."""
         counts = self.frequencies.view()[rows].astype(np.intp)
         return self._positions.view()[ranges(self._begins.view()[rows], counts)], list_offsets(
             counts
         )
 
     def words(self, start: str) -> Iterator[str]:
-        """Return the words from `start` on, in order; words added during iteration are omitted."""
+        """Yield the words from `start` on, in order; words added during iteration are omitted."""
         if self._new:
             self._recent = sorted(self._recent + self._new)
             self._new = []
@@ -259,7 +262,7 @@ def _from(start: str, words: list[str]) -> Iterator[str]:
 
 
 class _Numbers(Generic[Number]):
-    """A number or date of all versions."""
+    """Column of a number or date field, for all versions of the segment."""
 
     def __init__(self, missing: float, dtype: np.dtype[Number]) -> None:
         self._missing = missing
@@ -273,7 +276,7 @@ class _Numbers(Generic[Number]):
 
 
 class _Keywords:
-    """Keywords of all versions, numbered by first appearance."""
+    """Column of a keyword field. Keywords are numbered in order of first appearance."""
 
     def __init__(self) -> None:
         self._numbers_of: dict[str, int] = {}
@@ -282,7 +285,7 @@ class _Keywords:
         self._numbers = _Growing(np.dtype(np.uint32))
         self._words: list[str] = []
         self._ranks = np.zeros(0, np.uint32)
-        """`_words`: keywords sorted at the last request; `_ranks`: rank of each number in them."""
+        """Rank of each keyword number in `_words`, the keywords as sorted at the last request."""
 
     def add(self, value: Value | None) -> None:
         for word in value if isinstance(value, tuple) else ():

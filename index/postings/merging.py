@@ -1,9 +1,9 @@
-"""Writing segments: sealing a tail, or merging adjacent parts.
+"""Writing of segment files: from a tail, or from adjacent parts that are merged.
 
-Both work the same way: the words of all parts are read in order, some at a time, each with its
-postings of one part after the other. Memory holds a run of words per part, the words of a field,
-one column at a time, and the postings of common words. Versions that no query can read any more may
-be dropped.
+Both read the words of all parts in order, one run at a time. The postings of a word in the merged
+segment are its postings in each part, concatenated. Memory use is limited to one run per part, the
+words of a field, one column at a time, and the postings of common words. A merge may drop versions
+that no query can read any more.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ _COPY_BYTES = 1 << 20
 def write(
     parts: Sequence[SegmentReader], path: Path, kept: NDArray[np.bool_] | None = None
 ) -> Segment:
-    """Write adjacent parts to a file, durably.
+    """Write adjacent parts to a file, durably, and open it.
 
-    `kept`: per version, whether to write it; None keeps all. Nothing exists under the name before
-    the end. A tail must not grow meanwhile. Raises DamagedSegment if a part is damaged; OSError.
+    `kept`: per version, whether to write it; None: write all. The file appears under its name only
+    when it is complete. Precondition: a tail among the parts does not grow meanwhile. Raises
+    DamagedSegment if a part is damaged; OSError.
     """
     if any(part.first + part.count != after.first for part, after in pairwise(parts)):
         raise ValueError("the parts do not follow each other")
@@ -76,8 +77,8 @@ def _remaining(parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> list[
 class _CompactedSegment:
     """A part without some of its versions; `kept`: per version, whether it remains.
 
-    Remaining versions get new ordinals without gaps, in the same order. Words and keywords that
-    none of them has are dropped.
+    Remaining versions get new ordinals without gaps, in the same order. Words and keywords that no
+    remaining version has are dropped.
     """
 
     def __init__(self, part: Merged, kept: NDArray[np.bool_]) -> None:
@@ -88,7 +89,7 @@ class _CompactedSegment:
         self._kept = kept
         self._rows = np.flatnonzero(kept)
         self._numbers = list_offsets(kept.view(np.uint8))[:-1].astype(np.uint32)
-        """New ordinals of the remaining versions."""
+        """Old ordinal -> new ordinal; valid only for remaining versions."""
 
     @property
     def text_fields(self) -> int:
@@ -209,7 +210,10 @@ def _write_text_field(
 
 
 def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder: Path) -> None:
-    """Write words or pairs, in order, with all postings."""
+    """Write words or pairs, in order, with all postings.
+
+    `which`: suffix of the section names; `folder`: for a temporary file of positions.
+    """
     texts = bytearray()
     nothing = np.zeros(0, np.intp)
     counts, texts_sizes, postings_sizes, positions_sizes = ([nothing] for _ in range(4))
@@ -239,7 +243,7 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
 
 
 def _pack_postings(run: Run) -> tuple[Bytes, Indices]:
-    """Pack the ordinals and frequencies of each word; also return the packed size per word."""
+    """Pack the ordinals and frequencies of each word; return the bytes, and the size per word."""
     twice = np.repeat(run.counts, 2)
     begins = list_offsets(twice)
     both = np.empty(begins[-1], np.uint32)

@@ -1,7 +1,7 @@
 """Packing of number lists into byte arrays: each list uses the narrowest sufficient width.
 
-A packed list is one byte, the width of its values (1, 2 or 4 bytes; 0: all are 0), then the values,
-little-endian. A single list can therefore be read in place, as a view of the bytes (`unpack_list`).
+A packed list begins with one byte, the width of its values: 1, 2 or 4 bytes; 0 if all values are 0.
+The values follow, little-endian. A single list can be read without a copy (`unpack_list`).
 
 >>> data, places = pack_lists(np.array([3, 4, 900], np.uint32), np.array([2, 1]))
 >>> data.tobytes().hex(" "), places
@@ -26,7 +26,7 @@ _MAXIMA = np.array([0, 0xFF, 0xFFFF], np.uint32)
 """Largest values of the widths 0, 1 and 2."""
 
 _LONG = 256
-"""Lists with more values are copied one by one; shorter ones all together."""
+"""Lists with more values are copied one by one; all shorter lists are copied together."""
 
 Numbers = NDArray[np.uint32]
 Indices = NDArray[np.intp]
@@ -72,7 +72,7 @@ def intersect_indices(ours: Ascending, theirs: Ascending) -> tuple[Indices, Indi
         there, here = intersect_indices(theirs, ours)
         return here, there
     positions = np.searchsorted(theirs, ours)
-    # Any valid index: a value beyond the end of `theirs` equals none of its values.
+    # Replace indices beyond the end by any valid one: these numbers equal no value of `theirs`.
     positions[positions == len(theirs)] = 0
     rows = np.flatnonzero(theirs[positions] == ours) if len(theirs) else positions
     return rows, positions[rows]
@@ -93,7 +93,7 @@ def delta_encode(values: Numbers, counts: Indices) -> Numbers:
 
 def delta_decode(deltas: Narrow, counts: Indices) -> Numbers:
     """Reverse `delta_encode`."""
-    values = np.cumsum(deltas, dtype=np.uint32)  # modulo 2**32, like everything below
+    values = np.cumsum(deltas, dtype=np.uint32)  # all arithmetic here is modulo 2**32
     values += np.arange(len(values), dtype=np.uint32)
     if len(counts) > 1:
         filled = counts > 0
@@ -103,7 +103,10 @@ def delta_decode(deltas: Narrow, counts: Indices) -> Numbers:
 
 
 def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
-    """Pack lists. Return their bytes, and the byte offset of each list, followed by the end."""
+    """Pack lists. Return their bytes, and the byte offset of each list, followed by the end.
+
+    `values`: of all lists, concatenated; `counts`: number of values of each list.
+    """
     starts = list_offsets(counts)
     filled = np.flatnonzero(counts)
     widths = np.zeros(len(counts), np.intp)
@@ -126,7 +129,7 @@ def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
 def unpack_lists(
     data: Bytes, begins: Indices | Numbers, counts: Indices
 ) -> tuple[Numbers, Indices]:
-    """Unpack lists that begin at these bytes of data. Return their values, and where each ends."""
+    """Unpack the lists that begin at `begins`; return their values, and the end of each list."""
     starts = list_offsets(counts)
     widths = data[begins].astype(np.intp)
     values = np.zeros(starts[-1], np.uint32)
@@ -140,7 +143,8 @@ def unpack_lists(
 
 
 def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
-    """Unpack one list, as a view of the data if possible; also return its end."""
+    """Unpack one list and return its values and its end; the values are a view of `data`, unless
+    all are 0."""
     width = int(data[begin])
     if not width:
         return np.zeros(count, np.uint8), begin + 1

@@ -1,9 +1,9 @@
-"""Pair postings: where common words of a text field follow each other.
+"""Pair postings: postings of two adjacent common words of a text field.
 
-Finding "of the" by the positions of its words is slow: both are in nearly every text, often several
-times. A segment therefore also stores postings for each two adjacent common words, as if they were
-one word, at the position of the first. Phrases are then found by pairs instead of words. (As in
-Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
+Finding "of the" by the positions of its words is slow: both words are in nearly every text, often
+several times. A segment therefore also stores postings for each two adjacent common words, as if
+the pair were a word at the position of the first. Phrases are then found by pairs, not by words.
+(As in Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from driftline.index.postings.packing import Numbers, list_offsets
 from driftline.index.postings.segment_reader import RUN_SIZE, Run
 
 COMMON_POSITIONS_MIN = 1 << 12
-"""Minimum number of positions of a common word; scanning fewer is cheap."""
+"""Minimum number of positions of a common word; fewer positions are cheap to scan."""
 
 COMMON_MAX = 64
-"""Maximum number of common words per field; their pairs add a ninth to its size."""
+"""Maximum number of common words per field; pairs increase the size of a field by a ninth."""
 
 POSITIONS_MAX = 1 << 26
 """Maximum total positions of all common words; a merge holds them in memory."""
 
 _VERSIONS = 1 << 14
-"""Versions to process together."""
+"""Versions per step when pairs are computed."""
 
 _WORD_BITS = 6
 _POSITION_BITS = 32
@@ -43,15 +43,18 @@ class _Word(NamedTuple):
     """A common word and its postings."""
 
     position_count: int
-    """Number of positions; the most common word is the largest."""
+    """Number of positions. It is the first field, so a heap of words is ordered by it."""
     word: str
     ordinals: Numbers
     begins: NDArray[np.intp]
-    """Edges of the positions of each posting in `at`."""
+    """Edges of the positions of each posting in `flat_positions`."""
     flat_positions: Numbers
 
     def keys(self, first: int, number: int) -> NDArray[np.int64]:
-        """Pack version, position and the word's number into one key, for `_VERSIONS` versions."""
+        """Return a sort key per position: ordinal, position and `number`, packed into one integer.
+
+        Covers `_VERSIONS` versions from the ordinal `first` on.
+        """
         low, high = np.searchsorted(self.ordinals, (first, first + _VERSIONS))
         begins = self.begins[low : high + 1]
         keys = np.repeat(self.ordinals[low:high].astype(np.int64), np.diff(begins))
@@ -67,11 +70,11 @@ class CommonWords:
 
     def __init__(self) -> None:
         self._found: list[_Word] = []
-        """A heap: the least common word is first."""
+        """A heap whose first word is the least common one."""
         self._positions = 0
 
     def add(self, run: Run) -> None:
-        """Inspect some words, with all their postings. Each word comes once."""
+        """Add the common words of a run. Precondition: no word is added twice."""
         ends, begins = list_offsets(run.counts), list_offsets(run.frequencies)
         for number in np.flatnonzero(np.diff(begins[ends]) >= COMMON_POSITIONS_MIN).tolist():
             if "\0" in (word := run.words[number]):
@@ -121,7 +124,11 @@ class CommonWords:
 def _run(
     words: list[_Word], pairs: list[int], counts: NDArray[np.intp], places: NDArray[np.int64]
 ) -> Run:
-    """Build the postings of pairs; `counts`: places of each pair; `places`: concatenated."""
+    """Build the postings of some pairs.
+
+    `pairs`: pair numbers; `counts`: number of places per pair number; `places`: (ordinal, position)
+    of the given pairs, packed as in `_Word.keys` and concatenated.
+    """
     ordinals = places >> _POSITION_BITS
     per_pair = counts[pairs]
     is_first = np.diff(ordinals, prepend=-1) != 0

@@ -1,12 +1,12 @@
 """File of named sections, written once, then mapped into memory; each page has a checksum.
 
-    header    magic, format, start, size and checksum of the table; the header's checksum
+    header    magic, format, start, size and checksum of the table; checksum of the header
     sections  each at a multiple of 64 bytes, zero-padded
-    table     metadata of the writer; per section name, offset, size, dtype of its
+    table     metadata of the writer; per section: name, offset, size, dtype of its
               numbers ("": bytes), a CRC32 per page
 
-A page is checked when it is first read. Damage is thus found before damaged data is used, and
-opening a file does not read all of it.
+A page is checked when it is first read, so damaged data is never used, and opening a file does not
+read all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from driftline.engine.wire.codec import pack, unpack
 FORMAT = 2
 
 PAGE = 1 << 16
-"""Bytes per checksum; checking them takes some 30 microseconds."""
+"""Bytes per checksum; checking a page takes some 30 microseconds."""
 
 _MAGIC = b"drift-ix"
 _HEADER = struct.Struct("<8sI4xQQI")
@@ -40,7 +40,7 @@ _ALIGNED = 64
 class DamagedSegment(DriftlineError):
     """Raised if an index file does not contain the bytes that were written.
 
-    `path`: the file; `problem`: the message without its consequence.
+    `path`: the file; `problem`: the message without the part about the rebuild.
     """
 
     def __init__(self, problem: str, path: Path) -> None:
@@ -79,7 +79,7 @@ class Section:
     ) -> None:
         self.size = size
         self.bytes: NDArray[np.uint8] = np.frombuffer(data, np.uint8, size, offset)
-        """The section as an array. Call `check` for the bytes to read."""
+        """The section as an array. Call `check` for a range of bytes before reading it."""
         self._path = path
         self._name = name
         self._kind = kind
@@ -121,8 +121,9 @@ class Section:
 class Sections:
     """Reader of a file of sections; the mapping lives as long as anything refers to its data.
 
-    `metadata`: metadata of the writer; `size`: of the file; `checksum`: differs if any byte of the
-    sections does. Raises DamagedSegment, OtherFormat, OSError.
+    `metadata`: the argument of `SectionWriter.publish`; `size`: size of the file; `checksum`: CRC32
+    of the table, which contains the checksums of all sections. Raises DamagedSegment, OtherFormat,
+    OSError.
     """
 
     def __init__(self, path: Path) -> None:

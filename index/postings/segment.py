@@ -2,26 +2,26 @@
 
 Its sections, for text field F and value field V (`index.postings.merging` writes them):
 
-    times                 of each version
-    ids, ids at           concatenated texts; their edges
+    times                 label time of each version
+    ids, ids at           concatenated texts; edges of each text
     stored, stored at, blocks
-                          blocks of `index.postings.document_blocks`; start of each version in the
-                          uncompressed whole; first version and offset of each block
-    lengths F             of each version
-    words F, words F at   texts, sorted
+                          blocks of `index.postings.document_blocks`; start of each document in
+                          the concatenated documents; first version and offset of each block
+    lengths F             number of words of each version
+    words F, words F at   concatenated words, sorted; edges of each word
     counts F              number of postings of each word
     postings F, postings F at
                           per word two packed lists: ordinals (as gaps), frequencies - 1
     positions F, positions F at
                           per word one packed list: the positions (as gaps) of each posting
-    common F, common F at the common words of the field (`index.postings.pairs`), if it has any;
-                          "words F pairs" and so on then hold their pairs, like words
-    values V              number or date of each version; or the numbers of all keywords
+    common F, common F at common words of the field (`index.postings.pairs`), if it has any; then
+                          "words F pairs" and so on contain their pairs, like words
+    values V              number or date of each version; or keyword numbers of all versions
     offsets V, keywords V, keywords V at
-                          for keywords only: start of each version in `values`; their texts
+                          for keywords only: start of each version in `values V`; the keywords
 
-Postings, positions and stored documents are checked when first read; all else when the file is
-opened.
+Checksums of postings, positions and stored documents are checked when these are first read; all
+others when the file is opened.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ from driftline.index.postings.segment_reader import (
 )
 
 CACHE_RATIO = 1
-"""Maximum size of a field's unpacked postings, as a multiple of the packed ones."""
+"""Maximum size of a field's cache of unpacked postings, as a multiple of the packed size."""
 
 BY_VERSION = 8
-"""A word in at least one of this many versions is unpacked to an array over all versions.
+"""If at least one in this many versions contains a word, `dense_frequencies` is available.
 
-That takes a byte or two per version instead of eight per posting.
+It takes a byte or two per version instead of eight bytes per posting.
 """
 
 OVERHEAD_BYTES = 512
-"""Bytes of the objects that hold the postings of a word."""
+"""Estimated bytes of the Python objects of a cache entry, without its arrays."""
 
 
 class Segment:
-    """A part in a file. Raises DamagedSegment, OtherFormat, OSError."""
+    """Part of an index in a file. Raises DamagedSegment, OtherFormat, OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -189,7 +189,7 @@ class SegmentPostings:
         return self._unpacked_ordinals()
 
     def _unpacked_ordinals(self) -> tuple[Numbers, int]:
-        """Return the ordinals, and where the frequencies begin."""
+        """Return the ordinals, and the byte offset of the packed frequencies."""
         section, at = self._words.postings, self._words.postings_at
         begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
@@ -227,7 +227,7 @@ class _TextField:
 
 
 class _Words:
-    """The sections of words or pairs with postings; `versions`: number of versions."""
+    """The sections of a field's words, or of its pairs; `versions`: number of versions."""
 
     def __init__(self, file: Sections, which: str, versions: int) -> None:
         self.versions = versions
@@ -241,7 +241,7 @@ class _Words:
         of_words = self.texts.size + sum(column.nbytes for column in columns)
         self.postings_bytes = of_words + self.postings.size
         self._cache: dict[str, SegmentPostings | None] = {}
-        """LRU cache of unpacked postings, the most recent word last; None: no such word."""
+        """LRU cache of postings, the most recent word last; None: the segment lacks the word."""
         self._free_cache_bytes = (self.postings.size + self.positions.size) * CACHE_RATIO
 
     def find(self, word: str) -> SegmentPostings | None:
@@ -288,7 +288,10 @@ class _Words:
 
 
 def _divided(first: int, sizes: Indices) -> Iterator[slice]:
-    """Split words from the number `first` on, with these sizes, into slices of about `RUN` each."""
+    """Split adjacent words into slices of about `RUN_SIZE`.
+
+    `first`: number of the first word; `sizes`: size of each word.
+    """
     ends = list_offsets(sizes)
     begin, number = 0, len(sizes)
     while begin < number:
@@ -303,7 +306,7 @@ def _size(found: SegmentPostings | None) -> int:
 
 
 class _StoredTexts(Sequence[str]):
-    """Texts in a file; `size`: in bytes."""
+    """Texts in a file; `size`: bytes of the texts and their offsets."""
 
     def __init__(self, file: Sections, name: str) -> None:
         self._data = file[name].read_all()

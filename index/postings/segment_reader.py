@@ -1,9 +1,9 @@
 """Interface of a part of an index: the postings of adjacent versions, in memory or in a file.
 
-A version has an *ordinal*: its index in label order, from 0 on, in its shard. A part holds the
-versions [first, first + count); all ordinals in its interface are relative to `first`. A part only
-grows at its end, and arrays that it returned do not change. Reading as of a time therefore reads a
-prefix of everything. A merge may drop versions that no query can read any more; the ordinals of
+A version has an *ordinal*: its index in its shard, in label order, from 0 on. A part contains the
+versions [first, first + count); ordinals in the interface of a part are relative to `first`. A part
+grows only at its end, and arrays that it returned do not change. A read as of a time therefore uses
+a prefix of each array. A merge may drop versions that no query can read any more; the ordinals of
 later versions then decrease.
 """
 
@@ -20,9 +20,9 @@ from driftline.index.postings.packing import Indices, Numbers
 
 
 class Keywords(NamedTuple):
-    """Keywords of versions.
+    """Column of a keyword field.
 
-    `words` is sorted; those of `ordinal` are ``words[n]`` for n in
+    `words` is sorted; the keywords of a version with `ordinal` are ``words[n]`` for n in
     ``numbers[offsets[ordinal] : offsets[ordinal + 1]]``.
     """
 
@@ -32,10 +32,10 @@ class Keywords(NamedTuple):
 
 
 Frequencies = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-"""Per version, the number of occurrences."""
+"""Number of occurrences of a word per version or per posting."""
 
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
-"""Numbers, NaN if missing; dates, NO_DATE if missing; keywords."""
+"""Values of a field per version: numbers (NaN if missing), dates (NO_DATE), or keywords."""
 
 
 class Postings(Protocol):
@@ -47,31 +47,32 @@ class Postings(Protocol):
 
     @property
     def ordinals(self) -> Numbers:
-        """These versions, ascending."""
+        """Ordinals of the versions that contain the word, ascending."""
 
     @property
     def frequencies(self) -> Numbers:
-        """Occurrences of the word in each of them."""
+        """Occurrences of the word in each version of `ordinals`."""
 
     @property
     def dense_frequencies(self) -> Frequencies | None:
-        """Occurrences per version of the part; None if `ordinals` and `frequencies` are smaller."""
+        """Occurrences per version of the part; None if the part does not provide this array."""
 
     def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
-        """Return the concatenated positions of these rows of `ordinals`, and the edges of rows."""
+        """Return the concatenated positions of rows of `ordinals`, and the edges of each row."""
 
 
 RUN_SIZE = 1 << 14
-"""Size of a run, in postings: some milliseconds of work."""
+"""Approximate size of a run, in postings: some milliseconds of work."""
 
 WORD_COST = 8
-"""Cost of a word, in postings."""
+"""Share of each word in the size of a run, in addition to its postings."""
 
 
 class Run(NamedTuple):
     """Adjacent words of a field with all their postings, as flat arrays.
 
-    `counts`: postings per word; `frequencies`: positions per posting.
+    `counts`: postings per word; `ordinals`, `frequencies`: version and number of positions of each
+    posting; `positions`: of all postings, concatenated.
     """
 
     words: list[str]
@@ -82,7 +83,7 @@ class Run(NamedTuple):
 
 
 class Merged(Protocol):
-    """Adjacent versions of a collection, as a merge reads them, in order."""
+    """Adjacent versions of a collection, as the input of a merge."""
 
     @property
     def count(self) -> int:
@@ -98,7 +99,7 @@ class Merged(Protocol):
 
     @property
     def value_fields(self) -> Sequence[ValueKind]:
-        """Kinds of its keyword, number and date fields."""
+        """Kinds of the keyword, number and date fields of the collection, by field number."""
 
     @property
     def times(self) -> NDArray[np.int64]:
@@ -108,7 +109,7 @@ class Merged(Protocol):
         """Return the number of words of a text field per version."""
 
     def values(self, number: int) -> Column:
-        """Return the values of a field per version."""
+        """Return the column of a value field; `number`: number of the field."""
 
     def id(self, ordinal: int) -> str:
         """Return the document id of a version."""

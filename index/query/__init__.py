@@ -1,1 +1,1 @@
-"""Queries: from query text to the tree that the index evaluates."""
+"""Queries: the parser, and the tree that the index evaluates."""

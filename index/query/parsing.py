@@ -1,30 +1,30 @@
 """Query parser: turns query text into a tree, or into an error that points at a position.
 
     cat dog               both words, in any of the text fields; also `cat AND dog`
-    cat OR dog            one of them; binds less than AND
-    -cat  NOT cat         not this
+    cat OR dog            at least one of them; AND binds tighter
+    -cat  NOT cat         documents without the word
     (cat OR dog) bird     parentheses
     "big cat"             adjacent words
     cat*                  words with this prefix
     cat~                  words at an edit distance of at most 1; also `cat~1`
-    title:cat  title:(cat OR dog)       in a field
+    title:cat  title:(cat OR dog)       words in one field
     year:[1990 TO 2000}  year:>=1990    from 1990 up to but excluding 2000; `*` is an open end
-    *  title:*            all documents; all with a value in a field
+    *  title:*            all documents; all documents with a value in a field
     \\*  \\(  \\OR            a backslash escapes the next character, or an operator
 
 AND, OR and NOT are operators only in capitals. The grammar is in `grammar.lark`. Query texts are
-untrusted: length, depth, number of leaves and of expensive leaves are limited before any word is
-looked up, and no recursion starts before the depth is known.
+untrusted. Length, depth, number of leaves and number of expensive leaves are checked before any
+word is looked up, and the depth is checked without recursion.
 
 A word without a field is searched in every text field. The field's analyser splits text into words:
 `wi-fi` is the phrase "wi fi". A prefix is not stemmed, although the words of the field may be, so
 `runn*` does not find what `running` finds.
 
-Text without any word, such as the dash in `rock - roll`, is ignored wherever it stands: otherwise
-it would match nothing or everything. If nothing remains, that is an error.
+Text without any word, such as the dash in `rock - roll`, is ignored: as part of the query it would
+match nothing or everything. A query without any word is an error.
 
-Keywords match exactly. A date is the whole day, a date-time that moment: `day:2020-01-31` and
-`day:<=2020-01-31` include all of that day, and `day:>2020-01-31` begins with the next one.
+Keywords match exactly. A date means the whole day, a date-time one moment: `day:2020-01-31` and
+`day:<=2020-01-31` include all of that day, and `day:>2020-01-31` begins with the next day.
 
 >>> from driftline.index.documents.schema import DEFAULT
 >>> str(parse("big -title:cat", DEFAULT.collections["documents"]))
@@ -73,16 +73,16 @@ from driftline.index.query.tree import (
 )
 
 LENGTH_MAX = 4096
-"""Characters of a query."""
+"""Largest length of a query, in characters."""
 
 DEPTH_MAX = 64
-"""Levels of a tree."""
+"""Largest depth of a tree, in levels."""
 
 LEAVES_MAX = 128
-"""Leaves of a tree."""
+"""Largest number of leaves of a tree."""
 
 EXPANDED_MAX = 16
-"""Prefix and fuzzy leaves of a tree.
+"""Largest number of prefix and fuzzy leaves of a tree.
 
 Each may expand to any number of words and take some tens of milliseconds.
 """
@@ -90,7 +90,7 @@ Each may expand to any number of words and take some tens of milliseconds.
 _WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
 
 _BEFORE, _SHOWN = 40, 76
-"""Characters of the excerpt in an error: before the position, and in total."""
+"""Characters of the query that an error shows: before the position, and in total."""
 
 
 class TextSpan(NamedTuple):
@@ -109,7 +109,7 @@ class QueryError(DriftlineError):
     Args:
         problem: What is wrong, and what to do.
         query: The text of the query.
-        place: Where it is wrong.
+        place: The part of the text that is wrong.
 
     >>> print(QueryError("there is no field 'titel'", "cat titel:dog", TextSpan(4, 10)))
     there is no field 'titel', at character 5
@@ -148,8 +148,8 @@ def parse(text: str, collection: Collection) -> Query:
 
 
 def _parse_grammar(text: str) -> Tree[Token]:
-    """Parse a text by the grammar."""
-    if _WORD.fullmatch(text):  # most queries are one word; this takes a third of the time
+    """Parse a text with the grammar. Raises QueryError."""
+    if _WORD.fullmatch(text):  # most queries are one word; this path takes a third of the time
         return Tree("words", [Token("WORDS", text, 0, end_pos=len(text))])
     try:
         return _parser().parse(text)
@@ -208,7 +208,7 @@ def _span_of(node: Tree[Token]) -> TextSpan:
 
 
 class _Binder:
-    """Builds the tree of one query for a collection; None stands for text without words."""
+    """Converter of one parse tree to a query tree; None stands for text without words."""
 
     def __init__(self, text: str, collection: Collection) -> None:
         self._text = text
@@ -340,7 +340,7 @@ class _Binder:
 
 
 class _Within(NamedTuple):
-    """A range as written; None: an open end, which is inclusive."""
+    """A range as written; None: an open end; `with_low`, `with_high`: the bound is included."""
 
     low: str | None
     high: str | None
@@ -391,7 +391,7 @@ def _dates(within: _Within) -> tuple[int, int]:
 
 
 def _picture(query: str, place: TextSpan) -> str:
-    """Return two lines: the query, cut to the vicinity of the span, and marks below the span."""
+    """Return two lines: an excerpt of the query around the span, and marks below the span."""
     first = max(0, place.start - _BEFORE)
     shown = query[first : first + _SHOWN]
     shown = "".join(each if each.isprintable() else " " for each in shown)
@@ -459,7 +459,7 @@ def _explained(error: UnexpectedInput, text: str) -> QueryError:
 
 
 def _problem(found: str, expected: set[str]) -> str:
-    """Return the error for the text found, "" at the end; `expected`: the expected tokens."""
+    """Return the error for unexpected text; `found`: "" at the end; `expected`: token names."""
     if expected & {"BOUND", "_TO", "HIGH"}:
         return "a range is written [1990 TO 2000], with { or } without that end, or >=1990"
     if found in _CHARACTERS:

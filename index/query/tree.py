@@ -1,7 +1,7 @@
-"""Query tree: fields are numbers, words are analysed. `str` formats it as a query again.
+"""Query tree, with field numbers and analysed words. `str` formats a tree as a query.
 
-    t:cat t:dog           And: both
-    t:cat OR t:dog        Or: one of them; binds less than And
+    t:cat t:dog           And: both words
+    t:cat OR t:dog        Or: at least one of them; And binds tighter
     -t:cat                Not
     *                     MatchAll
     t:cat                 Term
@@ -10,8 +10,8 @@
     k:"tea"  k:te*        Keyword, KeywordPrefix
     n:[1 TO *]            Range, of numbers or dates
 
-A tree is canonical: an `And` or `Or` has at least two parts, all different, none of its own class,
-in the order written. Fields with words and fields with values are numbered separately, see
+A tree is canonical: an `And` or `Or` has at least two different parts, in the order written, and no
+part of the same class. Text fields and value fields are numbered separately, see
 `driftline.index.documents.schema`.
 """
 
@@ -35,7 +35,7 @@ class MatchAll:
 
 @dataclass(frozen=True, slots=True)
 class _OfField:
-    """Base of field leaves; `field`: its number; `name`: for people."""
+    """Base class of leaves for one field; `field`: its number; `name`: its name, for `str`."""
 
     field: int
     name: str
@@ -43,7 +43,7 @@ class _OfField:
 
 @dataclass(frozen=True, slots=True)
 class Term(_OfField):
-    """Documents that have this word in a text field."""
+    """Documents that contain a word in a text field."""
 
     word: str
 
@@ -53,7 +53,7 @@ class Term(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Phrase(_OfField):
-    """Two or more adjacent words of a text field."""
+    """Documents with two or more adjacent words in a text field."""
 
     words: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class Phrase(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Prefix(_OfField):
-    """Any word of a text field with a prefix."""
+    """Documents with any word in a text field that starts with a prefix."""
 
     prefix: str
 
@@ -73,7 +73,7 @@ class Prefix(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Fuzzy(_OfField):
-    """Any word of a text field with a Levenshtein distance of at most 1, in characters."""
+    """Documents with any word in a text field at a Levenshtein distance of at most 1."""
 
     word: str
 
@@ -91,7 +91,7 @@ class Exists(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Keyword(_OfField):
-    """A keyword of a keyword field."""
+    """Documents with a keyword in a keyword field."""
 
     keyword: str
 
@@ -101,7 +101,7 @@ class Keyword(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class KeywordPrefix(_OfField):
-    """Any keyword with a prefix."""
+    """Documents with any keyword that starts with a prefix."""
 
     prefix: str
 
@@ -111,7 +111,7 @@ class KeywordPrefix(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Range(_OfField):
-    """A number (floats) or a date (integers: microseconds) with low <= value <= high."""
+    """Documents with low <= value <= high; floats for a number, integer microseconds for a date."""
 
     low: float | int
     high: float | int
@@ -164,8 +164,8 @@ Node = Leaf | Not | And | Or
 class Query:
     """A query for one collection.
 
-    `scoring`: the leaves that add to the score of a matching document; each once, in the order
-    written. Excludes leaves below a `Not`.
+    `scoring`: the leaves that add to the score of a matching document, each once, in the order
+    written; without leaves below a `Not`.
     """
 
     root: Node

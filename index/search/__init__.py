@@ -1,1 +1,1 @@
-"""Search: the data of a collection's shard, and query evaluation as of a time T."""
+"""Search in one shard of a collection: its data, and query evaluation as of a time T."""

@@ -1,5 +1,6 @@
-"""Encoding of long lists of numbers and texts as checkpoint parts; the last part of a list is
-shorter.
+"""Encoding of long lists of numbers and texts as checkpoint parts.
+
+A part with fewer entries than the maximum, possibly none, ends a list.
 
 >>> saved = [*encode_numbers(array("q", range(3))), *encode_texts(["a", "cat"])]
 >>> rest = Saved(saved)
@@ -18,10 +19,10 @@ from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.wire.codec import pack, unpack
 
 NUMBERS_PER_PART = 1 << 17
-"""Numbers per part."""
+"""Maximum numbers per part."""
 
 TEXTS_PER_PART = 1 << 13
-"""Texts per part."""
+"""Maximum texts per part."""
 
 _GREATEST = np.iinfo(np.int64).max
 
@@ -29,7 +30,8 @@ _GREATEST = np.iinfo(np.int64).max
 def encode_numbers(numbers: array[int]) -> Iterator[bytes]:
     """Encode 64-bit numbers.
 
-    Each part stores its minimum and the offsets from it, in the smallest sufficient integer width.
+    Each part stores its minimum, and the difference of each number from the minimum in the smallest
+    sufficient integer width.
     """
     for at in range(0, len(numbers) + 1, NUMBERS_PER_PART):
         some = np.array(numbers[at : at + NUMBERS_PER_PART], np.int64)
@@ -105,7 +107,7 @@ class Saved:
 
     @staticmethod
     def damaged() -> SnapshotDamaged:
-        """Return the error for parts that differ from the expected ones."""
+        """Return the error for a part that is missing or has unexpected content."""
         return SnapshotDamaged(
             "the checkpoint of the index has not the parts that were written; everything is made "
             "anew from the journal"

@@ -17,7 +17,7 @@ PREFIX_LENGTH = 3
 """Prefix length in characters at which few enough words remain to check all of them."""
 
 WORDS_PER_SEEK = 8
-"""Words to scan in sequence before a seek, which costs as much as scanning this many."""
+"""Words to scan before a seek; a seek costs as much as scanning this many words."""
 
 _SURROGATES = range(0xD800, 0xE000)
 """Code points that are not characters."""
@@ -36,7 +36,7 @@ def is_near(word: str, other: str) -> bool:
 def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
     """Yield the words of a part's text field at a distance of at most 1, each once.
 
-    Such a word shares the prefix of `word`, or first differs from it within the prefix.
+    A near word shares the first `PREFIX_LENGTH` characters of `word`, or differs within these.
     """
     if len(word) >= PREFIX_LENGTH:
         for other in words_from(part, field, word[:PREFIX_LENGTH]):
@@ -56,7 +56,7 @@ def words_from(part: SegmentReader, field: int, prefix: str) -> Iterator[str]:
 def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[str]:
     """Yield the near words that share exactly the first `at` characters with `word`.
 
-    All candidates are known except for the character at `at`, so most words are skipped by seeking.
+    Only the character at `at` of a near word is unknown, so seeks skip most words.
     """
     same, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
     start: str | None = same

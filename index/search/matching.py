@@ -1,18 +1,19 @@
-"""Matching: which versions of one part of a shard a query finds.
+"""Matching: the versions of one part of a shard that match a query.
 
-All sets are dense: a boolean per version of the part, so AND, OR and NOT are numpy operations.
-Versions from `count` on are later than T and are cut off first; the caller excludes those that are
-dead as of T. Invariant: whether a version matches depends only on that version and the query.
+A set of versions is an array with a boolean per version of the part, so AND, OR and NOT are numpy
+operations. Only the first `count` versions, which precede T, are evaluated; the caller excludes
+those replaced before T. Invariant: whether a version matches depends only on the version and the
+query.
 
 Cost limit: a query whose words and phrases would cost more than the budget is rejected before it is
-evaluated. The cost is the number of postings to read, which is known without reading them and
-dominates evaluation. Only phrases also read positions, and a text may have any number of them; the
-upper bound of these steps follows from the frequency of each word. The cost counts all versions of
-the shard, also those not alive as of T, because they are read too. A rejection therefore depends on
-the current shard, but no returned answer depends on the budget.
+evaluated. The cost is the number of postings to read, which is known in advance and dominates the
+duration of a query. Phrases also read positions; an upper bound of their number follows from the
+frequencies of the words. The cost includes the postings of all versions in the evaluated parts,
+also of versions that are not current as of T, because these are read too. Whether a query is
+rejected therefore depends on the state of the shard, but no returned answer depends on the budget.
 
-Prefix and fuzzy leaves are always answered, however many words they expand to: a query contains few
-of them (`index.query.parsing`), and their postings are read in bulk.
+Prefix and fuzzy leaves have no cost limit: a query contains few of them (`index.query.parsing`),
+and their postings are read in bulk.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Hits(NamedTuple):
     """Versions that contain a leaf of a query, and its frequency in each."""
 
     ordinals: Numbers
-    """Ascending, relative to the part's first."""
+    """Ordinals relative to `first` of the part, ascending."""
     frequencies: Numbers
 
 
@@ -78,19 +79,19 @@ class Matching:
         scoring: Collection[Scoring] = (),
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """`scoring`: leaves whose frequencies are needed; `pause`: called often."""
+        """`scoring`: leaves whose frequencies will be requested; `pause`: called often."""
         self.part = part
         self.count = count
         self._scoring = scoring
         self._pause = pause
         self._found: dict[Scoring, Hits] = {}
         self._dense: dict[Scoring, Frequencies | None] = {}
-        """Per leaf, frequencies of all versions: kept by the part, or computed from hits."""
+        """Leaf -> its frequency per version; None: not available without reading hits."""
         self._postings: dict[Term, Postings | None] = {}
         self._phrases: dict[Phrase, list[Numbered] | None] = {}
 
     def mask(self, query: Node) -> Mask:
-        """Return which versions match a query or subquery."""
+        """Return, per version, whether it matches a query or subquery."""
         match query:
             case MatchAll():
                 return np.ones(self.count, np.bool_)
@@ -126,7 +127,10 @@ class Matching:
         return mask
 
     def finds_nothing(self, query: Node) -> bool:
-        """Return whether missing words alone show that a query matches nothing here."""
+        """Return whether a query matches no version of the part because words are missing.
+
+        False if this is unknown.
+        """
         match query:
             case And():
                 return any(map(self.finds_nothing, query.parts))
@@ -142,7 +146,7 @@ class Matching:
                 return False
 
     def phrase(self, leaf: Phrase) -> list[Numbered] | None:
-        """Return the postings that make up a phrase here; None if one is missing."""
+        """Return the postings of a phrase in the part; None if one is missing."""
         if leaf not in self._phrases:
             self._pause()
             found = phrase_in(self.part, leaf.field, leaf.words)
@@ -175,7 +179,10 @@ class Matching:
     def frequencies_in(
         self, leaf: Scoring, versions: NDArray[np.intp]
     ) -> tuple[Indices, Frequencies]:
-        """Return which rows of some ascending versions contain a scoring leaf, and how often."""
+        """Return the rows of `versions` that contain a scoring leaf, and its frequency in each.
+
+        `versions`: ordinals, ascending.
+        """
         often = self._dense_if_cheap(leaf)
         if often is not None:
             found = often[versions]
@@ -188,7 +195,7 @@ class Matching:
         return rows, frequencies[of]
 
     def _dense_if_cheap(self, leaf: Scoring) -> Frequencies | None:
-        """Return `often` if it is available without reading hits."""
+        """Return the frequency of a leaf per version; None if it requires reading hits."""
         try:
             return self._dense[leaf]
         except KeyError:
@@ -219,14 +226,14 @@ class Matching:
         assert_never(leaf)
 
     def _ordinals(self, leaf: Scoring) -> Numbers:
-        """Return the versions that contain a leaf; read its frequencies only if needed."""
+        """Return the ordinals of a leaf; read its frequencies only if these are needed."""
         if leaf in self._scoring or not isinstance(leaf, Term):
             return self.hits(leaf).ordinals
         postings = self.postings(leaf)
         return NO_HITS.ordinals if postings is None else self._truncate(postings.ordinals)
 
     def _truncate(self, ordinals: Numbers) -> Numbers:
-        """Cut off ordinals from `count` on."""
+        """Remove ordinals from `count` on."""
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
     def _sum_expansions(self, leaf: Expanded) -> Frequencies:
@@ -256,7 +263,7 @@ class Matching:
         column = self.part.values(leaf.field)
         assert not isinstance(column, Keywords)
         values = column[: self.count]
-        # A missing value is less than all dates, or NaN.
+        # A missing value never matches: it is less than all dates, or NaN.
         return np.asarray((values >= leaf.low) & (values <= leaf.high))
 
     def _having(self, field: int, is_meant: Callable[[str], bool]) -> Mask:
@@ -271,7 +278,7 @@ class Matching:
 
 
 STEPS_PER_POSTING = 4
-"""Phrase steps that cost as much as one posting."""
+"""Number of steps of a phrase (`phrases.steps`) that cost as much as one posting."""
 
 
 class QueryTooCostly(DriftlineError):
@@ -291,7 +298,7 @@ def check(query: Node, matchings: Sequence[Matching], budget: int) -> None:
     some = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
     costs = {leaf: _cost(leaf, matchings) for leaf in some}
     _check(costs, budget)
-    # Frequencies are in the postings: read them only after bounding the number of postings.
+    # `_steps` reads the frequencies of all postings, so check the number of postings first.
     _check({leaf: cost + _steps(leaf, matchings) for leaf, cost in costs.items()}, budget)
 
 
@@ -307,7 +314,7 @@ def _check(costs: Mapping[Term | Phrase, int], budget: int) -> None:
 
 
 def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
-    """Return the number of postings of a leaf."""
+    """Return the number of postings to read for a leaf."""
     cost = 0
     for matching in matchings:
         if isinstance(leaf, Phrase):

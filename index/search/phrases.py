@@ -1,7 +1,8 @@
-"""Phrase matching: versions in which words follow each other, and how often.
+"""Phrase matching: the versions that contain a phrase, and its frequency in each.
 
 A phrase of words w0 w1 ... occurs where the words have positions p, p + 1, ... Its frequency is the
-number of such p. All places are processed together, in a few numpy calls per word.
+number of such p. A *place* is a version and a position in it, packed into one number. All places of
+a word are processed together, in a few numpy calls.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ PackedPositions = NDArray[np.int64]
 """(version, position) packed into one number, ascending; the position is in the low bits."""
 
 VERSION_STRIDE = 1 << 32
-"""Distance of adjacent versions in places; larger than any position."""
+"""Difference between the places of adjacent versions; larger than any position."""
 
 DENSE = 8
-"""If more than one in this many positions can start a match, scan all instead of searching."""
+"""If the rarest word is at one in this many positions or more, all positions are scanned."""
 
 
 class Group(NamedTuple):
-    """One distinct word of a phrase: its numbers in the phrase, and its places."""
+    """One distinct word or pair of a phrase; `numbers`: its positions in the phrase."""
 
     numbers: list[int]
     places: PackedPositions
 
 
 class Numbered(NamedTuple):
-    """A word or a pair of words of a phrase, and its number in the phrase."""
+    """A word or a pair of words of a phrase; `number`: its position in the phrase."""
 
     number: int
     postings: Postings
@@ -44,8 +45,8 @@ class Numbered(NamedTuple):
 def phrase_in(part: SegmentReader, field: int, words: Sequence[str]) -> list[Numbered] | None:
     """Return the postings that a part needs for a phrase; None if one is missing.
 
-    Where the part keeps a pair of words, the rarer pair replaces its words. Equal words share one
-    object.
+    If the part has postings for two adjacent words as a pair, the pair replaces both words. Equal
+    words or pairs share one `Postings` object.
     """
     found: dict[tuple[str, ...], Postings | None] = {}
     names: list[tuple[int, tuple[str, ...]]] = []
@@ -74,7 +75,7 @@ def distinct_postings(phrase: Sequence[Numbered]) -> list[Postings]:
 
 
 def steps(phrase: Sequence[Numbered]) -> int:
-    """Return an upper bound of the places read or compared to find a phrase."""
+    """Return an upper bound of the number of places read or compared to find a phrase."""
     if len(phrase) == 1:
         return 0
     often = {id(each): int(each.frequencies.sum(dtype="i8")) for each in distinct_postings(phrase)}
@@ -99,8 +100,10 @@ def find_phrase(phrase: Sequence[Numbered], count: int) -> tuple[Numbers, Number
 def starts_in_text(
     words: Sequence[str], positions: Mapping[str, Sequence[int] | PackedPositions]
 ) -> PackedPositions:
-    """Return the positions in a text at which a phrase starts. `positions`: of each of its
-    words."""
+    """Return the positions in a text at which a phrase starts.
+
+    `positions`: word of the text -> its positions, ascending.
+    """
     numbers: dict[str, list[int]] = {}
     for number, word in enumerate(words):
         numbers.setdefault(word, []).append(number)
@@ -139,7 +142,10 @@ def _intersect(ours: Numbers, theirs: Numbers) -> Numbers:
 
 
 def _places(word: Postings, common: Numbers) -> PackedPositions:
-    """Return the places of a word in the versions that contain all words."""
+    """Return the places of a word in versions that contain it; `common`: their ordinals.
+
+    Places number these versions 0, 1, ... in the order of `common`.
+    """
     rows = np.searchsorted(word.ordinals, common)
     positions, offsets = word.positions(rows)
     versions = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(offsets))

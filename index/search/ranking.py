@@ -1,8 +1,8 @@
-"""Ranking: the first of the versions that a query finds, in one total order.
+"""Ranking: selection of the first matches of a query, in one total order.
 
-Order: by descending score; or, for a sorted search, by the value of a field, versions without one
-last. Ties are broken by the time of the version, earlier first. Pages of results, and results of
-several shards, therefore fit together without a version missing or duplicated.
+Versions are ordered by descending score; in a sorted search by the value of a field, versions
+without a value last. If these are equal, the version with the earlier label time comes first.
+Consecutive pages, and the results of several shards, therefore contain each version exactly once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Keys = NDArray[np.float64] | NDArray[np.int64]
 """Sort keys of versions, ascending."""
 
 _LAST_DATE = 2**63 - 1
-"""Later than all dates, also when these are negated."""
+"""Sort key of a missing date: greater than all dates and all negated dates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A version that was found."""
+    """A match of a query; `ordinal`: its ordinal in the shard."""
 
     sort_position: SortPosition
     ordinal: int
@@ -42,9 +42,10 @@ def rank_by_score(
     limit: int,
     after: SortPosition | None = None,
 ) -> list[Ranked]:
-    """Return the first `limit` of the versions found in one part, after a position.
+    """Return the first `limit` matches of a part after a position, by score.
 
-    `found`: ordinals, ascending; `scores`, `times`: of each of them.
+    `found`: ordinals of the matches in the shard, ascending; `scores`, `times`: score and label
+    time of each match.
     """
     start_after = None if after is None else (-after.score, after.time)
     rows = _first(-scores, times, limit, start_after)
@@ -60,9 +61,10 @@ def rank_by_value(
     limit: int,
     after: SortPosition | None = None,
 ) -> list[Ranked]:
-    """Like `rank_by_score`, ordered by values: `column` holds those of all versions of the part.
+    """Return the first `limit` matches of a part after a position, by the value of a field.
 
-    `found`: ordinals in the part, which begins at the ordinal `first`.
+    `column`: values of all versions of the part; `found`: ordinals of the matches, relative to the
+    part's `first`; `times`: label time of each match.
     """
     keys = _keys(column, found, sort)
     start_after = None if after is None else (_key(column, after.value, sort), after.time)
@@ -78,7 +80,7 @@ def rank_by_value(
 def merge_ranked(
     results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None
 ) -> list[Ranked]:
-    """Merge ranked results of several parts or shards."""
+    """Merge ranked results of several parts."""
     return list(
         islice(merge(*results, key=lambda ranked: sort_key(ranked.sort_position, sort)), limit)
     )
@@ -87,7 +89,10 @@ def merge_ranked(
 def _first(
     keys: Keys, times: NDArray[np.int64], limit: int, start_after: tuple[float | int, int] | None
 ) -> list[int]:
-    """Return the rows of the first `limit` in order, after `behind`."""
+    """Return the rows of the first `limit` keys after `start_after`, in order.
+
+    `start_after`: (key, label time); None: start with the first.
+    """
     rows = np.arange(len(keys))
     if start_after is not None:
         key, time = start_after
@@ -95,14 +100,14 @@ def _first(
         keys = keys[rows]
     if len(rows) > limit:
         worst = np.partition(keys, limit - 1)[limit - 1]
-        good = keys <= worst  # more than `limit` if keys tie: take the earlier ones
+        good = keys <= worst  # includes equal keys; lexsort orders these by time
         rows, keys = rows[good], keys[good]
     found: list[int] = rows[np.lexsort((times[rows], keys))[:limit]].tolist()
     return found
 
 
 def _keys(column: Column, found: NDArray[np.intp], sort: Sort) -> Keys:
-    """Return the keys that order the versions found in one part."""
+    """Return the sort keys of the matches in one part."""
     sign = -1 if sort.descending else 1
     if isinstance(column, Keywords):
         begins = column.offsets[found]
@@ -117,7 +122,7 @@ def _keys(column: Column, found: NDArray[np.intp], sort: Sort) -> Keys:
 
 
 def _key(column: Column, value: SortValue, sort: Sort) -> float | int:
-    """Return the position of a value among a part's keys, even if no version there has it."""
+    """Return the sort key of a value in a part, even if no version of the part has the value."""
     sign = -1 if sort.descending else 1
     if isinstance(column, Keywords):
         if value is None:

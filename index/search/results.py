@@ -1,18 +1,18 @@
 """Details of the versions that a query finds: snippets, score explanations and facets.
 
-*Snippets*: per text of a document, the piece that best shows why a query finds it: the first one
-with the most different matching words. A phrase matches where all its words follow each other.
-Matches are positions in the original text; rendering is up to the caller.
+*Snippets*: for each text of a document, the first piece with the most different matching words. The
+words of a phrase match only where the complete phrase occurs. Marks are positions in the piece; the
+caller renders them.
 
 >>> from driftline.index.documents.analysis import analyser
 >>> snippet("Of cats. The Cat sat on", analyser("english"), [Term(0, "text", "cat")], 12)
 Snippet(text='Of cats. The', start=0, more=True, marks=((3, 7),))
 
-*Shares*: what each leaf of the query adds to the score of a version. Added in order, from 0 on,
-they give the score to the last bit.
+*Shares*: the amount that each leaf of the query adds to the score of a version. Their sum, in
+order, equals the score to the last bit.
 
-*Facets*: how many matching versions have each keyword. Each shard counts all keywords, not only its
-most frequent ones, so the sums are exact.
+*Facets*: the number of matching versions with each keyword. Each shard counts all keywords, not
+only its most frequent ones, so sums over shards are exact.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from driftline.index.search.phrases import starts_in_text
 from driftline.index.search.scoring import Scorer, bm25
 
 LENGTH = 160
-"""Characters of a snippet."""
+"""Default length of a snippet, in characters."""
 
 READ_MAX = 100_000
-"""Characters of a text to analyse for a snippet; bounds latency."""
+"""Characters of a text that are analysed for a snippet; this bounds the latency."""
 
 
 class Snippet(NamedTuple):
-    """A piece of a text, its start there, and whether more text follows.
+    """A piece of a text; `start`: its start in the text; `more`: whether more text follows.
 
-    `marks`: (start, end) of each match in the piece, in order and disjoint.
+    `marks`: (start, end) of each match, relative to the piece, in order and disjoint.
     """
 
     text: str
@@ -78,7 +78,7 @@ def snippets(stored: bytes, collection: Collection, query: Query) -> dict[str, S
 def snippet(
     text: str, analyser: Analyser, leaves: Iterable[Scoring], length: int = LENGTH
 ) -> Snippet:
-    """Return the best piece of a text; its beginning if no leaf of a query matches."""
+    """Return the best piece of a text; the beginning of the text if no leaf matches."""
     words, places = analyser.words(text[:READ_MAX]), analyser.word_spans(text[:READ_MAX])
     if len(text) > READ_MAX:
         del words[-1:], places[-1:]  # the last word may be truncated
@@ -127,9 +127,9 @@ def _words_of(leaf: Scoring, text_words: set[str]) -> Iterable[str]:
 
 
 def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
-    """Return the start and end of the best matches: most different words within `length`.
+    """Return the span with the most different matching words within `length` characters.
 
-    `matching`: words, each with its place.
+    `matching`: (word, start, end) of each match, in order.
     """
     best, core = 0, (0, 0)
     inside: Counter[str] = Counter()
@@ -147,7 +147,7 @@ def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, i
 
 
 def _snippet_bounds(text: str, places: Sequence[WordSpan], core: WordSpan, length: int) -> WordSpan:
-    """Return the start and end of a snippet: at word boundaries, centred on its core."""
+    """Return the span of a snippet: at word boundaries, centred on the best matches, `core`."""
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)
     begin = max(0, min(begin, start))
@@ -163,7 +163,7 @@ def _snippet_bounds(text: str, places: Sequence[WordSpan], core: WordSpan, lengt
 
 
 def _merge_overlapping(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge touching marks: words of Han, Kana and Hangul overlap."""
+    """Merge adjacent and overlapping marks; words of Han, Kana and Hangul overlap."""
     apart: list[tuple[int, int]] = []
     for start, end in marks:
         if apart and start <= apart[-1][1]:
@@ -178,24 +178,26 @@ class LeafScore(NamedTuple):
 
     leaf: Scoring
     frequency: int
-    """Occurrences in the version; 0: it does not contain the leaf, which then adds nothing."""
+    """Occurrences of the leaf in the version; if 0, the score of the leaf is 0."""
     length: int
-    """Number of words of its field in the version."""
+    """Number of words of the leaf's field in the version."""
     documents: int
     """Documents that have the field."""
     having: tuple[int, ...]
-    """Document frequency of each of its words; empty for prefix and fuzzy leaves."""
+    """Document frequency of each word of the leaf; empty for prefix and fuzzy leaves."""
     average: float
     """Average length of the field in the documents that have it."""
     weight: float
     """Weight of the field."""
     rarity: float
+    """Inverse document frequency of the leaf (`scoring.Factor.idf`)."""
     score: float
+    """Amount that the leaf adds to the score of the version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of a score; `matches`: whether the query finds the version."""
+    """Explanation of a score; `matches`: whether the version matches the query."""
 
     matches: bool
     score: float
@@ -203,7 +205,7 @@ class Explanation:
 
 
 def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explanation:
-    """Explain the score of one version of a part."""
+    """Explain the score of one version; `row`: its ordinal relative to `first` of the part."""
     score = 0.0
     shares = []
     for leaf, factor in scorer.factors:
@@ -228,7 +230,7 @@ def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explan
 
 
 def count_by(field: int, matching: Matching, found: Mask) -> Counter[str]:
-    """Count the keywords of a value field among the versions found in one part."""
+    """Count the keywords of a value field in the matches of one part; `found`: the matches."""
     column = matching.part.values(field)
     assert isinstance(column, Keywords)
     offsets = column.offsets[: len(found) + 1]

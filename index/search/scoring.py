@@ -1,27 +1,27 @@
-"""BM25 scoring, identical to the last bit on every replica, shard and division into parts.
+"""BM25 scoring. Scores are identical to the last bit, whatever the replica, shards and parts.
 
-The inputs are integers that are exact as of T. Float64 operations follow in a fixed order, element
-by element; a logarithm is taken once per word of a query, not on arrays. A score therefore depends
-only on the version, the query and T. The leaves of a query add to it in the order written.
+The inputs are integers that are exact as of T. The float64 operations have a fixed order, element
+by element; the logarithm is computed once per word of a query, not on arrays. A score therefore
+depends only on the version, the query and T. The scores of leaves are added in the order written.
 
-A word counts by its frequency in the field, the length of the field, and its rarity. The rarity of
-a phrase is the sum over its words. All words that a prefix or fuzzy leaf expands to count as one
-word with a rarity of 1. A leaf that occurs `often` times in a field adds, from left to right,
+The score of a leaf depends on its frequency in the field, the length of the field, and its inverse
+document frequency `idf`. A prefix or fuzzy leaf counts all words that it expands to as one word
+with an `idf` of 1. A leaf that occurs `often` times in a field adds, evaluated from left to right,
 
-    weight * rarity * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+    weight * idf * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
 
 where `relative` is the length of the field * number of documents that have it / its total length in
-these, and `idf` the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of
-a leaf.
+these, and `idf` is the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of
+the leaf; `having` is the document frequency of a word.
 
 (Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
 
 Only versions that can be among the best ones are scored. Leaves are processed in descending order
-of the most that each can add to a score. Once the remaining leaves can add less than the score of
-the best versions so far, most other versions are ruled out: a common word is in nearly all versions
-and adds little. Invariant: at least as many versions as requested have a higher score than a
-skipped one, so the best ones are the same as if all were scored. These comparisons use float32
-scores summed in another order than the returned ones: `_SLACK` is more than they differ by.
+of their maximum score. Once the remaining leaves together can add less than the score of the best
+versions so far, most other versions are skipped: a common word is in nearly all versions and adds
+little. Invariant: for each skipped version, at least as many versions as requested have a higher
+score. The result is therefore the same as if all versions were scored. These comparisons use
+approximate float32 scores; `_SLACK` is larger than their error.
 
 (MaxScore: Turtle and Flood, Query evaluation: strategies and optimizations, 1995.)
 """
@@ -43,28 +43,28 @@ from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.statistics import Statistics
 
 K1 = 1.2
-"""Saturation: how soon further occurrences of a word count less."""
+"""Saturation: with a smaller value, further occurrences of a word add less."""
 
 B = 0.75
 """Strength of length normalisation."""
 
 
 class Factor(NamedTuple):
-    """The part of a leaf's score that is the same for all versions."""
+    """Inputs of a leaf's score that are the same for all versions."""
 
     weight: float
     """Weight of the field."""
     idf: float
     document_frequencies: tuple[int, ...]
-    """Document frequency of each of its words."""
+    """Document frequency of each word of the leaf; empty for prefix and fuzzy leaves."""
     documents: int
     """Documents that have the field."""
     length: int
-    """Total length of the field in these."""
+    """Total length of the field in these documents, at least 1."""
 
 
 class Scorer:
-    """Scores versions by the leaves of one query, as of one time."""
+    """Scorer of versions by the leaves of one query, as of one time."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Scorer:
         self.factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
 
     def scores(self, matching: Matching, found: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the scores of some versions of a part; `found`: their ordinals, ascending."""
+        """Return the scores of versions of a part; `found`: their ordinals, ascending."""
         scores = np.zeros(len(found), np.float64)
         for leaf, factor in self.factors:
             rows, frequencies = matching.frequencies_in(leaf, found)
@@ -87,7 +87,7 @@ class Scorer:
 
 
 def bm25(frequencies: Frequencies, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
-    """Return the scores of a leaf with these frequencies in fields of these lengths."""
+    """Return the score of a leaf per version, given its frequency and the field's length."""
     often = frequencies.astype(np.float64)
     relative = lengths.astype(np.float64) * factor.documents / factor.length
     weight = factor.weight * factor.idf
@@ -97,7 +97,10 @@ def bm25(frequencies: Frequencies, lengths: Numbers, factor: Factor) -> NDArray[
 def approximate_bm25(
     often: Frequencies, lengths: NDArray[np.float32], factor: Factor
 ) -> NDArray[np.float32]:
-    """Approximate `bm25` for all versions of a part in a tenth of the time; 0 without the leaf."""
+    """Approximate `bm25` for all versions of a part, in a tenth of the time.
+
+    The score of a version without the leaf is 0.
+    """
     scores = often.astype(np.float32)
     below = lengths * np.float32(K1 * B * factor.documents / factor.length)
     below += np.float32(K1 * (1 - B))
@@ -108,7 +111,7 @@ def approximate_bm25(
 
 
 def max_score(factor: Factor) -> float:
-    """Return the upper bound of a leaf's score: unlimited frequency, in a text of nothing else."""
+    """Return an upper bound of a leaf's score: its limit for an unlimited frequency."""
     return factor.weight * factor.idf * (K1 + 1)
 
 
@@ -136,20 +139,20 @@ def _factor(leaf: Scoring, weights: Sequence[float], statistics: Statistics, tim
 Scores = NDArray[np.float32] | NDArray[np.float64]
 
 SPARSE_RATIO = 16
-"""If fewer than one in this many versions match, scoring each is cheaper than skipping some."""
+"""If at most one in this many versions matches, scoring all matches is cheaper than skipping."""
 
 _SLACK = 1 - 1e-3
-"""The relative error of a float32 sum of n terms is at most n / 2 ** 23; queries have at most some
-thousands of leaves."""
+"""Factor that allows for the error of approximate scores. The relative error of a float32 sum of n
+terms is at most n / 2 ** 23, so this suffices for some thousands of leaves."""
 
 _CHUNK = 64
-"""Versions per group; only the best of each group is considered for the threshold."""
+"""Versions per group; only the best score of each group can raise the threshold."""
 
 
 class ScoreThreshold:
-    """Lower bound of the score that the best `limit` versions reach; it only rises.
+    """Lower bound of the scores of the best `limit` versions; it only rises.
 
-    `limit`: how many versions are requested, at least 1.
+    `limit`: number of requested versions, at least 1.
     """
 
     def __init__(self, limit: int) -> None:

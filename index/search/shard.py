@@ -1,12 +1,13 @@
-"""Shard: the documents of a collection that one searcher holds, as of each retained time.
+"""Shard: the documents of a collection in one searcher, as of each retained time.
 
-Input: every version of the collection, in label order, each once. Output: query results and
-documents as of a time T. Statistics cover the whole collection.
+Input: every version of the collection, once, in label order. Output: query results and documents as
+of a time T. Statistics cover the documents of all shards.
 
-Versions have *ordinals* 0, 1, 2, ... in label order. The state as of T is therefore a prefix of all
-posting lists, minus the versions replaced before T: reads copy nothing, and data that was read
-never changes. Versions replaced before all retained T may be dropped, which lowers the ordinals of
-later ones. Invariant: as of an applied and retained T, every answer is always the same.
+Versions have *ordinals* 0, 1, 2, ... in label order. The state as of T is therefore a prefix of
+each posting list, without the versions replaced before T: reads need no copies, and later writes do
+not change data that was read. Versions replaced before every retained T may be dropped, which
+lowers the ordinals of later versions. Invariant: an answer as of an applied and retained T never
+changes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class ShardAnswer:
-    """Number of matching versions, the first of them, and the counts of each facet."""
+    """Total number of matches, the first matches in order, and the counts of each facet."""
 
     total: int
     ranked: list[Ranked]
@@ -50,8 +51,8 @@ class ShardAnswer:
 class Shard:
     """One shard of one collection.
 
-    `weights`: of its text fields; `has`: whether the shard holds the document with an id; `budget`:
-    the cost limit of a query here.
+    `weights`: weight of each text field; `has`: returns whether the shard contains the document
+    with an id; `budget`: cost limit of a query in this shard.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Shard:
         budget: int = BUDGET,
     ) -> None:
         self.parts: list[SegmentReader] = [tail]
-        """Together they hold all versions, in the order of their ordinals."""
+        """Parts with all versions, in the order of ordinals; the last one is `tail`."""
         self.statistics = Statistics(tail.text_fields)
         self._weights = weights
         self._has = has
@@ -72,16 +73,16 @@ class Shard:
         """Number of current documents."""
         self._times = array("q")
         self._deleted_at = array("q")
-        """Per version, the time of the document's next version; INFINITY if there is none."""
+        """Per version, the label time of the write that replaced or deleted it; else INFINITY."""
         self._numbers = array("q")
-        """Per version, its number: ascending, and unchanged when other versions are dropped."""
+        """Per version, its number: ascending, and stable, unlike its ordinal."""
         self._previous = array("q")
-        """Per version, the number of the document's previous version."""
+        """Per version, the number of the document's previous version, or NONE."""
         self._last: dict[str, int] = {}
         """Document id -> the number of its last version, even if the document was deleted."""
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Apply the next version. Precondition: `time` is not below that of the last one."""
+        """Apply the next version. Precondition: `time` is not less than in the previous call."""
         self.statistics.apply(time, version)
         if not self._has(version.id):
             return
@@ -120,9 +121,8 @@ class Shard:
     ) -> ShardAnswer:
         """Count the matches of a query as of a time; rank the first `limit` after a position.
 
-        Ranks by score, or by `sort`; `facets`: fields whose keywords are counted. `together` merges
-        the results of several shards. `pause` is called often so that other queries can run. Raises
-        QueryTooCostly.
+        Ranks by score, or by `sort`. `facets`: numbers of the fields whose keywords are counted;
+        `pause`: called often, so that other queries can run. Raises QueryTooCostly.
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
@@ -140,7 +140,7 @@ class Shard:
         return ShardAnswer(total, ranked, counts)
 
     def count(self, query: Query, time: int, pause: Callable[[], None] = lambda: None) -> int:
-        """Return how many versions a query finds as of a time. Raises QueryTooCostly."""
+        """Return the number of matches of a query as of a time. Raises QueryTooCostly."""
         found = self._matches_per_part(query, time, (), pause)
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
@@ -171,7 +171,7 @@ class Shard:
         check(query.root, matchings, self._budget)
         for matching in matchings:
             if matching.finds_nothing(query.root):
-                continue  # most words occur in few parts
+                continue  # common case: most words occur in few parts
             part, count = matching.part, matching.count
             alive = self._live_mask(part.first, part.first + count, time)
             yield matching, matching.mask(query.root) & alive
@@ -205,7 +205,7 @@ class Shard:
         return part.stored(ordinal - part.first)
 
     def _parts_at(self, time: int) -> Iterator[tuple[SegmentReader, int]]:
-        """Yield the parts with versions as of a time, and how many versions each has."""
+        """Yield the parts with versions before a time, and the number of these in each part."""
         end = bisect_left(self._times, time)
         for part in self.parts:
             if part.first < end:
@@ -214,7 +214,7 @@ class Shard:
     def _live_mask(self, first: int, end: int, time: int) -> NDArray[np.bool_]:
         """Return, for each version in a range, whether no version replaced it before a time."""
         deaths = np.frombuffer(self._deleted_at, np.int64, end)
-        return deaths[first:] >= time  # a live `deaths` blocks growth of the array
+        return deaths[first:] >= time  # a copy: while `deaths` exists, the array cannot grow
 
     def _part_of(self, ordinal: int) -> SegmentReader:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
@@ -234,7 +234,7 @@ class Shard:
             self.replace(self.parts, after)
 
     def needed(self, parts: Sequence[SegmentReader], since: int) -> NDArray[np.bool_]:
-        """Return, per version of adjacent parts, whether any time >= `since` can see it."""
+        """Return, per version of adjacent parts, whether a read as of T >= `since` can see it."""
         return self._live_mask(parts[0].first, parts[-1].first + parts[-1].count, since)
 
     def replace_parts(
@@ -243,9 +243,10 @@ class Shard:
         part: SegmentReader,
         kept: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Replace adjacent parts by one part, which holds those of their versions that are `kept`.
+        """Replace adjacent parts by one part with the same versions, except those not `kept`.
 
-        None keeps all. The dropped versions must not be `needed`; the shard forgets them.
+        `kept`: one entry per version; None: all. The shard drops the others. Precondition: these
+        are not `needed`.
         """
         if kept is not None and not kept.all():
             self._drop(parts, kept)
@@ -256,7 +257,7 @@ class Shard:
         first, end = parts[0].first, parts[0].first + len(kept)
         numbers = np.array(self._numbers[first:end])
         is_last = ~kept & np.isin(numbers, np.array(self._previous), invert=True)
-        # Last versions of deleted documents: read only the ids of these.
+        # A dropped version without a later one belongs to a deleted document. Read only such ids.
         rows = np.flatnonzero(is_last).tolist()
         gone = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
         for id, number in gone:
@@ -273,7 +274,7 @@ class Shard:
         self.parts = list(parts)
 
     def save(self) -> Iterator[bytes]:
-        """Yield checkpoint parts of everything that is not in the shard's parts."""
+        """Yield the state outside of `parts`, as checkpoint parts."""
         for numbers in (self._times, self._deleted_at, self._previous, self._numbers):
             yield from encode_numbers(numbers)
         yield from encode_dictionary(self._last)
@@ -309,7 +310,7 @@ def _best(
         found = np.flatnonzero(mask)
         column = part.values(sort.field)
         return rank_by_value(sort, column, found, part.first, part.times[found], limit, after)
-    start_after = after is not None  # a page after the first may exclude the best ones
+    start_after = after is not None  # `candidates` may contain only versions of earlier pages
     found = np.flatnonzero(mask) if start_after else candidates(scorer, matching, mask, floor)
     scores = scorer.scores(matching, found)
     if not start_after:

@@ -1,6 +1,7 @@
-"""Positions of versions in the total order of results, and their comparison.
+"""Positions of versions in the total order of results, and their sort keys.
 
-Merging the results of several shards needs only this module.
+The process that merges the results of several shards needs no other module of this
+package.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SortValue = float | int | str | None
-"""A number, a date, or the first of the keywords; None if the version has no value."""
+"""Number, date, or first keyword of a version; None if the version has no value."""
 
 Order = tuple[bool, float | int | str | tuple[int, ...], int]
 """Sort key of a position, ascending; comparable across parts and shards."""
@@ -18,7 +19,7 @@ Order = tuple[bool, float | int | str | tuple[int, ...], int]
 class SortPosition:
     """Position of a version in the order of results; `time`: its label time.
 
-    `value`: the sort value, if results are sorted by a field; the score is then 0.
+    `value`: the value of the sort field. The score is 0 if results are sorted by a field.
     """
 
     score: float
@@ -28,7 +29,7 @@ class SortPosition:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Order by a field's value; `field`: its number among the keywords, numbers and dates."""
+    """Order by the value of a field; `field`: its number among the value fields."""
 
     field: int
     descending: bool = False

@@ -1,12 +1,12 @@
 """Statistics of a collection as of each retained time: the inputs of BM25, exact over all shards.
 
-Input: every version of the collection, in label order, also of documents that other shards index.
-Output: as of a time T, per text field, the number of documents that have it, the sum of their
-lengths, and the document frequency of a word. Invariant: figures as of T cover the versions alive
-as of T, whatever comes later.
+Input: every version of the collection, in label order, also of documents in other shards. Output:
+as of a time T, per text field, the number of documents that have it, its total length in these, and
+the document frequency of a word. Invariant: figures as of T count exactly the versions that are
+current as of T; later versions do not change them.
 
 Counting the words of a version takes as long as the rest of indexing it. Counting is therefore
-deferred until `settle`, or until more than UNCOUNTED_MAX texts wait, since each lookup scans these.
+deferred until `settle`. Each lookup scans the uncounted texts, so there are at most UNCOUNTED_MAX.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from driftline.index.documents.versions import DocumentVersion
 from driftline.index.search.checkpoint_codec import Saved, encode_dictionary, encode_numbers
 
 TRIMMED_EVERY = 64
-"""Changes of one word after which its history is trimmed."""
+"""The history of a word is trimmed after this many changes."""
 
 SWEEP_INTERVAL = 256
-"""Added words after which twice as many histories are checked for removal."""
+"""After this many added words, twice as many histories are checked for removal."""
 
 
 class History:
@@ -47,7 +47,7 @@ class History:
     def __init__(self, before: int = 0) -> None:
         self._times = array("q")
         self._sums = array("q", [before])
-        """Sum before the first time, then after each time."""
+        """Sum before the first time, then the sum after each time of `_times`."""
 
     def add(self, time: int, number: int) -> None:
         """Add a number. Precondition: no later time was added."""
@@ -59,7 +59,7 @@ class History:
             sums.append(sums[-1] + number)
 
     def before(self, time: int) -> int:
-        """Return the sum of earlier additions. Precondition: the time is retained."""
+        """Return the sum of additions before a time. Precondition: the time is retained."""
         return self._sums[bisect_left(self._times, time)]
 
     def retain(self, since: int) -> None:
@@ -106,18 +106,18 @@ class Counts:
 
     Only words whose count changed recently have a `History`.
 
-    Old history is removed gradually as words are added. Removing it at once would cover all words
-    since the last checkpoint and delay answers.
+    Old histories are removed gradually, as words are added. Removing all of them at once would
+    delay answers.
     """
 
     def __init__(self) -> None:
         self._settled: dict[str, int] = {}
-        """Counts that are the same as of all retained times."""
+        """Word -> its count, if this is the same as of all retained times."""
         self._changing: dict[str, History] = {}
-        """In the order of their last changes."""
+        """Word -> the history of its count; in the order of the last changes."""
         self._since = 0
         self._added = 0
-        """Words added since the last removal."""
+        """Words added since histories were last removed."""
 
     def add(self, time: int, words: Sequence[str], number: int) -> None:
         """Add a number to the count of each word. Precondition: no later time was added."""
@@ -128,7 +128,7 @@ class Counts:
                 history = History(settled.pop(word, 0))
             changing[word] = history
             history.add(time, number)
-            if not len(history._times) % TRIMMED_EVERY:  # a frequently changing word
+            if not len(history._times) % TRIMMED_EVERY:  # a word that changes often
                 history.retain(self._since)
         self._added += len(words)
         if self._added >= SWEEP_INTERVAL:  # finding the first entries takes some 10 µs
@@ -136,16 +136,16 @@ class Counts:
             self._added = 0
 
     def before(self, word: str, time: int) -> int:
-        """Return the count of a word before a retained time."""
+        """Return the count of a word as of a retained time."""
         history = self._changing.get(word)
         return self._settled.get(word, 0) if history is None else history.before(time)
 
     def retain(self, since: int) -> None:
-        """Forget counts before a time."""
+        """Forget counts as of earlier times."""
         self._since = max(self._since, since)
 
     def save(self) -> Iterator[bytes]:
-        """Yield the counts as of retained times as checkpoint parts."""
+        """Yield the counts as of all retained times, as checkpoint parts."""
         self._forget(len(self._changing))
         for history in self._changing.values():
             history.retain(self._since)
@@ -175,7 +175,7 @@ class Counts:
         return counts
 
     def _forget(self, most: int) -> None:
-        """Drop the histories of up to `most` words that no longer change as of retained times."""
+        """Drop the histories without changes in retained times, among the `most` oldest ones."""
         changing, since = self._changing, self._since
         words = islice(changing, most)
         for word in list(takewhile(lambda word: changing[word].last_time < since, words)):
@@ -192,7 +192,7 @@ def _joined(arrays: Iterable[array[int]]) -> array[int]:
 
 
 UNCOUNTED_MAX = 8
-"""Texts with uncounted words, at most: those of a few versions."""
+"""Largest number of texts with uncounted words: the texts of a few versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class FieldStatistics:
 
 
 class _Uncounted(NamedTuple):
-    """Words of a text that was added (`sign` 1) or removed (-1); each word once."""
+    """Uncounted words of a text that was added (`sign` 1) or removed (-1), each word once."""
 
     time: int
     field: int
@@ -225,7 +225,7 @@ class Statistics:
         """In label order."""
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Add a version to the counts and subtract the previous one."""
+        """Add a version to the statistics, and subtract the version that it replaces."""
         if version.replaced is not None:
             for field, old in enumerate(version.replaced):
                 if old is not None:
@@ -256,7 +256,7 @@ class Statistics:
         self._uncounted.clear()
 
     def retain(self, since: int) -> None:
-        """Forget statistics before a time."""
+        """Forget statistics as of earlier times."""
         self.settle()
         for history in (*self._documents, *self._lengths):
             history.retain(since)

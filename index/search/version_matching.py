@@ -1,12 +1,12 @@
-"""Evaluation of stored queries on single versions, and selection of the versions to evaluate.
+"""Evaluation of stored queries on single versions, and selection of the queries to evaluate.
 
-A version is evaluated as the flow emits it, without posting lists: the result is that of a shard
-that holds only this version (`index.search.matching`).
+A query is evaluated on the words and values of a version, without posting lists. The result equals
+that of `index.search.matching` in a shard with only this version.
 
-A query matches only versions that contain one of its *anchors*: words or keywords, as few and rare
-ones as possible. An `And` takes those of one part, an `Or` those of all parts. A query without
-anchors, such as `-tea` or `te*`, is evaluated for every version. Anchors affect the cost of a
-version, never which queries match it.
+The *anchors* of a query are words or keywords; every version that matches the query contains at
+least one of them. They are chosen to be few and rare. An `And` has the anchors of one part, an `Or`
+those of all parts. A query without anchors, such as `-tea` or `te*`, is evaluated for every
+version. Anchors affect the cost of a version, never which queries match it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Anchor(NamedTuple):
 
 
 class VersionContents:
-    """What queries read of a version; positions and values are loaded on first use.
+    """Contents of a version for evaluation; positions and values are loaded on first use.
 
     `words`: the distinct words of each text field; `read_version`: returns the version, possibly
-    from disk; called at most once, and only if a query needs positions or values.
+    from disk. It is called at most once, and only if a query needs positions or values.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class VersionContents:
         return [{} if field is None else dict(field.words) for field in self._version.fields]
 
     def position_arrays(self, field: int, words: Iterable[str]) -> Mapping[str, PackedPositions]:
-        """Return the positions of words of a text as arrays. Precondition: the text has them."""
+        """Return word -> its positions in a text field. Precondition: the text has all words."""
         for word in words:
             if (field, word) not in self._position_arrays:
                 self._position_arrays[field, word] = np.array(
@@ -93,7 +93,7 @@ class VersionContents:
         return self._version.values[field]
 
     def keywords(self, field: int) -> tuple[str, ...]:
-        """Return the keywords of a field."""
+        """Return the keywords of a field; () if it has none."""
         value = self.value(field)
         return value if isinstance(value, tuple) else ()
 
@@ -135,12 +135,14 @@ def matches(node: Node, contents: VersionContents) -> bool:
 
 
 def anchors_of(node: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
-    """Return the anchors of a query; None if it has none. `frequency` decides which words are
-    rare."""
+    """Return the anchors of a query; None if it must be evaluated for every version.
+
+    `frequency`: the document frequency of words, which decides between possible anchors.
+    """
 
     def rank(anchors: tuple[Anchor, ...]) -> tuple[bool, int]:
         words = [each for each in anchors if not each.is_keyword]
-        # Keywords come last: those of a replaced version have to be read from disk.
+        # Prefer words: the keywords of a replaced version have to be read from disk.
         return len(words) < len(anchors), sum(frequency(each.field, each.text) for each in words)
 
     match node:

@@ -1,20 +1,20 @@
 """Watches of a collection: stored queries, each an element in the order of all writes.
 
-Input: watches that are put and removed, and versions, all in label order. Output: an event per
-watch for each version that begins or ceases to match it: the version matches the query and the
-document's previous version does not, or vice versa. A version that matches like its predecessor
-causes no event, whatever changed in it.
+Input: writes that put or remove watches, and versions, all in label order. Output: events. A
+version causes an "entered" event of a watch if it matches the query and the document's previous
+version does not, and a "left" event in the opposite case. A version that matches like the previous
+one causes no event, even if its contents differ.
 
-A query holds from the label of its watch on, also for the previous version. Putting a watch is
-therefore no event: documents that it already matches can only cease to match. To get these, search
-as of the label of the watch. Putting a watch again replaces its query from there on; its events so
-far stay. The events of a removed watch also stay while they are retained. A query that cannot be
-parsed, which a gateway rejects, matches nothing.
+A query applies to versions after the label of its watch; the previous version is compared with the
+same query. Putting a watch causes no events for documents that already match. To get these, search
+as of the label of the watch. Putting a watch again replaces its query for later versions; existing
+events stay. The events of a removed watch also stay while they are retained. A query that cannot be
+parsed matches nothing; the gateway rejects such queries.
 
-Invariant: the events are a function of the input, however often it was saved and loaded.
+Invariant: the events depend only on the input, however often the index was saved and loaded.
 
-An event takes 8 bytes: versions with events are numbered consecutively; an event is twice that
-number, plus one if the version began to match.
+An event is stored as a 64-bit number: versions with events are numbered consecutively, and an event
+is twice the number of its version, plus 1 for "entered".
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ class Event(NamedTuple):
 
 
 class Changes:
-    """Versions that caused events, as far back as they are retained."""
+    """Retained versions that caused events.
+
+    `events`: encoded events of all watches for these versions, to count the events per version.
+    """
 
     def __init__(
         self, times: Iterable[int] = (), ids: Iterable[str] = (), events: Iterable[int] = ()
     ) -> None:
         self.first = 0
-        """Number of the first version."""
+        """Number of the first retained version."""
         self.times = array("q", times)
         self.ids = list(ids)
         of_each = Counter(event // 2 for event in events)
@@ -65,14 +68,17 @@ class Changes:
         """Number of events per version."""
 
     def add(self, time: int, id: str, count: int) -> int:
-        """Add the next version and return its number. Precondition: no later one was added."""
+        """Add the next version, with `count` events, and return its number.
+
+        Precondition: no version with a later time was added.
+        """
         self.times.append(time)
         self.ids.append(id)
         self._counts.append(count)
         return self.first + len(self.times) - 1
 
     def retain(self, since: int) -> int:
-        """Forget versions before a time; return how many events they had."""
+        """Forget versions before a time; return the number of their events."""
         forgotten = bisect_left(self.times, since)
         count = sum(self._counts[:forgotten])
         del self.times[:forgotten], self.ids[:forgotten], self._counts[:forgotten]
@@ -86,7 +92,7 @@ class Changes:
         return events[bisect_left(events, 2 * self.first) :]
 
     def read(self, events: array[int] | None, since: int, limit: int) -> list[Event]:
-        """Return the first `limit` events of a watch from a time on."""
+        """Decode the first `limit` events of a watch from a time on."""
         retained, first = self.retained(events), self.first
         begin = bisect_left(retained, 2 * (first + bisect_left(self.times, since)))
         return [
@@ -102,12 +108,14 @@ REMOVED = -1
 """Time of a removed watch in a checkpoint."""
 
 SWEPT_FROM = 10_000
-"""Minimum number of stale events to sweep."""
+"""Memory of forgotten events is freed only if there are more than this many."""
 
 
 class WatchEntry:
-    """Stored query; `time`: when it was put; `query`: its text, None if removed with events
-    left."""
+    """A watch; `time`: label time at which it was put; `query`: text of its query.
+
+    A removed watch with retained events has the query None.
+    """
 
     __slots__ = ("anchors", "events", "id", "query", "time", "tree")
 
@@ -128,11 +136,11 @@ class WatchEntry:
 
 
 Candidates = dict[WatchEntry, None]
-"""Watches that may match a version."""
+"""Watches that may match a version, as an ordered set."""
 
 
 class WatchIndex:
-    """Watches of one collection; `frequency`: of words, used when a watch is put."""
+    """Watches of one collection; `frequency`: document frequency, used to choose anchors."""
 
     def __init__(
         self, collection: Collection, frequency: Frequency = lambda field, word: 0
@@ -142,7 +150,7 @@ class WatchIndex:
         self._watches: dict[str, WatchEntry] = {}
         """Includes removed watches that have events."""
         self._anchored: dict[tuple[bool, int], dict[str, Candidates]] = {}
-        """(is keyword, field) -> the watches of each word or keyword."""
+        """(is_keyword, field) -> anchor text -> the watches with this anchor."""
         self._unanchored: Candidates = {}
         """Watches that are evaluated for every version."""
         self._changes = Changes()
@@ -156,7 +164,7 @@ class WatchIndex:
     # Input.
 
     def put(self, time: int, id: str, query: str) -> None:
-        """Set the query of a watch from now on."""
+        """Set the query of a watch for later versions."""
         watch = self._watches.get(id)
         if watch is None:
             watch = self._watches[id] = WatchEntry(id)
@@ -177,10 +185,10 @@ class WatchIndex:
         version: DocumentVersion,
         read_previous: Callable[[], DocumentVersion | None],
     ) -> None:
-        """Apply the next version; `read_previous`: returns the previous one, with its words and
-        values.
+        """Apply the next version and record its events.
 
-        It is called only if needed, and never if there is no previous version.
+        `read_previous`: returns the previous version of the document, with words and values. It is
+        called only if these are needed, and never if there is no previous version.
         """
         if not self._watch_count:
             return
@@ -272,7 +280,7 @@ class WatchIndex:
     # Saving.
 
     def save(self) -> Iterator[bytes]:
-        """Yield all state as parts for `index.search.checkpoint_codec.Saved`."""
+        """Yield the watches and their events as checkpoint parts."""
         yield from encode_numbers(self._changes.times)
         yield from encode_texts(self._changes.ids)
         watches = list(self._watches.values())

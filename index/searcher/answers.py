@@ -1,7 +1,7 @@
 """Answers about one collection as of a T.
 
-Answers of several shards can be combined: hits by `index.search.sort_position.order`, totals and
-facets by addition.
+Answers of several shards can be combined: hits are merged by
+`index.search.sort_position.sort_key`, totals and facets are added.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import PauseHook, no_pause
 
 BYTES_MAX = 8 << 20
-"""Bytes of the documents of one answer; other queries wait while it is built."""
+"""Largest total size of the documents in one answer, in bytes."""
 
 SNIPPET_CHARS_MAX = 2_000_000
-"""Characters to search for the snippets of one answer: some tenths of a second.
+"""Characters that are analysed for the snippets of one answer: some tenths of a second.
 
-Later hits get no snippets.
+Further hits have no snippets.
 """
 
 KEYWORDS_MAX = 10_000
-"""Distinct keywords of a facet; all are sent to the process that sums the shards."""
+"""Largest number of distinct keywords of a facet; a shard sends the counts of all of them."""
 
 
 class QuestionContext(NamedTuple):
-    """A question about a collection, as of a retained time."""
+    """A question, the collection that it is about, and the retained time to read."""
 
     question: AnyQuestion
     collection: Collection
@@ -72,7 +72,7 @@ class QuestionContext(NamedTuple):
 
 
 def answer_to(asked: QuestionContext) -> Struct:
-    """Return the answer. Raises ApiError, DamagedSegment."""
+    """Answer a question. Raises ApiError, DamagedSegment."""
     try:
         return _answer_to(asked)
     except QueryTooCostly as error:
@@ -133,7 +133,7 @@ def _absent(collection: Collection, id: str) -> ApiError:
 
 
 def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
-    """Explain a document's score: the shares of leaves, which sum to it in order."""
+    """Explain a document's score as a sum of shares of leaves. Raises ApiError."""
     query = _query(q, asked.collection)
     found = asked.shard.explain(query, id, asked.time)
     if found is None:
@@ -182,7 +182,7 @@ def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
 def _hits(
     asked: QuestionContext, found: Iterable[Ranked], question: SearchQuestion, query: Query
 ) -> Iterator[FoundHit]:
-    """Yield hits, with snippets if requested. Raises ApiError if they are too large together."""
+    """Yield hits, with snippets if requested. Raises ApiError if their total size is too large."""
     size = read = 0
     for number, ranked in enumerate(found):
         asked.pause()
@@ -227,7 +227,7 @@ def _field(
 
 
 def _behind(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
-    """Return the position after which hits start; `by`: the field that hits are sorted by."""
+    """Return the position after which hits start; `by`: the sort field. Raises ApiError."""
     if question.start_after is None:
         return None
     score, time, value = question.start_after

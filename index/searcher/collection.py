@@ -1,10 +1,11 @@
-"""A collection in a searcher: its shard, the segment files of the versions, and the watches.
+"""A collection in a searcher: its shard, its segment files, and its watches.
 
-Every shard has all watches, and the events of its own documents.
+Every shard has all watches, and the events of its documents.
 
-Sealing: the tail that is saved stops growing and is written to a segment file by a forked copy of
-the process. Once the file is durable, it replaces the tail. If that fails, the tail stays and is
-sealed together with the next one.
+Sealing: before a checkpoint, the tail (the growing memory segment) is frozen and an empty tail
+starts. A forked copy of the process writes the frozen tail to a segment file. Once the file is
+durable, it replaces the tail in memory. If saving fails, the tail stays and is sealed together with
+the next one.
 
 Merging: segments are merged to bound their number and to drop versions that no query can read any
 more.
@@ -38,30 +39,33 @@ from driftline.index.search.shard import Shard
 from driftline.index.search.watches import WatchIndex
 
 _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
-"""A segment, or the draft of one."""
+"""Name of a segment file or of its draft; `name`: name of the segment."""
 
 
 MERGE_RATIO = 2
-"""A kept segment is larger than this many times all later ones together.
+"""A segment stays unmerged if it is larger than this many times all later segments together.
 
-A query takes a quarter of a millisecond per segment, however small it is.
+A query takes a quarter of a millisecond per segment, however small the segment is.
 """
 
 SMALL_MERGE_RATIO = 8
-"""The same for a small segment, which takes some seconds at most to copy."""
+"""The same ratio for a small segment, which is merged in some seconds at most."""
 
 SMALL = 4_000_000
-"""Postings and versions of a small segment, at most."""
+"""Largest size of a small segment, in postings and versions."""
 
 FREE_BATCH_WORDS = 512
-"""Words of a tail to free at a time; freeing all would take some 10 ms."""
+"""Words per field that `settle` frees at a time; freeing a complete tail takes some 10 ms."""
 
 WASTE = 3
 """Rewrite a segment if more than one in this many of its versions is no longer readable."""
 
 
 class CollectionIndex:
-    """One collection of a searcher; `has`: whether it holds the document with an id."""
+    """One collection of a searcher; `has`: returns whether a document belongs to this shard.
+
+    `budget`: cost limit of a query (`index.search.matching`).
+    """
 
     def __init__(
         self,
@@ -81,23 +85,23 @@ class CollectionIndex:
         self._has = has
         self._files = files
         self._sealed: list[MemorySegment] = []
-        """Tails that become a segment if saving succeeds; `_name`: its file."""
+        """Tails that become the segment file `_name` if saving succeeds."""
         self._replaced: list[MemorySegment] = []
-        """Tails replaced by a segment, but not yet freed."""
+        """Tails that a segment has replaced, but whose memory is not freed yet."""
         self._name = ""
         self._since = 0
-        """Start of the retained times."""
+        """Smallest retained time."""
         self._wasteful: Segment | None = None
-        """A segment with many versions that are no longer readable."""
+        """A segment of which more than 1 / WASTE of the versions are no longer readable."""
 
     @property
     def segments(self) -> list[Segment]:
-        """The parts in files; they precede all others."""
+        """The parts in files; they precede all parts in memory."""
         return [part for part in self.shard.parts if isinstance(part, Segment)]
 
     @property
     def names(self) -> list[str]:
-        """Files of all segments, including the one about to be written."""
+        """File names of all segments, including the file that `save` is to write."""
         names = [segment.path.name for segment in self.segments]
         return [*names, self._name] if self._sealed else names
 
@@ -114,14 +118,14 @@ class CollectionIndex:
             self.watches.apply(time, version, partial(self._before, time, version.id))
 
     def _before(self, time: int, id: str) -> DocumentVersion | None:
-        """Return the version of a document as of a time, without the version it replaced."""
+        """Return a document's version as of a time, without `replaced`; None if there is none."""
         ordinal = self.shard.find(id, time)
         if ordinal is None:
             return None
         return version_of(self.collection, id, json.loads(self.shard.stored(ordinal)))
 
     def settle(self) -> None:
-        """Do some deferred work: count the latest words, free memory."""
+        """Do some deferred work: count the words of the latest versions, free memory."""
         self.shard.statistics.settle()
         if self._replaced and not self._replaced[-1].free(FREE_BATCH_WORDS):
             self._replaced.pop()
@@ -134,7 +138,7 @@ class CollectionIndex:
             self.watches.put(time, watched.id, watched.query)
 
     def retain(self, since: int) -> None:
-        """Forget data needed only as of earlier times."""
+        """Forget data that only reads as of earlier times need."""
         self.shard.statistics.retain(since)
         self.watches.retain(since)
         self._since = since
@@ -147,13 +151,13 @@ class CollectionIndex:
     # Saving.
 
     def freeze(self) -> None:
-        """Seal the tail, together with earlier tails that could not be saved."""
+        """Freeze the tail. `save` writes it, together with earlier tails that were not saved."""
         self.shard.seal()
         self._sealed = [part for part in self.shard.parts[:-1] if isinstance(part, MemorySegment)]
         self._name = self._files.new() if self._sealed else ""
 
     def save(self) -> Iterator[bytes]:
-        """Write the sealed tails to a file; then yield the rest in parts. Raises Unavailable."""
+        """Write the sealed tails to a file; yield all other state in parts. Raises Unavailable."""
         segments = self.segments
         if self._sealed:
             path = self._files.path(self._name)
@@ -164,7 +168,7 @@ class CollectionIndex:
         yield from self.watches.save()
 
     def saved(self) -> None:
-        """Replace the sealed tails by the file. Raises DamagedSegment, OSError."""
+        """Replace the sealed tails by their segment file. Raises DamagedSegment, OSError."""
         sealed, self._sealed = self._sealed, []
         if sealed:
             self.shard.replace_parts(sealed, Segment(self._files.path(self._name)))
@@ -204,7 +208,7 @@ class CollectionIndex:
     # Merging.
 
     def segments_to_merge(self) -> Sequence[Segment]:
-        """Return adjacent segments to merge: the newest, or a wasteful one."""
+        """Return adjacent segments to merge: the newest ones, or one wasteful segment."""
         segments = self.segments
         many = segments[
             first_to_merge([segment.postings_count + segment.count for segment in segments]) :
@@ -212,15 +216,15 @@ class CollectionIndex:
         return many or [each for each in segments if each is self._wasteful]
 
     def needed(self, segments: Sequence[Segment]) -> NDArray[np.bool_]:
-        """Return, per version of some adjacent segments, whether a query can read it."""
+        """Return, per version of adjacent segments, whether a query can still read it."""
         return self.shard.needed(segments, self._since)
 
 
 def first_to_merge(sizes: Sequence[int]) -> int:
     """Return the number of the first segment to merge with all later ones; `len(sizes)` if none.
 
-    `sizes`: in postings and versions. The number of segments, and of copies of a version, grows
-    with the logarithm of the total size.
+    `sizes`: postings and versions of each segment. The number of segments grows with the logarithm
+    of the total size, and so does the number of times that a version is copied.
     """
     for first in range(len(sizes) - 1):
         larger = SMALL_MERGE_RATIO if sizes[first] <= SMALL else MERGE_RATIO
@@ -230,10 +234,11 @@ def first_to_merge(sizes: Sequence[int]) -> int:
 
 
 class SegmentFiles:
-    """Segment files of a searcher, by name, in a directory that no one else uses.
+    """Segment files of a searcher, by name, in a directory that no other searcher uses.
 
-    Each file gets a number that no other file there has had since the searcher started. A file that
-    a checkpoint names is therefore never overwritten, whatever became of later checkpoints.
+    Each new file has a larger number than all files that the directory has contained since the
+    searcher started. A file that a checkpoint names is therefore never overwritten, even if later
+    checkpoints failed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -253,9 +258,9 @@ class SegmentFiles:
         return self._directory / name
 
     def sweep(self, needed: Container[str]) -> None:
-        """Remove all other segments and drafts; ignore those that cannot be removed now.
+        """Remove all segments and drafts that are not needed; ignore OSError.
 
-        Keeps the draft of a needed file that does not exist yet.
+        The draft of a needed file is removed only once the file itself exists.
         """
         with suppress(OSError):
             for found in list(self._found()):
@@ -270,6 +275,6 @@ class SegmentFiles:
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file, so that no checkpoint that names it is used any more."""
+    """Rename a damaged file, so that no checkpoint that names it can be loaded."""
     with suppress(OSError):
         path.rename(path.with_suffix(".damaged"))

@@ -1,7 +1,7 @@
 """Messages between the gateway and the searchers of an index: questions and answers.
 
-Both ends use these types; on the wire they are mappings, like those of every view. Client input is
-validated when a question is read: raises ApiError, "invalid".
+Both ends use these types. On the wire they are mappings, like the messages of every view.
+`read_question` validates client input and raises ApiError "invalid".
 
 >>> question = CountQuestion(collection="documents", q="tea", at=7)
 >>> to_message(question)
@@ -25,16 +25,16 @@ from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Answer, Question
 
 LIMIT_MAX = 1000
-"""Hits per answer."""
+"""Maximum hits per answer."""
 
 EVENTS_MAX = 10_000
-"""Events per answer."""
+"""Maximum events per answer."""
 
 WATCHES_MAX = 1000
-"""Watches per answer."""
+"""Maximum watches per answer."""
 
 FACETS_MAX = 16
-"""Facets per answer."""
+"""Maximum facets per answer."""
 
 
 def _tag(name: str) -> str:
@@ -44,23 +44,25 @@ def _tag(name: str) -> str:
 class IndexQuestion(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what", tag=_tag
 ):
-    """A question about a collection; `at`: the T to read, None: the searcher's newest."""
+    """A question about a collection; `at`: the T to read; None: the newest T of the searcher."""
 
     collection: str
     at: int | None = None
 
 
 class SortBy(Struct, frozen=True):
-    """Name of the field to sort hits by."""
+    """Sort order of hits; `field`: name of the sort field."""
 
     field: str
     descending: bool = False
 
 
 class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The first `limit` hits of a query, after the hit with a score, label time and sort value.
+    """Request for the first `limit` hits of a query.
 
-    `omits_stored`: omit the stored documents, which take longer to read than everything else.
+    `start_after`: score, label time and sort value of the hit after which the answer starts;
+    `facets`: names of keyword fields to count; `omits_stored`: omit the stored documents, which
+    take longer to read than everything else.
     """
 
     q: str
@@ -73,26 +75,26 @@ class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
 
 
 class CountQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The number of documents that match a query."""
+    """Request for the number of documents that match a query."""
 
     q: str
 
 
 class GetQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """A document."""
+    """Request for a document."""
 
     id: str
 
 
 class ExplainQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The explanation of a document's score."""
+    """Request for the explanation of a document's score; `id`: the document."""
 
     q: str
     id: str
 
 
 class EventsQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The first events of a watch, from a T on."""
+    """Request for the first `limit` events of a watch from the T `since` on."""
 
     watch: str
     since: int = 0
@@ -100,14 +102,14 @@ class EventsQuestion(IndexQuestion, frozen=True, kw_only=True):
 
 
 class WatchesQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The first current watches whose ids are larger than `behind`."""
+    """Request for the first `limit` watches whose ids are larger than `start_after`."""
 
     start_after: str = ""
     limit: Annotated[int, Meta(ge=1, le=WATCHES_MAX)] = WATCHES_MAX
 
 
 class WatchQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """A current watch."""
+    """Request for a current watch; `watch`: its id."""
 
     watch: str
 
@@ -124,7 +126,7 @@ AnyQuestion = (
 
 
 class Piece(Struct, frozen=True):
-    """A piece of a text, like `index.search.results.Snippet`."""
+    """A snippet; its fields are those of `index.search.results.Snippet`."""
 
     text: str
     start: int
@@ -133,7 +135,7 @@ class Piece(Struct, frozen=True):
 
 
 class FoundHit(Struct, frozen=True):
-    """A document that was found; `time`: its label time; `value`: its sort value."""
+    """A hit; `time`: label time of the version; `value`: its sort value; `stored`: its JSON."""
 
     id: str
     score: float
@@ -149,7 +151,10 @@ class FoundHit(Struct, frozen=True):
 
 
 class FoundHits(Struct, frozen=True):
-    """Hits of one shard, or of all; `facets`: the count of each value."""
+    """Hits of one shard, or merged hits of all shards; `total`: number of matches.
+
+    `facets`: field -> value -> number of matches with the value.
+    """
 
     total: int
     hits: list[FoundHit]
@@ -157,13 +162,13 @@ class FoundHits(Struct, frozen=True):
 
 
 class FoundTotal(Struct, frozen=True):
-    """Number of documents that a shard found."""
+    """Number of matches in a shard."""
 
     total: int
 
 
 class StoredDocument(Struct, frozen=True):
-    """A document as stored; `time`: its label time."""
+    """A document as canonical JSON; `time`: label time of the version."""
 
     time: int
     stored: bytes
@@ -177,7 +182,7 @@ class FoundExplanation(Struct, frozen=True):
 
 
 class FoundEvent(Struct, frozen=True):
-    """A document "entered" or "left" the results of a watch; `time`: its label time."""
+    """A document "entered" or "left" the results of a watch; `time`: label time of the version."""
 
     time: int
     id: str
@@ -185,14 +190,14 @@ class FoundEvent(Struct, frozen=True):
 
 
 class FoundEvents(Struct, frozen=True):
-    """All events below the T `upto`; the next read continues from it."""
+    """Events of a watch, complete below the T `upto`; the next read starts at `upto`."""
 
     events: list[FoundEvent]
     upto: int
 
 
 class StoredWatch(Struct, frozen=True):
-    """A stored query; `time`: its label time."""
+    """A watch and its query; `time`: label time at which it was put."""
 
     id: str
     query: str
@@ -200,7 +205,7 @@ class StoredWatch(Struct, frozen=True):
 
 
 class FoundWatches(Struct, frozen=True):
-    """A page of the stored queries, and their total number."""
+    """A page of the current watches; `total`: number of all of them."""
 
     total: int
     watches: list[StoredWatch]

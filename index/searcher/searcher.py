@@ -1,12 +1,12 @@
 """Searcher: the view of an index's outputs that answers searches as of a T.
 
-Input: the outputs of `index.documents.writes.document_flow`, in label order. Output: answers of one
-shard, which holds the documents with certain ids. Statistics cover all documents, so scores do not
-depend on the number of shards. Invariant: as of an applied and retained T, every answer is always
-the same to the last bit, however often the view was saved, loaded and merged.
+Input: the outputs of `index.documents.writes.document_flow`, in label order. Output: answers from
+one shard, which contains the documents whose ids hash to it. Statistics cover the documents of all
+shards, so scores do not depend on the number of shards. Invariant: an answer as of an applied and
+retained T is always the same to the last bit, however often the view was saved, loaded and merged.
 
-A checkpoint names segment files, stored beside it. It is valid until the next one is published, so
-a file is removed only after the first `saved` at which nothing needs it any more.
+A checkpoint names segment files in the searcher's directory. It is valid until the next checkpoint
+is published, so only `mark_saved` and `load` remove files that no valid checkpoint or part needs.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ _SINK = 0
 
 
 def shard_of(id: str, shards: int) -> int:
-    """Return the shard that holds the document with an id."""
+    """Return the number of the shard that contains the document with an id."""
     return group_of(id, shards)
 
 
 class Searcher:
-    """One shard of an index, as a `HostedView`; `directory`: its own, for segment files.
+    """One shard of an index, as a `HostedView`; `directory`: for segment files of this shard only.
 
-    `damaged`: the first damage found in a segment. Some questions are then rejected, and the view
-    must be rebuilt. The file is renamed, so no checkpoint that names it is loaded.
+    `budget`: cost limit of a query. `damage`: the first damage found in a segment, "" if there is
+    none. After damage, some questions are rejected, and the view must be rebuilt. The damaged file
+    is renamed, so no checkpoint that names it can be loaded.
     """
 
     def __init__(
@@ -84,19 +85,20 @@ class Searcher:
             for name, collection in schema.collections.items()
         }
         self._checkpoint_files: frozenset[str] = frozenset()
-        """Files that the valid checkpoint names; `_pending_files`: those of the one being saved."""
+        """Files that the valid checkpoint names."""
         self._pending_files: frozenset[str] = frozenset()
+        """Files that the checkpoint being saved names."""
         self._merging: tuple[str, Sequence[Segment]] | None = None
-        """Name of the file being written, and the segments to merge into it."""
+        """Name of the file that a merge writes, and the segments to merge; None: no merge."""
         self._is_merge_paused = False
-        """A merge failed; retry after the next checkpoint."""
+        """Whether a merge failed; merging resumes after the next checkpoint."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
-        """Apply the outputs from `self.time` up to a later time, in label order."""
+        """Apply the outputs with label times in [`self.time`, `time`), in label order."""
         for item in items:
             if item.sink == _SINK:
                 outcome = outcome_of(item.value)
-                # The schema may no longer contain the collection.
+                # The current schema may lack the collection.
                 holding = self._collections.get(outcome.collection)
                 if holding is not None:
                     self._apply_outcome(holding, item.label[0], outcome)
@@ -125,7 +127,7 @@ class Searcher:
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as of `question["at"]`, by default as of the newest T. Raises ApiError.
 
-        `pause`: called now and then; it may ask another question.
+        `pause`: called repeatedly meanwhile; it may call `ask` for another question.
         """
         asked = read_question(question)
         name, time = asked.collection, self.time if asked.at is None else asked.at
@@ -156,7 +158,7 @@ class Searcher:
             raise ApiError("unavailable", f"{error}: ask again when it is") from None
 
     def retain(self, since: int) -> None:
-        """Stop answering as of times before `since`, which is capped at `self.time`."""
+        """Stop answering as of times before `since`; a later `since` counts as `self.time`."""
         self.since = max(self.since, min(since, self.time))
         for holding in self._collections.values():
             holding.retain(self.since)
@@ -170,7 +172,7 @@ class Searcher:
         self._pending_files = self._in_use()
 
     def save(self) -> Iterator[bytes]:
-        """Write state that is in no file yet, then the rest in parts. Raises Unavailable."""
+        """Write sealed tails to files; yield all other state in parts. Raises Unavailable."""
         if self.damage:
             raise Unavailable(f"nothing is saved: {self.damage}")
         yield pack((_FORMAT, *self._shard_identity, self._fingerprints, self.time, self.since))
@@ -178,7 +180,7 @@ class Searcher:
             yield from holding.save()
 
     def mark_saved(self) -> None:
-        """Switch to the durably saved files, and remove those no longer needed."""
+        """Replace sealed tails by the files just saved, and remove files no longer needed."""
         self._is_merge_paused = False
         self._checkpoint_files = self._pending_files
         try:
@@ -191,7 +193,8 @@ class Searcher:
         self._files.sweep(self._checkpoint_files | self._in_use())
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Restore a saved view; collections new in the schema are empty. Raises SnapshotDamaged."""
+        """Restore a saved view. A collection that the checkpoint lacks is empty. Raises
+        SnapshotDamaged."""
         saved = Saved(parts)
         match saved.row():
             case (str(form), *kind, tuple(fingerprints), int(time), int(since)) if (
@@ -218,7 +221,7 @@ class Searcher:
 
     def next_job(self) -> BackgroundJob | None:
         """Return a merge job, if one is due."""
-        if self._merging is not None:  # the last merge did not finish: it failed
+        if self._merging is not None:  # `_merged` was not called, so the last merge failed
             lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
             if lost:
                 self._found_damage(f"{lost[0]} is damaged; the index is rebuilt from the journal")
@@ -259,7 +262,7 @@ class Searcher:
             log.error("%s", problem, extra=event("segment-damaged", reason=problem))
 
     def figures(self) -> Mapping[str, float]:
-        """Return statistics for people and metrics; those of postings cover only segments."""
+        """Return figures for status and metrics; figures of postings cover only segments."""
         shards = [holding.shard for holding in self._collections.values()]
         segments = [
             segment for holding in self._collections.values() for segment in holding.segments
@@ -285,12 +288,12 @@ class Searcher:
 
 
 def _answer_to(asked: QuestionContext, segments: Iterable[Segment]) -> Answer:
-    """Return the answer. Raises ApiError, DamagedSegment."""
+    """Answer a question. Raises ApiError, DamagedSegment."""
     try:
         return to_message(answer_to(asked))
     except DriftlineError:
         raise
-    except Exception:  # a checked page may be reread from disk, damaged
+    except Exception:  # a page may be damaged when it is read from disk again after its check
         for segment in segments:
             segment.verify()
         raise
@@ -304,7 +307,7 @@ def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _merge(segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]) -> None:
-    """Write segments as one; set aside a damaged one. Raises DamagedSegment, Unavailable."""
+    """Merge segments into one file; rename a damaged one. Raises DamagedSegment, Unavailable."""
     try:
         with translate_os_errors("segment", path):
             write(segments, path, kept)
