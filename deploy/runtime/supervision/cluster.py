@@ -215,8 +215,10 @@ class LocalCluster(Supervisor):
             return None
 
     def _requeue_master(self, name: str, status: int, now: float) -> float:
-        """Return when to restart a master that has left the queue. This is no fault, and may happen
-        any number of times."""
+        """Return when to restart a master that has left the queue.
+
+        This is not a fault, and may happen any number of times.
+        """
         dead = self._children[name]
         dead.flush()
         if status == STEPPED_DOWN:
