@@ -27,7 +27,7 @@ from driftline.engine.operators.steps import FAILURES, Signs, Values
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle
 
-NO_BUNDLE = -1
+NO_T_LAST = -1
 """The t_last of a consumer without a bundle."""
 
 BUNDLE_BYTES = 1 << 22
@@ -57,22 +57,22 @@ class Barrier:
         """A bundle takes no further unit once its blobs have this many bytes."""
         self.reports_progress = False
         """Whether to report progress without outputs to the consumer."""
-        self._reported_up_to = NO_BUNDLE
+        self._reported_up_to = NO_T_LAST
         """t_last of the last progress report, or of the consumer when it last connected."""
         self.ready: deque[tuple[int, bytes, int]] = deque()
         """(unit, blob, running checksum including this blob) of released outputs that are in no
         bundle yet."""
         self.waiting_bytes = 0
         """Bytes of the blobs in `ready` and `outstanding`, which wait only for the consumer."""
-        self.released_up_to = NO_BUNDLE
+        self.released_up_to = NO_T_LAST
         """All outputs up to this unit are in `ready`, in `outstanding`, or at the consumer."""
         self.checksum = 0
         """Running checksum over all released blobs."""
         self.outstanding: Bundle | None = None
         """The bundle that the consumer has not acknowledged yet; None if there is none."""
-        self.t_last = NO_BUNDLE
+        self.t_last = NO_T_LAST
         """The consumer has all outputs up to this unit."""
-        self.expected_t_last = NO_BUNDLE
+        self.expected_t_last = NO_T_LAST
         """The consumer's t_last when the snapshot that this incarnation restored was taken."""
         self.connected = False
         """Whether the consumer has answered in this incarnation."""
@@ -141,7 +141,7 @@ class Barrier:
     @property
     def stored_summary(self) -> str:
         """Human-readable summary of the outputs that the consumer has."""
-        if self.t_last == NO_BUNDLE:
+        if self.t_last == NO_T_LAST:
             return "no outputs yet"
         return f"outputs up to {self._in_words(self.t_last)}"
 
@@ -151,7 +151,7 @@ class Barrier:
     def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """Process the consumer's last bundle, on recovery and when a consumer reconnects.
 
-        `t_last`, `checksum`, `blobs`: those of the bundle; NO_BUNDLE, 0 and () if there is none.
+        `t_last`, `checksum`, `blobs`: those of the bundle; NO_T_LAST, 0 and () if there is none.
         Raises StateMismatch if the bundle contradicts the snapshot or an earlier answer.
         """
         if not self.connected and t_last < self.expected_t_last:
@@ -190,7 +190,7 @@ class Barrier:
         if not ready or self.outstanding is not None or not self.connected:
             return None
         blobs: list[bytes] = []
-        size, t_last, checksum = 0, NO_BUNDLE, 0
+        size, t_last, checksum = 0, NO_T_LAST, 0
         while ready and (size < self.bundle_bytes or ready[0][0] == t_last):
             t_last, blob, checksum = ready.popleft()
             blobs.append(blob)

@@ -9,13 +9,13 @@ consumer's checksum, and a snapshot of a time up to t_last records UNKNOWN_CHECK
 
 Example: `b` of time 2 comes before `a` of time 1, and `C` of time 3 replaces `c`:
 
-    >>> from driftline.barrier.barrier import NO_BUNDLE
+    >>> from driftline.barrier.barrier import NO_T_LAST
     >>> def show(bundle):
     ...     if bundle is not None:
     ...         items = [item for blob in bundle.blobs for item in from_blob(blob)]
     ...         print([item.value for item in items], "t_last", bundle.t_last)
     >>> barrier = OrderedBarrier("barrier-0", groups=(0, 63))
-    >>> barrier.handle_last_bundle(NO_BUNDLE, 0, ())  # the consumer has no bundle yet
+    >>> barrier.handle_last_bundle(NO_T_LAST, 0, ())  # the consumer has no bundle yet
     >>> barrier.add_outputs(0, [(2, 0)], ["b"], None)
     >>> barrier.add_outputs(0, [(1, 0)], ["a"], None)
     >>> barrier.add_outputs(0, [(3, 0)], ["c"], None)

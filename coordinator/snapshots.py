@@ -27,7 +27,7 @@ from driftline.engine.texts import format_time
 from driftline.engine.wire.messages import (
     BeginEpoch,
     Committed,
-    Message,
+    Outgoing,
     Prepare,
     Prepared,
     PrepareFailed,
@@ -35,8 +35,6 @@ from driftline.engine.wire.messages import (
 
 HURRIED_EVERY_S = 0.5
 """Minimum seconds between snapshots that members request, as the disk itself may be slow."""
-
-Outgoing = list[tuple[str, Message]]
 
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or start over: remove the state "

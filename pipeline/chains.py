@@ -59,7 +59,7 @@ from driftline.pipeline.tasks import (
     write_rows,
 )
 
-BATCH_ELEMENTS_MIN = 2000
+PUSHED_ELEMENTS_MIN = 2000
 """Least number of elements of a batch that is pushed through a chain; roots are not split."""
 
 RECORDS_AT_ONCE = 16
@@ -256,7 +256,7 @@ class KeyedTask:
         for labels_of_root, values_of_root in roots(rows if begins else chain([first], rows)):
             labels += labels_of_root
             values += values_of_root
-            if len(labels) >= BATCH_ELEMENTS_MIN:
+            if len(labels) >= PUSHED_ELEMENTS_MIN:
                 yield from chains.push(port, labels, values, partition)
                 labels, values = [], []
         if labels:

@@ -23,8 +23,8 @@ class RetentionExceeded(DriftlineError):
     @staticmethod
     def by(what: str, oldest: int) -> RetentionExceeded:
         """Return the error of a journal or a view; `what`: the name of the journal or view."""
-        text = f"{what} has nothing as of a time before {format_time(oldest)} any more"
-        return RetentionExceeded(f"{text}: ask for that, or for a later one", oldest)
+        text = f"{what} no longer has states before {format_time(oldest)}"
+        return RetentionExceeded(f"{text}: request that time or a later one", oldest)
 
 
 class BadToken(DriftlineError):

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
+from driftline.deploy.runtime.metrics.endpoint import PORT_MAX
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.zookeeper import LOOPBACK, Ensemble
-
-PORT_MAX = 65_535
 
 
 @click.command()

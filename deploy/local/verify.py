@@ -35,7 +35,7 @@ class Verdict:
     problems: list[str]
     ending: Ending
     note: str = ""
-    """What was not checked, and findings that are not problems; "" if there is neither."""
+    """Harmless findings, and parts that `verify` skipped; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Beside:
     damage: tuple[str, ...] = ()
     """Sentences on damage that does not keep a service from starting."""
     note: str = ""
-    """Findings that are not problems, and what was not checked; "" if there is neither."""
+    """Harmless findings, and parts that `verify` skipped; may be empty."""
     is_alone: bool = False
     """The registry is elsewhere, so the contents cannot be compared with it."""
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from driftline.acker.tracker import blocking_cell
-from driftline.barrier.barrier import NO_BUNDLE
+from driftline.barrier.barrier import NO_T_LAST
 from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
 from driftline.deploy.node.input_queue import Block
-from driftline.deploy.node.pipeline import EpochEnd, NodePipeline, Outgoing
+from driftline.deploy.node.pipeline import EpochEnd, NodePipeline
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Port
@@ -27,7 +27,14 @@ from driftline.engine.snapshots.ledger import LEDGER, Ledger
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Prepared, PrepareFailed
+from driftline.engine.wire.messages import (
+    Acknowledge,
+    Frame,
+    Marker,
+    Outgoing,
+    Prepared,
+    PrepareFailed,
+)
 
 T = TypeVar("T")
 Channel = tuple[str, int]
@@ -100,7 +107,7 @@ class EpochPipeline(NodePipeline):
     """The newest epoch that has ended at a port."""
     epoch_changes: Capture = field(default_factory=Capture)
     """Changes of the operators whose ports have ended the epoch, for the next part."""
-    required_t_last: int = NO_BUNDLE
+    required_t_last: int = NO_T_LAST
     """Once the consumer's t_last reaches this, the consumer has all outputs of the epoch."""
     ended: set[int] = field(default_factory=set)
     """Ports that have ended epoch `number`; empty once all have."""

@@ -26,7 +26,7 @@ from dataclasses import replace
 from driftline.deploy.node.backpressure import WAITING_BYTES, Backpressure, TurnBudget
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
 from driftline.deploy.node.input_queue import arrived_block
-from driftline.deploy.node.pipeline import NodePipeline, Outgoing, Snapshotter
+from driftline.deploy.node.pipeline import NodePipeline, Snapshotter
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.node.state_transfer import Restoring, StateServer, StateTransfer
@@ -54,6 +54,7 @@ from driftline.engine.wire.messages import (
     Marker,
     Message,
     NoParts,
+    Outgoing,
     Parts,
     Prepare,
     Progress,

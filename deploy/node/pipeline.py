@@ -35,11 +35,11 @@ from driftline.engine.state.table import StateTable
 from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.label_columns import Labels
-from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, PrepareFailed
+from driftline.engine.wire.messages import Frame, Marker, Message, Outgoing, Prepared, PrepareFailed
 from driftline.engine.wire.role import DurableJob
 
-Outgoing = list[tuple[str, Message]]
-"""(receiver, message) pairs in sending order."""
+Send = Callable[[str, Message], None]
+"""Function that sends a message to a receiver."""
 
 
 class EpochEnd(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftline.barrier.barrier import BUNDLE_BYTES, NO_BUNDLE, Barrier
+from driftline.barrier.barrier import BUNDLE_BYTES, NO_T_LAST, Barrier
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.comparison import EpochPipeline, ProductionPipeline, TwoPhasePipeline
@@ -154,7 +154,7 @@ def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
     """Return (the consumer's t_last, pre-committed outputs) in metadata. Raises SnapshotDamaged."""
     match meta:
         case None:
-            return NO_BUNDLE, ()
+            return NO_T_LAST, ()
         case (int(t_last), pre_committed):
             return t_last, pre_committed
     raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")

@@ -31,7 +31,7 @@ from driftline.deploy.node.input_queue import (
     min_times_from,
     to_frame,
 )
-from driftline.deploy.node.pipeline import NodePipeline, Outgoing, Snapshotter, Token
+from driftline.deploy.node.pipeline import NodePipeline, Send, Snapshotter, Token
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.tracking import Cells, Intervals, Tracking
 from driftline.engine.flow.plan import Port
@@ -39,9 +39,7 @@ from driftline.engine.keygroups import names_of
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import times
-from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Message
-
-Send = Callable[[str, Message], None]
+from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Outgoing
 
 NOTHING_NEW = Acknowledge((), (), 0)
 

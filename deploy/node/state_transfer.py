@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from zlib import crc32
 
 from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.backpressure import TurnBudget
-from driftline.deploy.node.pipeline import NodePipeline
+from driftline.deploy.node.pipeline import NodePipeline, Send
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.events import event_fields, log
@@ -77,8 +77,6 @@ EMPTY_SNAPSHOT = 0, 0
 """The empty snapshot: (number, incarnation in which it was taken)."""
 
 _META = pack(0)
-
-Send = Callable[[str, Message], None]
 
 
 class StateTransfer:

@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
+from driftline.deploy.runtime.supervision.child import TERMINATION_SIGNALS
 from driftline.engine.events import event_fields, log
-
-TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Signals:

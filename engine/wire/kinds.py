@@ -48,6 +48,10 @@ class Message:
     control: ClassVar[bool]
 
 
+Outgoing = list[tuple[str, Message]]
+"""(receiver, message) pairs in sending order."""
+
+
 class MessageHeader(NamedTuple):
     """The sender, its incarnation, and the message's number on the channel, from 1.
 

@@ -27,6 +27,7 @@ from driftline.engine.wire.kinds import MAGIC as MAGIC
 from driftline.engine.wire.kinds import Batches as Batches
 from driftline.engine.wire.kinds import Message as Message
 from driftline.engine.wire.kinds import MessageHeader as MessageHeader
+from driftline.engine.wire.kinds import Outgoing as Outgoing
 from driftline.engine.wire.kinds import decode as decode
 from driftline.engine.wire.kinds import encode as encode
 

@@ -397,9 +397,9 @@ class ViewHost(Role):
         asked = self._forget(route, number)
         if asked is not None:
             text = (
-                f"{self.name} is as of {format_time(self.view.time)}, and was not as of what was "
-                f"asked for within {asked.within_s:g} s: it is behind, or that is a label of "
-                "another service"
+                f"{self.name} is at {format_time(self.view.time)} and did not reach the requested "
+                f"label within {asked.within_s:g} s: it lags behind, or the label is of another "
+                "service"
             )
             self._answer(route, number, ApiError("unavailable", text))
 
@@ -486,13 +486,13 @@ class ViewHost(Role):
 
 def _ways_out(name: str, time: int, oldest: int) -> str:
     """Explain why the journal cannot bring a view up to date, and what to do."""
-    there = f"has one as of {format_time(time)}" if time else "has none that can be used"
+    there = f"has one at {format_time(time)}" if time else "has no usable one"
     return (
-        f"its directory, {name} in the state directory, needs a checkpoint as of "
-        f"{format_time(oldest)} or later, and {there}: the journal has nothing from before "
-        f"(--retain-mb has dropped it, or files were removed). Put {name} back from a copy that "
-        "has such a checkpoint, or the whole state directory from one copy. Without a copy, begin "
-        "with a new --state, and send everything again"
+        f"its directory, {name} in the state directory, needs a checkpoint at "
+        f"{format_time(oldest)} or later, and {there}: the journal has no earlier outputs "
+        f"(--retain-mb dropped them, or files were removed). Restore {name} from a copy with such "
+        "a checkpoint, or the whole state directory from one copy. Without a copy, start with a new "
+        "--state, and resend everything"
     )
 
 

@@ -1,6 +1,6 @@
 """Test helpers: barriers of each kind, and functions that add outputs and read bundles."""
 
-from driftline.barrier.barrier import NO_BUNDLE, Barrier
+from driftline.barrier.barrier import NO_T_LAST, Barrier
 from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.labels import Label
@@ -26,7 +26,7 @@ def productions() -> ProductionBarrier:
 
 
 def connected(barrier: Barrier) -> Barrier:
-    barrier.handle_last_bundle(NO_BUNDLE, 0, ())
+    barrier.handle_last_bundle(NO_T_LAST, 0, ())
     return barrier
 
 

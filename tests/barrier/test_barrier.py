@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.barrier.barrier import NO_BUNDLE, Barrier
+from driftline.barrier.barrier import NO_T_LAST, Barrier
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.errors import FunctionFailed
@@ -57,7 +57,7 @@ def test_without_label_order_the_delivered_frontier_follows_the_master(
     kind: type[Barrier],
 ) -> None:
     barrier = kind("barrier-0", GROUPS)
-    barrier.handle_last_bundle(NO_BUNDLE, 0, ())
+    barrier.handle_last_bundle(NO_T_LAST, 0, ())
     barrier.advance(INFINITY)
     assert barrier.delivered == 0
     barrier.record_processed(INFINITY)
@@ -67,7 +67,7 @@ def test_without_label_order_the_delivered_frontier_follows_the_master(
 def barrier(tells: bool = True) -> OrderedBarrier:
     found = OrderedBarrier("barrier-0", (0, 63))
     found.reports_progress = tells
-    found.handle_last_bundle(NO_BUNDLE, 0, ())
+    found.handle_last_bundle(NO_T_LAST, 0, ())
     return found
 
 
@@ -217,7 +217,7 @@ def test_unordered_bundles_have_consecutive_numbers() -> None:
     first = barrier.take_bundle(1)
     fill(barrier, range(8, 11))
     assert first is not None
-    assert first.t_last == NO_BUNDLE + 1
+    assert first.t_last == NO_T_LAST + 1
     barrier.mark_stored(first.t_last)
     taken = [first, *bundles(barrier)]
     assert [bundle.t_last for bundle in taken] == list(range(len(taken)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.barrier.barrier import NO_BUNDLE
+from driftline.barrier.barrier import NO_T_LAST
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import StateMismatch
@@ -216,7 +216,7 @@ def test_production_outputs_are_released_only_when_durable() -> None:
     assert barrier.take_bundle(1) is None
 
 
-@pytest.mark.parametrize("has", [NO_BUNDLE, 1, 2, 3])
+@pytest.mark.parametrize("has", [NO_T_LAST, 1, 2, 3])
 def test_recovery_releases_durable_productions_the_consumer_lacks(has: int) -> None:
     first = productions()
     for number in (1, 2, 3):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.barrier.barrier import NO_BUNDLE, Barrier
+from driftline.barrier.barrier import NO_T_LAST, Barrier
 from driftline.barrier.ordered import UNKNOWN_CHECKSUM, OrderedBarrier
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, NotDeterministic, StateMismatch
@@ -140,13 +140,13 @@ def test_unacked_bundle_is_resent_if_the_consumer_lacks_it(
     if has_it:
         barrier.handle_last_bundle(first.t_last, first.checksum, first.blobs)
     else:
-        barrier.handle_last_bundle(NO_BUNDLE, 0, ())
+        barrier.handle_last_bundle(NO_T_LAST, 0, ())
         assert barrier.outstanding is first
         assert barrier.take_bundle(1) is None
         barrier.mark_stored(1)
     assert values(barrier.take_bundle(1)) == ["y"]
     with pytest.raises(DriftlineError):  # the consumer lost stored outputs
-        barrier.handle_last_bundle(NO_BUNDLE, 0, ())
+        barrier.handle_last_bundle(NO_T_LAST, 0, ())
 
 
 def run(barrier: Barrier, times: range, spoil: object = None) -> list[Bundle]:
@@ -364,7 +364,7 @@ def test_missing_outputs_are_detected_after_a_code_change() -> None:
     place = changed(cut=6)
     barrier = ordered(start=place.start, checksum=place.checksum)
     with pytest.raises(StateMismatch, match="outputs have been changed or removed"):
-        barrier.handle_last_bundle(NO_BUNDLE, 0, ())
+        barrier.handle_last_bundle(NO_T_LAST, 0, ())
 
 
 def test_checksum_is_known_if_no_outputs_are_of_old_code() -> None:

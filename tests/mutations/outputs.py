@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-from driftline.barrier.barrier import NO_BUNDLE
+from driftline.barrier.barrier import NO_T_LAST
 from driftline.barrier.comparison import EpochBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.connectors.sinks.memory import MemoryConsumer
@@ -31,7 +31,7 @@ def t_last_is_not_asked_for() -> Iterator[None]:
         first = not self.connected
         ask(self, t_last, checksum, blobs)
         if first:
-            self.t_last = NO_BUNDLE
+            self.t_last = NO_T_LAST
 
     with patch.object(OrderedBarrier, "handle_last_bundle", last):
         yield

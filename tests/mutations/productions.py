@@ -10,12 +10,11 @@ import driftline.deploy.node.comparison
 import driftline.deploy.roles.master
 from driftline.deploy.node.comparison import ProductionPipeline
 from driftline.deploy.node.input_queue import ElementBatch
-from driftline.deploy.node.pipeline import Outgoing
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.front import Front
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.ledger import Ledger
-from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
+from driftline.engine.wire.messages import Frame, Outgoing, Prepared, PrepareFailed
 
 
 def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:

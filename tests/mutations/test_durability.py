@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.barrier.barrier import NO_BUNDLE, Barrier
+from driftline.barrier.barrier import NO_T_LAST, Barrier
 from driftline.barrier.comparison import EpochBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories import survey
@@ -71,7 +71,7 @@ def directories_are_not_marked() -> AbstractContextManager[object]:
 
 def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
     """Outputs may go back behind the state."""
-    forgotten = property(lambda self: NO_BUNDLE, lambda self, expected: None)
+    forgotten = property(lambda self: NO_T_LAST, lambda self, expected: None)
     return patch.object(Barrier, "expected_t_last", forgotten, create=True)
 
 

@@ -12,13 +12,12 @@ from driftline.acker.tracker import Tracker
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pipeline import Outgoing
 from driftline.deploy.node.stages import Peers, Stages
 from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.messages import AskPromise, Frame, Message
+from driftline.engine.wire.messages import AskPromise, Frame, Message, Outgoing
 
 
 @contextmanager

@@ -13,13 +13,14 @@ from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S
 from driftline.deploy.node.backpressure import Backpressure
 from driftline.deploy.node.delivery import DeliveryGossip
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pipeline import Outgoing, Snapshotter
+from driftline.deploy.node.pipeline import Snapshotter
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.supervision.restarts import HangDetector
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.policy import POLICIES
+from driftline.engine.wire.messages import Outgoing
 from driftline.simulation.masters import master_of
 from driftline.simulation.scenarios.disturbances import Behind, Hang, Resized
 from driftline.simulation.scenarios.flows import SIMULATED

@@ -25,6 +25,7 @@ from driftline.deploy.roles.candidate import Candidate
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.logs import COMMAND
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_file_path
@@ -142,9 +143,6 @@ class OfCandidate:
         else:
             yield from OfMaster(master)()
 
-
-COMMAND = "run"
-"""Name of the command's own process, as in log lines."""
 
 MASTER_CHILD, NODE_CHILD = 1, 2
 """Numbers of the master and of node-0 among the processes of a run."""

@@ -84,7 +84,7 @@ def test_records_wait_in_memory_until_they_are_read_and_stored(front: Front) -> 
         source.receive("p", number, "x" * 9)
     assert (source.waiting_records, source.waiting_bytes) == (4, 40)
     front.commit()
-    assert source.waiting_records == 4, "nobody has read them"
+    assert source.waiting_records == 4, "stored but unread records still wait"
     records = source.read(1)
     next(records), next(records)
     assert (source.waiting_records, source.waiting_bytes) == (2, 20)

@@ -299,7 +299,7 @@ def test_back_pressure_log_is_rate_limited(caplog: pytest.LogCaptureFixture) -> 
     now = 5.0
     assert not brake.update(1_000_000, 0, now)
     assert brake.update(3_000_000, 0, now)
-    assert brake.update(600_000, 0, now), "it goes on only when half of it is gone"
+    assert brake.update(600_000, 0, now), "the node resumes only at half of the limit"
     assert not brake.update(500_000, 0, now)
     assert brake.update(3_000_000, 0, now + TELL_EVERY_S / 2)
     assert not brake.update(0, 0, now + TELL_EVERY_S / 2)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.barrier.barrier import NO_BUNDLE
+from driftline.barrier.barrier import NO_T_LAST
 from driftline.deploy.node.backpressure import TurnBudget
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
@@ -66,7 +66,7 @@ class Beginning:
         [question] = self.said(FetchLast)
         return question
 
-    def answer(self, question: FetchLast, t_last: int = NO_BUNDLE) -> None:
+    def answer(self, question: FetchLast, t_last: int = NO_T_LAST) -> None:
         last = LastBundle("barrier-0", question.incarnation, question.number, (), t_last, 0)
         self.tell("consumer", question.incarnation, last)
 

@@ -80,7 +80,7 @@ def test_trimmed_journal_stops_a_host_that_needs_older_records() -> None:
     follower.exchange(0.0)
     assert follower.host.lost is not None
     assert follower.host.lost.oldest == 7
-    assert "needs a checkpoint as of record 7 or later" in follower.host.lost.reason
+    assert "needs a checkpoint at record 7 or later" in follower.host.lost.reason
 
 
 class Live:
