@@ -491,8 +491,8 @@ def _ways_out(name: str, time: int, oldest: int) -> str:
         f"its directory, {name} in the state directory, needs a checkpoint at "
         f"{format_time(oldest)} or later, and {there}: the journal has no earlier outputs "
         f"(--retain-mb dropped them, or files were removed). Restore {name} from a copy with such "
-        "a checkpoint, or the whole state directory from one copy. Without a copy, start with a new "
-        "--state, and resend everything"
+        "a checkpoint, or the whole state directory from one copy. Without a copy, start with a "
+        "new --state, and resend everything"
     )
 
 
