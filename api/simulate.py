@@ -22,7 +22,7 @@ RECORDS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """Figures of a simulation in which every seed had the right outputs."""
+    """Figures of a simulation in which the run of every seed had the right outputs."""
 
     seeds: int
     """Seeds that were simulated."""
@@ -52,8 +52,8 @@ def simulate(
 
     A seed determines message delays, crashes, failed disk writes, flipped bits and slow functions;
     the outputs must be those of `run_reference`. A simulation finds functions that are not
-    deterministic, or that keep data outside of their states. A seed takes some milliseconds for
-    each record: a few dozen records that share keys are enough.
+    deterministic, or that keep data outside of their states. A few dozen records that share keys
+    are enough. The run of a seed takes some milliseconds for each record.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
@@ -66,9 +66,9 @@ def simulate(
         The number of seeds, and the faults that occurred.
 
     Raises:
-        SimulationFailed: A seed stopped, or had other outputs. The error names the first
-            difference, and the call that repeats the seed.
-        FlowError: The flow, its inputs or the numbers cannot be simulated.
+        SimulationFailed: The run of a seed stopped, or its outputs differ. The error names the
+            first difference, and the call that repeats the seed.
+        FlowError: The flow or its inputs cannot be simulated, or `seeds` or `nodes` is invalid.
     """
     check_not_loading("simulate(...)")
     loaded = resolve_flow(flow).validate()
@@ -85,7 +85,7 @@ def simulate(
         if nodes is not None:
             drawn = replace(drawn, nodes=nodes)
         if seed == numbers[0]:
-            check_flow(drawn, "give it others")
+            check_flow(drawn, "give it other records")
         outcome = run_one(drawn)
         report.add_outcome(outcome)
         if outcome.problem:

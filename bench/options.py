@@ -66,7 +66,10 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
 def names_of(
     choices: tuple[str, ...], what: str
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a callback that parses a list of choices like "a,b", or "all". `what`: for errors."""
+    """Return a callback that parses a list of choices like "a,b", or "all".
+
+    `what`: the kind of choice, for errors.
+    """
 
     def check(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
         if value == "all" and "all" not in choices:
@@ -140,13 +143,13 @@ def policies(default: str) -> Callable[[Command], Command]:
 
 
 def durable(default: bool) -> Callable[[Command], Command]:
-    """Return the option for additional rows with durable ends (`systems.cases`)."""
+    """Return the option that adds cases with durable inputs and outputs (`systems.cases`)."""
     return click.option(
         "--durable/--no-durable",
         default=default,
         show_default=True,
-        help="Measure also with durable ends, with the longest checkpoint interval: a document is "
-        "on the disk before its outputs leave, and its outputs have arrived once they are on it.",
+        help="Also measure with durable ends, at the longest checkpoint interval: a document is on "
+        "disk before its outputs leave, and an output has arrived once it is on disk.",
     )
 
 
@@ -166,7 +169,7 @@ repeat = click.option(
     default=3,
     show_default=True,
     type=click.IntRange(1, 100),
-    help="Rounds; in each, the floor and all policies take their turn. Figures are medians.",
+    help="Rounds; each measures the floor and all policies. Figures are medians.",
 )
 warmup = click.option(
     "--warmup",

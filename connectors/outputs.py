@@ -28,11 +28,11 @@ JSON_LINES, LMDB = "jsonl", "lmdb"
 """The schemes of output directories."""
 
 RECORDS = "outputs"
-"""The folder of a state directory for the records about outputs at an address."""
+"""Folder of the state directory for the run's own records if the outputs go to another sink."""
 
 
 RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
-"""A consumer that keeps the records of its run, and counts its `outputs` and `failures`."""
+"""A consumer that stores commit records, and counts its `outputs` and `failures`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class OutputPlace:
 
 
 def resolve_output(output: str, state: Path | None) -> OutputPlace:
-    """Return the place that a user names: a directory path for JSON lines, or an address.
+    """Return the place that `output` names: a path (a directory of JSON lines), or an address.
 
-    `state`: the state directory, if the user has named one. Raises FlowError if the outputs need
-    it, and for an address without a connector.
+    `state`: the state directory, if the user has named one. Raises FlowError if `output` is empty,
+    or if `state` is missing for a sink that is not a directory.
     """
     scheme = scheme_of(output)
     path = output.removeprefix(f"{scheme}:").removeprefix("//")
@@ -79,8 +79,11 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
 
 
 def checked_place_of(output: str, state: Path | None) -> OutputPlace:
-    """Return `resolve_output`. Raise FlowError also for a text that is neither a path nor an
-    address."""
+    """Resolve an output as `resolve_output` does, and check that a connector can open it.
+
+    Raises FlowError also for an address without a connector, and for a path that looks like an
+    address with a mistyped scheme.
+    """
     place = resolve_output(output, state)
     if not place.is_directory:
         check_sink(output)
@@ -92,8 +95,8 @@ def checked_place_of(output: str, state: Path | None) -> OutputPlace:
 def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
     """Open the consumer of a barrier.
 
-    Raises the errors of its directory. Other sinks are opened at their first call (`RecordedSink`),
-    which raises the errors of their connector.
+    Raises the errors of opening its directory. If the sink is not a directory, the first call of
+    the consumer opens the sink (`RecordedSink`), and raises the errors of its connector.
     """
     if (scheme := scheme_of(address)) == JSON_LINES:
         return jsonl.open_sink(address, context)

@@ -2,28 +2,31 @@
 
 Inputs: requests (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Paused` of
 fronts, committed snapshots, the progress of the run, and the time. Outputs: `Join` (nodes of the
-next layout), `Pause` and `Resume` (fronts), when snapshots are due, and the registry record that
-switches to the next layout. Invariant: when that record is written, all nodes of the next layout
-have, durably, the state as of its snapshot, consumers have all outputs below the time of the
-snapshot, and none from there on.
+next layout), `Pause` and `Resume` (fronts), requests for snapshots, and the snapshot with which the
+registry switches to the next layout. Invariant: before the registry switches, all nodes of the next
+layout have stored the state as of this snapshot durably. Consumers then have all outputs below the
+time of the snapshot, and no output from that time on.
 
-    COPYING    the next nodes copy the newest snapshot from the nodes, then the changes of each
-               later one
-    HOLDING    they have nearly all state; fronts pause, and report the time up to which they sent
-    DRAINING   fronts send up to the largest of these times, the cut; consumers store all outputs
-               below it
-    CUTTING    a snapshot as of the cut is taken
-    MOVING     the next nodes copy its changes
-    SWITCHING  the registry is written; then, as in a recovery, nodes report that they are ready,
-               and fronts resume at the cut
+    COPYING    the next nodes copy the newest snapshot from the current nodes, then the changes of
+               each later one
+    HOLDING    the next nodes have nearly all state; fronts pause, and each reports the time from
+               which on it has sent nothing
+    DRAINING   fronts send all records below the cut; consumers store all outputs below it
+    CUTTING    the current nodes take the last snapshot, as of the cut
+    MOVING     the next nodes copy the changes in the last snapshot
+    SWITCHING  the coordinator writes the registry; then, as in a recovery, nodes report that they
+               are ready, and fronts resume at the cut
 
-The run is paused from HOLDING to the end. Until the registry is written the resizing can be
-abandoned, and the current nodes continue: if it takes too long, if a member fails, or if the run is
-about to end. The next nodes keep the copied state for the next attempt. A master that takes over
-does not know of a resizing, and so abandons it; the requester repeats its request until it is met.
+The run is paused from HOLDING to the end. Until the registry is written, the current nodes can
+continue. If the pause takes too long, the coordinator resumes the fronts and retries later. If a
+current node or a front fails, the recovery ends the pause, and the resizing returns to COPYING. If
+the run is about to end, the coordinator abandons the resizing. The next nodes keep the copied state
+for the next attempt. A master that takes over does not know of a resizing, and so abandons it. The
+requester repeats its request until the run has the requested number of nodes.
 
-The cut is later than the times of all outputs that were ever sent, including outputs that are being
-replayed. So the consumer has no output from the cut on when the next nodes begin.
+The cut is the largest time that a front reported, or the time after the latest output that was ever
+sent, if that is larger. Outputs that are being replayed count as sent. So the consumer has no
+output from the cut on when the next nodes begin.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ FRESH_S = 1.0
 """Before the fronts pause, a snapshot is taken if the newest one is older than this (seconds)."""
 
 SMALL_BYTES = 1 << 20
-"""A next node whose last step needed at most this many bytes has nearly all state."""
+"""A next node that copied at most this many bytes for its latest snapshot has nearly all state."""
 
 ROUNDS_MAX = 8
 """Maximum number of early snapshots with which the next nodes catch up before the pause."""
@@ -53,7 +56,7 @@ PAUSE_TIMEOUT_S = 1.0
 """Timeout of the fronts' first pause; it doubles with each attempt."""
 
 HEARD_WITHIN_S = 1.0
-"""A next node that has been silent for longer may be dead: the fronts do not pause."""
+"""If a next node has been silent for longer, it may be dead, so the fronts do not pause."""
 
 NODES_MAX = 64
 
@@ -80,13 +83,13 @@ class Joiner:
 
     process: str
     snapshot: tuple[int, int] | None = None
-    """Number and incarnation of the snapshot that it has; None if unknown."""
+    """Number and incarnation of the snapshot that it has copied; None if unknown."""
     bytes: int = 0
-    """Size of its step from the previous snapshot to this one."""
+    """Bytes that it had to copy for this snapshot, beyond its previous one."""
 
 
 class Resizing:
-    """State of one coordinator's resizing. `nodes`: those of the current layout; `members`: the
+    """State of one coordinator's resizing. `nodes`: the nodes of the current layout; `members`: the
     leases of all nodes, including the next ones; `groups`: the number of key groups."""
 
     def __init__(
@@ -105,7 +108,7 @@ class Resizing:
         self.refusal_reason = ""
         """Why the last request cannot be met; empty if it can."""
         self._asked_first = 0
-        """`first` of the last request, see `Resize`."""
+        """`first` of the latest request that was not ignored; see `Resize`."""
         self._policy = policy
         self._fronts = fronts
         self._snapshots = snapshots
@@ -140,7 +143,7 @@ class Resizing:
     def request(self, nodes: int, layout: Layout, first: int = 0) -> None:
         """Request a number of nodes; `layout`: the current nodes; `first`: see `Resize`.
 
-        May be repeated; a request that names an earlier first node than the last one is ignored.
+        May be repeated. A request is ignored if its `first` is not 0 and smaller than before.
         """
         if self.phase is ResizePhase.SWITCHING or 0 < first < self._asked_first:
             return
@@ -164,7 +167,7 @@ class Resizing:
         if not self._policy.can_resize:
             return (
                 f"with {self._policy.name} a run keeps its number of nodes: only exactly-once can "
-                "change it, as state and outputs are cut at one place in the order of all records"
+                "change it, because it cuts state and outputs at the same record"
             )
         most = min(NODES_MAX, self._groups)
         if not 1 <= nodes <= most:
@@ -178,8 +181,8 @@ class Resizing:
 
     @property
     def blocks_snapshots(self) -> bool:
-        """Whether fronts are paused, or about to resume in the next layout: no other snapshot may
-        begin."""
+        """Whether no snapshot except the last one of the resizing may begin: fronts are paused, or
+        about to resume in the next layout."""
         return self.phase in PAUSED_PHASES or self.phase is ResizePhase.SWITCHING
 
     @property
@@ -211,13 +214,13 @@ class Resizing:
         ):
             return
         if message.epoch != state.epoch:
-            return  # this master's own request makes the node drop that state
+            return  # copied for an earlier master; this master's `Join` makes the node start over
         has = message.number, message.snapshot_incarnation
         if joiner.snapshot != has:
             joiner.snapshot, joiner.bytes = has, message.bytes
 
     def on_paused(self, front: str, message: Paused) -> None:
-        """Note that a front is paused: it sends no record from a time on."""
+        """Store the answer of a front to the current pause; ignore answers to earlier pauses."""
         if message.number == self._number:
             self._paused.setdefault(front, message)
 
@@ -235,11 +238,13 @@ class Resizing:
     def advance(
         self, state: ClusterState, delivered: int, left: int | None, now: float
     ) -> SnapshotRecord | None:
-        """Advance the resizing. `delivered`: the delivered frontier, `left`: see
-        `ReportedProgress.last_sent`.
+        """Advance the resizing.
 
-        Return the snapshot to write to the registry with the next layout, once the next nodes have
-        it; None before.
+        `delivered`: the delivered frontier. `left`: no node has sent an output with a later time;
+        None until all nodes have reported (`ReportedProgress.last_sent`).
+
+        Once the next nodes have copied the last snapshot, return it; the caller writes it to the
+        registry with the next layout. Until then return None.
         """
         self._now = now
         if self.phase is ResizePhase.NONE or self.phase is ResizePhase.SWITCHING:
@@ -254,7 +259,7 @@ class Resizing:
             if len(self._paused) == len(self._fronts) and left is not None:
                 self._drain(left)
         elif left is None or left >= self._cut:
-            self._postpone("outputs have left that are later than the cut", now)
+            self._postpone("outputs from the cut on may already have been sent", now)
         elif self.phase is ResizePhase.DRAINING:
             if delivered == self._cut:
                 self._take_last(now)
@@ -270,7 +275,7 @@ class Resizing:
         return None
 
     def _look_for_snapshots(self, state: ClusterState, now: float) -> None:
-        """Let the next nodes follow the newest snapshot."""
+        """If there is a new snapshot, ask the next nodes to copy it."""
         newest = state.snapshots[0] if state.snapshots else SnapshotRecord(0, 0, ())
         if newest != self._newest:
             self._newest, self._newest_at = newest, now
@@ -278,9 +283,9 @@ class Resizing:
                 self._ask_to_join(name, state)
 
     def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
-        """Return whether the next nodes lack so little that fronts can pause.
+        """Return whether the next nodes have nearly all state, so that fronts can pause.
 
-        If only the newest snapshot is too old, request another one.
+        If all that is missing is a fresh snapshot, request an early one.
         """
         for name in self.next_nodes:
             joiner = self._joiners.get(name)
@@ -295,6 +300,7 @@ class Resizing:
         is_fresh = now - self._newest_at <= FRESH_S or delivered <= self._newest.time
         if is_fresh or self._rounds >= ROUNDS_MAX:
             return True
+        # Until the early snapshot is committed, repeated calls count as one round.
         self._rounds += self._hurried != self._newest.number
         self._hurried = self._newest.number
         self._snapshots.request_early()
@@ -347,7 +353,7 @@ class Resizing:
         self.forget()
 
     def on_incarnation_end(self) -> None:
-        """Note that the incarnation has ended, and with it the pause of its fronts."""
+        """Return to COPYING if fronts are paused, since the pause ends with the incarnation."""
         if self.phase in PAUSED_PHASES:
             self.phase = ResizePhase.COPYING
 

@@ -1,4 +1,6 @@
-"""Loops that drive a measured system: exactly the same code for the floor and for Driftline.
+"""Loops that drive a measured system: the same code for Driftline and for the floor.
+
+The floor is the case without an engine (`systems.cases`).
 
 `open_loop` measures latency: it sends documents by a schedule, however late the system is.
 `closed_loop` measures throughput: it limits the number of documents under way, and the due time of
@@ -128,7 +130,7 @@ def without_gc_pauses() -> Iterator[None]:
     """Keep pauses of this process out of the measured latency.
 
     Disable cyclic garbage collection, and use the GIL switch interval of a run's processes
-    (`SWITCH_S`), so that a thread gets the GIL back as soon after a disk write as in a run.
+    (`SWITCH_S`). After a disk write, a thread then waits for the GIL no longer than in a run.
     """
     was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.collect()
@@ -167,7 +169,7 @@ def cpu_seconds() -> float:
 
 
 def measure_sync_ms() -> float:
-    """Return the median time in ms to append 4 KiB to a file of the benchmark and sync it."""
+    """Return the median time in ms to append 4 KiB to a temporary file and sync it."""
 
     def write_ms(file: int) -> float:
         start = perf_counter()

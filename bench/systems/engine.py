@@ -1,8 +1,8 @@
 """Driftline as a measured system: the inverted index on a local cluster.
 
 This process contains the front and the meter, like the server in the paper's experiments (section
-VI-A). `Engine` has documents and consumer in this process, in memory. `DurableEngine` has the parts
-of a run with producers: `ReceivedSource` with its input log at the front, and a consumer that
+VI-A). `Engine` keeps documents and outputs in the memory of this process. `DurableEngine` uses the
+parts of a run with producers: `ReceivedSource` with its input log at the front, and a consumer that
 writes JSON lines. That consumer is a separate process (`engine_consumer`), so that writing does not
 slow down the producer.
 """
@@ -75,7 +75,7 @@ class Engine(StartedProcesses):
     ) -> None:
         self.documents = documents
         self.numbers = {document: number for number, (document, _) in enumerate(documents)}
-        """Id -> number of a document."""
+        """Document id -> index of the document in `documents`."""
         self.arrivals: list[Arrival] = []
         """Outputs that have arrived since the last `receive`."""
         self.directory = Path(tempfile.mkdtemp(prefix="driftline-bench-"))
@@ -174,9 +174,9 @@ class Engine(StartedProcesses):
 
 
 class CountingConsumer:
-    """Consumer that appends the arrivals of outputs to `arrivals`; stores last bundles in memory.
+    """Consumer that appends the arrivals of outputs to `arrivals`.
 
-    `numbers`: id -> number of a document.
+    It keeps the last bundle of each barrier in memory. `numbers`: document id -> its number.
     """
 
     def __init__(self, numbers: dict[str, int], arrivals: list[Arrival]) -> None:
@@ -201,7 +201,7 @@ class DurableEngine(Engine):
     """A running cluster with an input log and a consumer process that writes JSON lines."""
 
     def open_source(self) -> RetainedSource:
-        """Open the source of the front, with an input log, and the socket for reports."""
+        """Open the source of the front with its input log, and the socket for consumer reports."""
         self._log = InputLog(self.sockets / "input-0", FLOW)
         kind = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource
         self._received = kind(self._log, lambda: time_ns() // 1000)
@@ -213,11 +213,11 @@ class DurableEngine(Engine):
         return self._received
 
     def attach(self) -> None:
-        """Add the writer of the log to the runtime, and wake the loop when outputs are durable."""
+        """Add the log writer to the runtime, whose loop then also waits for consumer reports."""
         self.runtime.watch(self._writer, self._stored, self._drain, carry_out=self._log.carry_out)
 
     def put(self, record: object) -> None:
-        """Put a record into the source; start to write it unless another write is in progress."""
+        """Put a record into the source; start a write to the log unless one is in progress."""
         self._sent += 1
         receipt = self._received.receive(PRODUCER, self._sent, record)
         assert receipt is Receipt.TAKEN, receipt
@@ -258,7 +258,7 @@ class DurableFirstSource(ReceivedSource):
     """
 
     _held: int | None = None
-    """Time of the record that is not durable yet and that the reader waits for; None: none."""
+    """Time of the record that `read` withholds until it is durable; None if there is none."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
@@ -270,11 +270,15 @@ class DurableFirstSource(ReceivedSource):
 
     def advance_to(self, time: int) -> int:
         moved = super().advance_to(time)
+        # Do not advance beyond a withheld record.
         return moved if self._held is None else min(moved, self._held)
 
 
 class _Writer(Receiver):
-    """Receiver that writes groups of records to the log; `DurableEngine.put` adds the records."""
+    """Receiver that writes groups of records to the log.
+
+    `DurableEngine.put` adds the records to the source, so this role receives no messages.
+    """
 
     def handle(self, sender: str, message: Message) -> None:
         raise MalformedMessage(f"{type(message).__name__} is not for the writer of a log")

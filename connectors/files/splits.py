@@ -2,13 +2,14 @@
 
 A record's time is its number in the source, so a split can be read only once the records in
 the splits before it are counted. Reading therefore has two steps: `count` every split (in parallel;
-splits of generated documents need no reading for this), then `read` every split, with the numbers
-of its first row and document from `first_numbers`.
+generated documents are counted without reading), then `read` every split, with the numbers of its
+first row and document from `first_numbers`.
 
-Splittable are: uncompressed files with one record a line, uncompressed XML dumps between pages,
-and multistream bzip2 dumps, as Wikimedia publishes them, between streams. An XML file with a
-comment, CDATA, DOCTYPE or processing instruction is not split: there `<page` may be text. Any other
-source, and a small one, is one split.
+Uncompressed files with one record a line are split between lines, uncompressed XML dumps between
+pages, and multistream bzip2 dumps, as Wikimedia publishes them, between streams. These files must
+be in UTF-8. Generated documents are split by number. An uncompressed XML file with a comment,
+CDATA, DOCTYPE or processing instruction is not split, because `<page` may be text there. Any other
+source is one split, and so is a file smaller than two splits of `SPLIT_BYTES_MIN`.
 
     >>> from driftline.connectors.files.generated import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
@@ -53,7 +54,7 @@ _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 class SplitCount:
     """Number of rows and documents in a split.
 
-    `broken`: whether the file breaks off in the split, so that nothing after it can be read.
+    `broken`: whether the file breaks off in the split; the rest of the file cannot be read.
     """
 
     rows: int
@@ -74,7 +75,7 @@ class Split(Protocol):
 def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
     """Split a source into at most `count` splits, in order.
 
-    Records before time `since` may be left out.
+    If the result is a single split, it may leave out records before time `since`.
     """
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
@@ -108,7 +109,7 @@ def line_splits(path: Path, count: int) -> list[FileSplit]:
 
 
 def first_numbers(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
-    """Return (first row, first document) of each split up to the first broken one."""
+    """Return (first row, first document) of each split, up to and including a broken one."""
     row = time = 1
     numbers = []
     for count in counts:
@@ -140,12 +141,13 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that is one split, as one of several files."""
+    """One of several files, as a single split."""
 
     source: FileSource
 
     def count(self) -> SplitCount:
         try:
+            # No record has time INFINITY: the generator yields nothing, and returns the numbers.
             next(self.source.numbered(1, 1, INFINITY))
         except StopIteration as end:
             if end.value is not None:
@@ -203,11 +205,11 @@ class FileSplit:
         return self.source.parse_rows is page_rows
 
     def _buffers(self) -> Iterator[bytes]:
-        """Yield the buffers of a file with only this split, as the format expects them."""
+        """Yield the buffers of a complete file of the same format with only the split's rows."""
         path = self.source.path
         if not self._is_xml:
             if self.begin:
-                yield b"\n"  # the first line of a split has no byte order mark
+                yield b"\n"  # so that `lines` does not look for a byte order mark in the split
             yield from self._raw()
             return
         is_last = self.end >= path.stat().st_size
@@ -278,7 +280,7 @@ def _cuts(path: Path, rows: Format, count: int) -> list[int]:
 
 
 def _is_between_pages(data: mmap.mmap, offset: int) -> bool:
-    """Return whether a bzip2 stream begins with a page: `pbzip2` cuts anywhere."""
+    """Return whether a bzip2 stream begins between pages; `pbzip2` also cuts inside pages."""
     block = data[offset : offset + BZIP2_BLOCK_BYTES]
     try:
         return bool(_BETWEEN_PAGES.match(bz2.BZ2Decompressor().decompress(block, BUFFER_BYTES)))

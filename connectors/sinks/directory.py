@@ -1,8 +1,9 @@
 """The output directory: its identity, and the locks of the processes that write it.
 
-``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark`` is the
-mark of the barrier's outputs, ``.driftline/<barrier>.lock`` is locked while a process writes them.
-The nodes of a run share one directory, and may open it at the same moment.
+``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark`` names
+the run and the session that the barrier's outputs belong to. A process holds a lock on
+``.driftline/<barrier>.lock`` while it writes these outputs. The nodes of a run share one directory,
+and may open it at the same moment.
 
 ``.driftline/spark.progress`` is the commit record of `driftline spark run`: all outputs before a
 time T are in the directory, so a run there begins from a savepoint as of T.
@@ -30,7 +31,7 @@ SPARK_RECORD = "spark.progress"
 """The file in `.driftline` with the commit record of `driftline spark run`."""
 
 IDENTITY_S = 60.0
-"""Timeout of the identity's lock in seconds; another node holds it for milliseconds."""
+"""Timeout in seconds for the lock of the identity, which a node holds only for milliseconds."""
 
 _OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
 """Matches names of files that `driftline spark run` has written."""
@@ -55,7 +56,8 @@ class OutputDirectory:
         self.hidden = path / ".driftline"
         self._lock: Lock | None = None
         with translate_os_errors("output", path):
-            # In this order: a faster node of the same run writes the identity before its files.
+            # Look for foreign files before writing the identity: with an identity all are accepted.
+            # A faster node of the same run writes the identity before its files, so these pass.
             if lack := why_not_writable(path, foreign, identity):
                 raise StateMismatch(lack)
             make_directory(self.hidden)
@@ -103,14 +105,14 @@ def identity_lines(identity: str) -> bytes:
 def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
-    `foreign`: a pattern of files that a directory without an identity must not hold; `identity`:
-    the identity of the run. Raises StateMismatch if the record of Spark's outputs is damaged,
-    OSError.
+    `foreign`: glob pattern of the files that a directory without an identity must not hold;
+    `identity`: the identity of the run. Raises StateMismatch if the commit record of Spark's
+    outputs is damaged, OSError.
     """
     hidden = path / ".driftline"
     if lack := why_not_continuable(path, identity):
         return lack
-    beside = hidden, path / DEAD_LETTERS  # bad records are set aside before there are outputs
+    beside = hidden, path / DEAD_LETTERS  # bad records may be written before the identity
     others = sorted(
         other for other in path.glob(foreign) if other not in beside and not is_of_spark(other.name)
     )
@@ -118,22 +120,22 @@ def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
         return ""
     if not any(_OF_BARRIER.search(other.name) for other in others):
         return (
-            f"{path} holds {others[0].name}, but a run's files have the number of a node at the "
-            "end of their name: such a file is of `driftline run --reference`, which leaves "
-            "nothing to verify or resume, or of another program. Give another --output"
+            f"{path} holds {others[0].name}, which cannot be verified or resumed: the names of a "
+            "run's files end with the number of a node. The file was written by `driftline run "
+            "--reference` or by another program. Give another --output"
         )
     return (
         f"{path} holds {others[0].name}, but {hidden / IDENTITY} is not there. If these are "
-        f"outputs of an earlier run, put {hidden} back from the back-up: without it nothing can go "
-        "on from them. If not, give another --output"
+        f"outputs of an earlier run, put {hidden} back from the back-up: without it no run can "
+        "continue them. If not, give another --output"
     )
 
 
 def why_not_continuable(path: Path, identity: str) -> str:
-    """Return why a run does not continue the outputs of Spark in a directory; "" if it does.
+    """Return why a run cannot continue the outputs of Spark in a directory.
 
-    `identity`: the identity of the run. Raises StateMismatch if the record of the outputs is
-    damaged, OSError.
+    Return "" if it can, or if there are none. `identity`: the identity of the run. Raises
+    StateMismatch if the commit record of Spark's outputs is damaged, OSError.
     """
     history = history_in(path)
     if history is None:
@@ -154,7 +156,7 @@ def why_not_continuable(path: Path, identity: str) -> str:
 
 
 def history_in(directory: Path) -> CommitRecord | None:
-    """Return the commit record of `driftline spark run`; None if Spark has written no outputs.
+    """Return the commit record of `driftline spark run`; None if the directory has none.
 
     Raises StateMismatch if it is damaged, OSError.
     """
@@ -163,7 +165,7 @@ def history_in(directory: Path) -> CommitRecord | None:
 
 
 def savepoint_of(history: CommitRecord) -> str:
-    """Return the option that continues the outputs of Spark, as words of a sentence."""
+    """Return a phrase for errors: the savepoint and the option to continue Spark's outputs."""
     if history.savepoint:
         return f"their savepoint: --from-snapshot {history.savepoint}"
     return (
@@ -175,14 +177,17 @@ def savepoint_of(history: CommitRecord) -> str:
 def identity_in(directory: Path) -> str:
     """Return the identity of the run whose outputs a directory holds; empty without one.
 
-    Raises OSError. Precondition: identities are lines.
+    Raises OSError. Precondition: the identity is a single line.
     """
     file = directory / ".driftline" / IDENTITY
     return file.read_text(encoding="utf-8").splitlines()[-1] if file.exists() else ""
 
 
 def is_of_spark(name: str) -> bool:
-    """Return whether `driftline spark run` wrote a file; a run may write into its directory."""
+    """Return whether `driftline spark run` wrote the file with this name.
+
+    A run that continues its outputs adds files with other names to the same directory.
+    """
     return _OF_SPARK.search(name) is not None
 
 

@@ -42,7 +42,7 @@ KEY_BYTES_MAX = 511
 """LMDB's maximum size of a key."""
 
 _RECORD = b"\xff"
-"""The key of the commit record. It is larger than those of items, which begin with a length."""
+"""Key of the commit record. It sorts after the keys of all items, whose first byte is a length."""
 
 
 class LmdbConsumer:
@@ -51,7 +51,7 @@ class LmdbConsumer:
     Args:
         path: The directory; created if missing.
         barrier: The barrier, whose number names its environment.
-        flow: The flow of the outputs.
+        flow: The flow whose outputs are stored.
         identity: The identity of the outputs: flow, inputs and policy.
         mark: The run and its session.
         on_failures: Called with the dead letters of each bundle, often none, once it is stored.
@@ -78,7 +78,7 @@ class LmdbConsumer:
         self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
         self.path = path / f"barrier-{self._claim.number}"
         self._record: CommitRecord | None = None
-        """The commit record in the environment; None if it has to be read first."""
+        """Copy of the stored commit record; None until it is read, and after a failed write."""
         self.outputs = 0
         """Outputs delivered so far, without dead letters, in all runs that wrote here."""
         self.failures = 0
@@ -123,7 +123,10 @@ class LmdbConsumer:
         items: Sequence[Item],
         before: CommitRecord,
     ) -> CommitRecord | None:
-        """Write rows and commit record, or nothing. Return None if the address space is full."""
+        """Write the rows and the commit record in one transaction.
+
+        Return None, and write nothing, if the address space is full.
+        """
         checksum = before.checksum
         try:
             with self._env.begin(write=True) as txn:
@@ -240,23 +243,24 @@ def damage_in(path: Path) -> list[str]:
 
 
 def _with_row(checksum: int, key: bytes, value: bytes) -> int:
-    """Return a checksum over rows with one more row: the sum of the rows' checksums.
+    """Add a row to a checksum of rows. Return the new checksum.
 
-    A sum, because it must not depend on the order of rows: they are written in the order of
-    bundles, and read in the order of labels.
+    The checksum is the sum of the rows' checksums, so it does not depend on the order of rows: the
+    consumer writes them in the order of bundles, and a reader reads them in the order of labels.
     """
     return (checksum + crc32(value, crc32(key))) & (1 << 63) - 1
 
 
 def item_key(label: Label, sink: int) -> bytes:
-    """Return the key of an item without the copy's number. Bytes sort as labels do."""
+    """Return the key of an item without the number of the copy. Keys sort in label order."""
     return b"".join(map(_number, label)) + b"\0" + _number(sink + 1)
 
 
 def _number(number: int) -> bytes:
-    """Encode a number: its length in bytes + 1, then the number as big-endian.
+    """Encode a number: one byte with its length plus 1, then its bytes, big-endian.
 
-    So longer numbers sort later, and no encoded number begins with the zero that ends a label.
+    Longer numbers therefore sort later, and no encoded number begins with the zero byte that ends a
+    label.
     """
     length = (number.bit_length() + 7) // 8
     return bytes((length + 1,)) + number.to_bytes(length, "big")
@@ -275,7 +279,7 @@ def _from_key(key: bytes) -> tuple[Label, int]:
 
 def _fitting_key(item: Item) -> bytes:
     key = item_key(item.label, item.sink)
-    if len(key) > KEY_BYTES_MAX - 9:
+    if len(key) > KEY_BYTES_MAX - 9:  # the number of the copy takes up to 9 bytes
         raise PayloadError(
             f"LMDB cannot hold an output with a label of {len(item.label)} numbers, "
             f"{list(item.label[:4])}...: use fewer operators in a row that make several outputs, "

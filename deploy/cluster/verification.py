@@ -1,4 +1,4 @@
-"""Verification of the directories of a cluster's flow that are on this host.
+"""Checks the directories that this host has of a flow in a cluster.
 
 It checks a flow as `deploy.local.verify` checks a run. The state and outputs of a flow are on the
 hosts of its agents. Directories on other hosts are only listed, with the hosts on which to run the
@@ -36,7 +36,7 @@ from driftline.engine.policy import POLICIES
 
 @dataclass(frozen=True, slots=True)
 class AgentDirectories:
-    """Directories of a flow at one agent, by their roles."""
+    """Directories of a flow at one agent; `roles`: their names, such as `node-0`."""
 
     agent: str
     roles: tuple[str, ...]
@@ -45,8 +45,9 @@ class AgentDirectories:
 def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     """Check the directories of a finished flow on this host.
 
-    Raises InUse if it still runs, Unavailable if this host has none of its directories or the tree
-    cannot be reached, StateMismatch.
+    Raises InUse if it still runs; Unavailable if this host has none of its directories, or if
+    ZooKeeper cannot be reached; StateMismatch if its submission or registry is damaged, or its
+    registry is missing.
     """
     submission = submission_of(tree, name)
     run = registry_of(tree, name)
@@ -62,7 +63,7 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     away = [_elsewhere(part, alive, service) for part in parts if part not in here]
     if not here:
         raise Unavailable(
-            f"this host has nothing of flow {name!r}. It is elsewhere:{''.join(away)}"
+            f"this host has no directories of flow {name!r}. They are elsewhere:{''.join(away)}"
         )
     found = list(_inspect_directories(submission, run, here, alive))
     policy = POLICIES[submission.policy]
@@ -93,16 +94,20 @@ def _is_here(agent: AgentRecord | None) -> bool:
 
 
 def _elsewhere(part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str) -> str:
-    """Describe where a part is. `service`: the `driftline serve` whose flow it is, or ""."""
+    """Describe where directories are.
+
+    `service`: the agent of the `driftline serve` that owns the flow; "" if there is none.
+    """
     what = ", ".join(part.roles)
     agent = alive.get(part.agent)
     if part.agent == service:
         return (
-            f"\n  {what}, journal: of `driftline serve`; `driftline verify` takes its --state, too"
+            f"\n  {what}, journal: in the --state directory of `driftline serve`; give that "
+            "directory to `driftline verify`"
         )
     if agent is None:
         return f"\n  {what}: agent {part.agent} is away; start it, then verify on its host"
-    return f"\n  {what}: agent {part.agent}, on host {agent.host}; give this command there"
+    return f"\n  {what}: agent {part.agent}, on host {agent.host}; run this command there"
 
 
 def _inspect_directories(
@@ -112,6 +117,8 @@ def _inspect_directories(
     alive: Mapping[str, AgentRecord],
 ) -> Iterator[DirectoryReport]:
     """Yield a report on each directory that this host has or should have.
+
+    If the output directory is shared, yield reports on all outputs in it.
 
     Raises InUse, Unavailable.
     """
@@ -133,7 +140,7 @@ def _inspect_directories(
                 yield stored.get(role, DirectoryReport(role, str(folder / role)))
             elif (used := f"{USED}-{number}") in stored:
                 yield stored[used]
-    yield from outputs.values()  # of other hosts, in a shared directory, or of earlier nodes
+    yield from outputs.values()  # of nodes on other hosts, or of earlier layouts
 
 
 def _directory_of(submission: Submission) -> Path | None:

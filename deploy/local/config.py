@@ -31,7 +31,10 @@ class SenderRules:
     """The names of the flow's sources."""
 
     def keys_of(self, number: int, address: str) -> Keys | None:
-        """Return the keys of the intake at an address. Raise NotPermitted or Unavailable."""
+        """Return the keys of the intake of source `number` at an address; None: it uses no keys.
+
+        Raises NotPermitted, Unavailable.
+        """
         if self.keys is None or not address.startswith("tcp://"):
             return None
         directory = self.keys if self.keys.is_dir() else self.keys.parent
@@ -43,9 +46,10 @@ LOCAL_ONLY = SenderRules()
 
 
 def check_addresses(inputs: Iterable[object], reach: SenderRules = LOCAL_ONLY) -> None:
-    """Check that addresses are valid, and need keys or `let_anyone_send` beyond this machine.
+    """Check that producers can connect to the addresses among the inputs, and may do so.
 
-    Raises FlowError; with keys also NotPermitted and Unavailable.
+    An address that other machines can reach requires keys or `let_anyone_send`. Raises FlowError;
+    with keys also NotPermitted and Unavailable.
     """
     for number, given in enumerate(inputs):
         check_input(number, given, reach)
@@ -78,7 +82,7 @@ def check_exposure(address: str, *, let_anyone_send: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """A savepoint to begin from; `choice`: how to fit it if the flow has changed."""
+    """A savepoint to begin from; `choice`: how to map its state if the flow has changed."""
 
     savepoint: Savepoint
     choice: Choice = NO_CHOICE
@@ -91,7 +95,7 @@ class RunConfig:
     flow: str
     """The flow as the user named it; each node process loads it."""
     inputs: Sequence[Input | RetainedSource]
-    """One for each source of the flow, in the same order."""
+    """One input for each source of the flow, in the same order."""
     output: OutputPlace
     nodes: int
     policy: Policy
@@ -111,11 +115,11 @@ class RunConfig:
     """The savepoint that a new run begins from; None: it begins with empty state."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
-    """Directories in which node processes look for modules, after all others."""
+    """Directories that node processes append to their module search path."""
     sender_rules: SenderRules = LOCAL_ONLY
     """Rules for senders to addresses among the inputs."""
     accept_changed_code: bool = False
-    """Resume from existing state even if operators have other code than in the last session."""
+    """Resume from existing state even if the code of operators has changed since the last start."""
     fresh: bool = False
     """Remove the state and the outputs of an earlier run first."""
     spares: int = 0

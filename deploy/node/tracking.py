@@ -5,11 +5,12 @@ once, so outputs leave without a round trip to the master. The master needs prog
 snapshots and recovery, and receives it a little later (`Reached`). Without label order only the
 master has a complete tracker, and receives all acknowledgements.
 
-Takes: acknowledgements of other nodes, promises of fronts, this node's own work (`acks`). Gives:
-acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement
+Takes acknowledgements of other nodes, promises of fronts, and this node's own work (`acks`).
+Returns acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement
 contains, with the id of a processed frame, the ids of all frames sent because of it; therefore
 `Acks.take` is not called in the middle of a stage's work. Acknowledgements may be joined: the
-invariant holds for their XOR."""
+invariant holds for their XOR.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
 TELL_WITHIN_S = 0.005
-"""Maximum delay in seconds of progress that no output waits for."""
+"""Maximum delay in seconds of the acknowledgements and reports that no output waits for."""
 
 MANY_ROOTS = 8
-"""Progress with at least this many roots is sent at once: the windows of fronts may be full."""
+"""Progress with at least this many roots is sent at once, as fronts may have full windows."""
 
 Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of frame ids)"""
@@ -51,7 +52,7 @@ class Acks:
         self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
 
     def cover(self, front: int, covers: tuple[int, ...], roots: int) -> None:
-        """Add a processed frame of a front; `covers`: (since, until)."""
+        """Add a processed frame of a front with this number of roots; `covers`: (since, until)."""
         since, until = covers
         self._covered.append((front, since, until))
         self.roots += roots
@@ -78,7 +79,7 @@ class Tracking:
     """Tracking of a node in one incarnation that starts at time `start`.
 
     `ordered`: whether the policy keeps label order; `speculative`: whether elements are applied
-    without waiting at a gate.
+    without waiting at a gate (`BufferingGate`).
     """
 
     def __init__(
@@ -95,16 +96,20 @@ class Tracking:
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
         self._shuffles = speculative and plan.stages > 1
-        """Whether the flow has several stages, and the last one has no gates."""
+        """Whether the flow has several stages, and elements do not wait at gates.
+
+        Then outputs do not wait for the last stage of other nodes (`final_outputs`).
+        """
         self._last_stage = plan.stages - 1
         self._for_master = Acks()
         self._for_peers = Acks()
         self._delivered = 0
 
     def end_turn(self, now: float) -> tuple[Cells, Intervals]:
-        """End a turn, or a stage. Return the acknowledgement to send to peers now; empty: none.
+        """End a turn, or the work of a stage. Return the acknowledgement to send to peers now.
 
-        Work in the last stage is sent later: outputs of peers wait only for earlier stages
+        It is empty if there is none to send now. The acknowledgement of work in the last stage may
+        be sent later (`for_peers`): outputs of peers wait only for earlier stages
         (`final_outputs`).
         """
         roots = self.acks.roots
@@ -149,10 +154,14 @@ class Tracking:
         """Return the time below which all outputs of this node are final.
 
         `last_stage`: the smallest tracking time of the blocks that wait at the node's last stage,
-        or INFINITY. The last stage of other nodes sends nothing to this node. Frames of earlier
-        stages arrive before the acknowledgement that contains their ids, because channels keep
-        their order. So once the earlier stages have passed a time, only this node's last stage has
-        to pass it.
+        or INFINITY.
+
+        With `_shuffles`, an output does not wait for the last stage of other nodes, which sends
+        nothing to this node. It waits until three conditions hold: all nodes have passed its time
+        in the earlier stages (`frontiers[-3]`; `frontiers[-1]` is of outputs), the inputs are
+        durable, and this node has passed its time in the last stage. All frames from the earlier
+        stages have then arrived: channels keep their order, so a frame arrives before the
+        acknowledgement that contains its id.
         """
         if not self._shuffles:
             return self.frontiers[-1]
@@ -169,7 +178,7 @@ class Tracking:
         self.send_by = min(self.send_by, now + within)
 
     def for_master(self, left: int = -1) -> Acknowledge | Reached:
-        """Return the progress to report to the master; `left`: `Reached.last_sent`."""
+        """Return the progress to report to the master; `left`: the value of `Reached.last_sent`."""
         self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:

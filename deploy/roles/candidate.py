@@ -3,9 +3,9 @@
 Takes results of `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and registry events
 from its driver; once it leads, also the input of its master. Emits these jobs; once it leads, also
 the messages and jobs of its master. Invariant: its master begins with a registry state that was
-read after the candidate had become first. A candidate stops leading when its session ends or when
-it steps down for the next one (`coordinator.leadership`): its process exits, and a new one joins
-the queue.
+read after the candidate had become first. A candidate stops leading when its session ends, or when
+it steps down for the next candidate (`coordinator.leadership`). In both cases its process exits,
+and a new process joins the queue.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Candidate(Role):
     ) -> None:
         """Create a candidate.
 
-        `patience_s`: seconds that members may be unreachable before it steps down for another
-        master that waits.
+        `patience_s`: seconds that a member may be unreachable before the candidate steps down, if
+        another master is in the queue behind it.
         """
         super().__init__(MASTER)
         self.leadership = Leadership(process)
@@ -64,7 +64,9 @@ class Candidate(Role):
         self._process = process
         self._make = make
         self._reading: ReadState | None = None
+        """The last job that reads the registry; None before the first one."""
         self._read_at = inf
+        """When to retry a failed read (seconds, monotonic); inf: no retry is due."""
 
     @property
     def stopped(self) -> bool:
@@ -80,7 +82,7 @@ class Candidate(Role):
         return self.leadership.is_session_lost or (self.master is not None and self.master.broken)
 
     def on_queue_changed(self) -> None:
-        """Handle that the queue has changed or that the registry is reachable again."""
+        """React to a change of the queue, or to a registry that is reachable again."""
         self.leadership.on_queue_changed()
         self.tick_by = self.now
 

@@ -9,10 +9,10 @@ Invariants: times grow. Frames and promises together cover all times below `next
 After a `Start` with an offset the same records get the same labels again. The records under way fit
 into a window (`window.py`), so a slow system slows down the input instead of filling memory.
 
-`next` passes the time of a bad record of a file only together with a later good record, because the
-end of a file may be repaired. A bad record that cannot be set aside, or at which the input breaks
-off, ends the run once everything before it is delivered. No output has the time of this record or a
-later one, so the run can resume there.
+A bad record at the end of a file may be repaired before the next start. So `next` passes the time
+of a bad record of a file only together with a later good record. If a bad record cannot be set
+aside, or the input cannot be read beyond it, the run ends once everything before the record is
+delivered. No output has the time of this record or a later one, so the run can resume there.
 
 A drain has four steps: each front reports the time up to which it sends records (`Drained`); the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
@@ -75,11 +75,14 @@ BATCH_BYTES = 1 << 21
 MANY_BYTES = KEPT_BYTES * 3 // 4
 """If more bytes of records than this are cached for a replay, the front requests a snapshot.
 
-A full window has fewer bytes.
+A full window has fewer bytes, so the records under way alone do not cause a request.
 """
 
 TRIM_EVERY_S = 1.0
-"""Seconds between two trims of the log of a live source without replays; a trim is a write."""
+"""Seconds between two trims of a live source's log under a policy without replays.
+
+Each trim is a write.
+"""
 
 Record = PackedRecord | None
 
@@ -123,7 +126,7 @@ class Front(Member):
         self.window = Window(window)
         self.on_bad = on_bad
         self.next = 1
-        """All records below this time have been sent in this incarnation."""
+        """This incarnation sends no further record below this time."""
         self.since = 0
         """The time from which this process first read; 0: it has not read yet."""
         self.settled = 0
@@ -142,7 +145,7 @@ class Front(Member):
         self._delivered = 0
         """The consumers have all outputs below this time."""
         self._of_nodes: dict[str, int] = {}
-        """Node -> its delivered frontier, as it reports while the master is silent."""
+        """Node -> its delivered frontier, from its `Delivered` while the master is silent."""
         self._replay = ReplayLog(self.name, source.name)
         self._records: Iterator[Record] | None = None
         """Unread records; None until the first `Start`."""
@@ -155,11 +158,14 @@ class Front(Member):
         self._durable = 0
         """`durable` of the last promise: records below this time survive a crash."""
         self._requested_time = 0
-        """A tracker has requested a promise up to this time."""
+        """A promise up to this time is requested: by a tracker, a drain or a pause."""
         self._early = False
         """Whether the next record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
-        """(number, offset) of unprepared epochs: not all records below the offset are durable."""
+        """(number, offset) of epochs for which `Prepared` was not sent yet.
+
+        It is sent once all records below the offset are durable.
+        """
         self.draining = False
         """Whether the run ends once all records read or received so far are delivered."""
         self._until = INFINITY
@@ -169,7 +175,7 @@ class Front(Member):
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
-        """When to trim delivered records of a live source next; only without replays."""
+        """Earliest time of the next trim (seconds, monotonic); see `TRIM_EVERY_S`."""
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Returns the driver's figures for a `StatusReport`."""
 
@@ -214,13 +220,15 @@ class Front(Member):
         elif isinstance(message, BeginEpoch):
             for node in self.nodes:
                 self.send(node, Marker(self.index, self.index, message.number))
-            # Not INFINITY: at the next start the source may have grown.
+            # `next` is INFINITY after the end of the source, but the source may have grown by the
+            # next start.
             self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
             self.note_used(message.offset)
         elif isinstance(message, Drain):
-            # With markers, the last snapshot contains everything sent so far.
+            # The front may have sent later records already. Under a policy with markers, the last
+            # snapshot contains them.
             self._until = max(self.next, message.time)
             self._requested_time = max(self._requested_time, message.time)
         elif isinstance(message, Pause):
@@ -265,7 +273,7 @@ class Front(Member):
         self._promise()
         if self._cached is not None and self._cached.bytes > MANY_BYTES:
             self.send("master", AskSnapshot())
-        if not self.policy.ordered:  # exposes a lost marker as a gap
+        if not self.policy.ordered:  # if a marker was lost, the node now detects a gap
             for node in self.nodes:
                 self.send(node, Promise(self.index, 0, 0, 0))
 
@@ -372,7 +380,8 @@ class Front(Member):
                 break
             if record is None:
                 if self.live is not None and self._requested_time > self.next and not self._early:
-                    # No record waits: the clock may move past the times of other fronts.
+                    # No record is pending: the source skips times, so as not to block the frontier
+                    # for the records of other fronts.
                     self.next = max(
                         self.next, min(self.live.advance_to(self._requested_time), until)
                     )
@@ -411,14 +420,14 @@ class Front(Member):
         self._send(batches)
         if self._cached is not None and not self.policy.replay:
             self._cached.trim(self.next)
-        if over:  # in a separate promise: trackers need the largest time sent before it
+        if over:  # after the frames: trackers need the largest time sent (`Tracker.reached`)
             self._end, self.next = self.next, INFINITY
         if self._covered < self.next or self._durable < self._now_durable():
             self._promise()
         return more
 
     def _once_durable(self, records: Iterator[Record], live: RetainedSource) -> Iterator[Record]:
-        """Yield each record of a live source once it is durable, and None while one is not."""
+        """Yield each record of a live source once it is durable; before that, yield None."""
         for record in records:
             while isinstance(record, tuple) and record[0] >= live.durable:
                 self._early = True

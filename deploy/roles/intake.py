@@ -7,10 +7,10 @@ Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carrie
     [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
     [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
 
-All records with numbers up to `acknowledged` are in the input log. SYNC also says that the intake
-has accepted no later record: the producer has to send later records again. It answers a HELLO, and
-a record whose predecessor is missing (lost in a reconnect). `session` is a number that a producer
-chooses at its start, larger than at its last start: its clock in nanoseconds. Once the intake knows
+All records with numbers up to `acknowledged` are in the input log. SYNC answers a HELLO, and a
+record whose predecessor is missing (lost in a reconnect). SYNC also means that the intake has
+accepted no later record: the producer has to send later records again. A producer chooses `session`
+when it starts: its clock in nanoseconds, so each start has a larger session. Once the intake knows
 a session of a producer, it answers messages of earlier sessions with FENCED and the known session.
 So messages that a dead producer left in the network do not mix with those of its successor. ENDED:
 the intake accepts no more records of this producer, as the log contains its end or that of the
@@ -18,9 +18,10 @@ stream.
 
     [MAGIC, REFUSED, session, acknowledged, number, reason]
 
-rejects a message that can never be accepted: the record with this number, as it exceeds a limit;
-with number 0, a session that is ahead of the front's clock, one producer more than a source can
-have, or the end of a producer that has sent no record.
+REFUSED rejects a message that can never be accepted. If a record exceeds a limit, `number` is the
+number of this record. `number` is 0 if the session is ahead of the front's clock, if the source has
+its maximum number of producers, if a producer ends that has sent no record, or if a key does not
+permit a producer id.
 
 While the source is full, or a producer's accepted records are not yet durable, the intake repeats
 its ACK every `ACK_REPEAT_S`. Thus a producer can distinguish back-pressure from a flow that does
@@ -65,8 +66,8 @@ class Receiver(Role):
     """Base of the roles that pass records to a received source and write its input log.
 
     Emits `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
-    stored only once its group is durable. A write that failed may be on the disk nevertheless, so
-    its retry is marked as one, and the log first checks whether it contains the group.
+    stored only once its group is durable. A failed write may have reached the disk nevertheless. So
+    its retry sets `WriteGroup.again`, and the log first checks whether it contains the group.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Receiver(Role):
         self.window = window
         self.window_bytes = window_bytes
         self._again_at = inf
-        """When to write a group again whose write failed (seconds, monotonic); inf: none."""
+        """When to retry the failed write of a group (seconds, monotonic); inf: no write failed."""
 
     def has_room(self) -> bool:
         """Return whether the source accepts more records now."""
@@ -145,14 +146,14 @@ CLIENTS_MAX = 10_000
 """Maximum number of remembered sessions of producers with records."""
 
 GONE_S, PAUSE_S = 1.0, 10.0
-"""Seconds without a connection before the log line, since a producer may reconnect at once; minimum
-interval between two such lines in seconds."""
+"""`GONE_S`: seconds without a connection before the log line, as a producer may reconnect at once.
+`PAUSE_S`: minimum interval between two such log lines in seconds."""
 
 _ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
 
 class IntakeKind(IntEnum):
-    """Kind of a message. Of two pending answers for a producer, only the larger has to be sent."""
+    """Kind of a message. If two answers to a producer are pending, only the larger kind is sent."""
 
     HELLO = 1
     RECORD = 2
@@ -165,7 +166,7 @@ class IntakeKind(IntEnum):
     HELLO_TIMES = 9
     """HELLO of a producer that also wants the times of its records."""
     TIME = 10
-    """All acknowledged records have label times below this. Sent before the actual answer."""
+    """Precedes another answer; all acknowledged records have label times below its `number`."""
 
 
 _FIELDS: dict[object, int] = {
@@ -191,7 +192,7 @@ class IntakeReply(NamedTuple):
 
 @dataclass(slots=True)
 class _ProducerState:
-    """State of a producer at its last message."""
+    """Session, connection and pending answer of a producer, as of its last message."""
 
     session: int
     route: bytes
@@ -285,13 +286,16 @@ class Intake(Receiver):
     ) -> None:
         kind, producer, session, number, record = request
         if voice is not None and not voice.may_send_as(producer):
-            reason = f"the key {voice.key} is not for this id: {voice.key} is, and {voice.key}-..."
+            reason = f"the key {voice.key} permits only the ids {voice.key} and {voice.key}-..."
             self._foreign.add(self.now, f"{producer!r} with the key {voice.key}")
             self._refuse(route, producer, session, 0, reason)
             return
         ahead_us = session // 1000 - self.source.now_us()
         if ahead_us > SESSION_AHEAD_US:
-            reason = f"its clock is {ahead_us // 1_000_000} s ahead of the front's: set both"
+            reason = (
+                f"its clock is {ahead_us // 1_000_000} s ahead of the front's: synchronise both "
+                "clocks"
+            )
             self._refuse(route, producer, session, 0, reason)
             return
         client = self._client(producer, session, route)
@@ -321,8 +325,8 @@ class Intake(Receiver):
             return None
         if receipt is Receipt.CROWDED:
             reason = (
-                f"{self.source.producers_max} producers have sent records, and the input has no "
-                "room for the numbers of another one: use the same ids again and again"
+                f"{self.source.producers_max} producers have sent records, and the input accepts "
+                "no other ones: use the ids of these producers again"
             )
             self._crowded.add(self.now, reason)
             self._refuse(client.route, producer, client.session, 0, reason)
@@ -347,7 +351,7 @@ class Intake(Receiver):
         return IntakeKind.ENDED
 
     def _client(self, producer: str, session: int, route: bytes) -> _ProducerState:
-        """Return the state of a producer; beyond a bound, evict the least recently active one."""
+        """Return the state of a producer. If too many are kept, evict the least recently active."""
         has_records = self.source.last_accepted(producer) > 0
         kept = self._clients if has_records else self._strangers
         client = kept.get(producer)
@@ -375,7 +379,7 @@ class Intake(Receiver):
                     self._send(client.route, IntakeKind.ACK, client.session, producer)
 
     def _answer(self) -> None:
-        """Send the pending answers that are true by now; the others stay pending."""
+        """Send the pending answers that the log permits by now; the others stay pending."""
         source = self.source
         for producer, client in list(self._owed.items()):
             if client.answer is IntakeKind.SYNC and source.has_ended(producer):
@@ -460,10 +464,11 @@ class ProducerLog:
         self._source = source
         self._needed = needed
         self._here = source.producers > 0
-        """Whether a producer was connected at the last `update`, or has sent records in any run."""
+        """Whether a producer was connected at the last `update`. Before the first one: whether any
+        producer has sent records, in any run."""
         self._gone_at = inf
-        """When the last connection closed; inf if one is open, if none was ever open, or if
-        the absence was logged (seconds, monotonic)."""
+        """When the last connection closed (seconds, monotonic). It is inf if a connection is open,
+        if none was ever open, or once the absence was logged."""
         self._log_at = -inf
         """When an absence may be logged next (seconds, monotonic)."""
         self._over = False

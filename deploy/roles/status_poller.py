@@ -1,8 +1,9 @@
-"""The watch: polls nodes and the master, or other roles, for their status.
+"""Poller of the status of nodes and the master, or of other roles. Its role name is `watch`.
 
 Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Resize` (master). It is
-not a member of the run, and the run does not depend on it. Invariant: `outputs` and `dead_letters`
-never decrease: nodes report the totals that their consumers have stored.
+not a member of the run, and the run does not depend on it. Nodes report the totals that their
+consumers have stored. Invariant: `outputs` and `dead_letters` never decrease: the poller keeps the
+largest total of each node, even of nodes that have left the run.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class StatusPoller(Role):
             self._held[name, sender] = max(held, figures.get(name, 0))
 
     def _forget_all_but(self, wanted: Sequence[str]) -> None:
-        """Forget nodes that left the run. The numbers of their outputs still count."""
+        """Forget nodes that left the run. Their outputs and dead letters still count."""
         for name in [name for name in self.addresses if name.startswith("node-")]:
             if name not in wanted:
                 del self.addresses[name]
@@ -101,7 +102,7 @@ class StatusPoller(Role):
                 self._unanswered.discard(name)
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: all its messages are control messages."""
+        """Do nothing: the poller receives only control messages, which have no sequence numbers."""
 
     def heard_at(self, name: str) -> float:
         """Return when a node or the master last answered; -inf for never."""
@@ -109,12 +110,15 @@ class StatusPoller(Role):
 
     @property
     def outputs(self) -> int:
-        """Number of stored outputs of all runs of the output directory, at the last answers."""
+        """Number of outputs that consumers have stored, by the last answers of the nodes.
+
+        It includes the outputs of earlier runs in the same output directory.
+        """
         return self._sum("outputs")
 
     @property
     def dead_letters(self) -> int:
-        """Number of stored dead letters of the same runs."""
+        """Number of dead letters that consumers have stored, counted like `outputs`."""
         return self._sum("dead_letters")
 
     def master_figure(self, name: str) -> int:

@@ -115,8 +115,8 @@ class Speculative(Keyed):
     def _apply_at_once(self, batch: Applied, values: Values) -> bool:
         """Apply a batch with distinct keys and no late element: the hot path of the system.
 
-        Returns False, with unchanged states, if the function raises or if its changes cannot be
-        kept as they are.
+        Returns False, with unchanged states, if the function raises, or if functions could still
+        change the values that it stored or returned (`undo_if_unsafe`).
         """
         try:
             if self.apply is None:
@@ -225,10 +225,12 @@ class Speculative(Keyed):
         again: Applied,
         out: _Corrections,
     ) -> None:
-        """Undo the elements of a key from the first label of `arrived` on, and apply them again.
+        """Insert or remove the elements of one key in `arrived`.
 
-        `applied`: the key's elements in force. `again` receives the reapplied elements, `out` the
-        outputs and tombstones to send.
+        Undoes the key's elements from the first label of `arrived` on, and applies them again with
+        the inserted elements and without the removed ones. `applied`: the key's elements in force
+        from some earlier label on, in label order. `again` receives all elements that were applied
+        here, `out` the outputs and tombstones to send.
         """
         to = min(arrived, key=_label_of)[0]
         there: list[_Entry] = []
@@ -241,7 +243,7 @@ class Speculative(Keyed):
         there.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
-                # Behind elements of the same label: a tombstone for one of them may follow.
+                # Insert behind elements of the same label, whose tombstones may still follow.
                 at = bisect_right(there, label, key=_label_of)
                 self.late += at < len(there)
                 there.insert(at, (label, value, False, None))
@@ -280,8 +282,8 @@ class Speculative(Keyed):
             self._open = left
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        # Batches settle in order of application: so the rows of a key enter the changelog in label
-        # order.
+        # Settle batches in order of application, so that the rows of a key enter the changelog in
+        # label order.
         lost: list[object] = []
         done = 0
         while done < len(self.batches) and self.batches[done].last_time < frontier:
@@ -306,10 +308,12 @@ class Speculative(Keyed):
         self._reclaim(frontier)
 
     def _reclaim(self, frontier: int) -> None:
-        """Drop keys with empty states, once most keys that may be empty are settled.
+        """Drop keys with empty states, once `perhaps_empty` is large enough.
 
-        Waiting for most keys means that each is checked about twice, however often `settle` runs.
-        Keys of elements that may still be undone stay, as their changes refer to the states.
+        It must have more than twice as many entries as there are unsettled elements. Then most of
+        its keys have no unsettled element, and each key is checked about twice, however often
+        `settle` runs. Keys of elements that may still be undone stay: their changes refer to the
+        states.
         """
         found = len(self.table.perhaps_empty)
         if found and found > 2 * sum(len(batch.keys) for batch in self.batches):
@@ -360,7 +364,7 @@ class _Corrections:
 
 
 def _made(result: object) -> object:
-    """Return a result as the function returned it, from the form of `Keyed.kept_results`."""
+    """Convert a stored result (`Keyed.kept_results`) back to what the function returned."""
     return list(map(thaw_output, result)) if type(result) is list else thaw_output(result)
 
 

@@ -83,7 +83,7 @@ BULK = _lines(
         "oneOf": [
             {
                 "type": "object",
-                "description": "Puts a document: its id, and its fields.",
+                "description": "Puts the document with this id and these fields.",
                 "required": ["id"],
                 "properties": {"id": ID_SCHEMA},
                 "additionalProperties": {"description": "A field of the document."},
@@ -101,17 +101,21 @@ BULK = _lines(
 )
 BULK_ANSWER = _lines(
     "BulkAnswer",
-    "Lines of JSON, in the order of those that were sent, without empty ones",
+    "Lines of JSON, one for each non-empty line of the request, in the same order",
     {
         "oneOf": [
             WRITTEN.schema,
             {
                 "type": "object",
-                "description": "A line that was refused; without `line`: with wait=visible not all "
-                "writes can be found.",
+                "description": "The error of a line that was rejected. An error without `line`: "
+                "with wait=visible, not all writes became visible in time.",
                 "required": ["error"],
                 "properties": {
-                    "line": {"type": "integer", "minimum": 1, "description": "From 1 on."},
+                    "line": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "Number of the line in the request, from 1.",
+                    },
                     "id": {"type": "string"},
                     "error": {"$ref": "#/components/schemas/Problem/properties/error"},
                 },

@@ -76,7 +76,7 @@ def send_as(host: Host, folder: Path, producer_id: str) -> None:
 def test_a_key_is_for_its_own_ids(
     folder: Path, host: Host, foreign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(Unavailable, match=r"the key shop is not for this id: shop is, and shop-"):
+    with pytest.raises(Unavailable, match=r"the key shop permits only the ids shop and shop-"):
         send_as(host, folder, foreign)
     assert f"refused the id of a producer: '{foreign}' with the key shop" in caplog.text
     assert stored(host.log) == []
@@ -102,7 +102,7 @@ def test_key_is_rejected_by_a_host_without_keys(folder: Path) -> None:
     host = Host(folder / "log", "tcp://127.0.0.1:*")
     address = f"{host.intake.address}#{read_key(folder / 'keys/a.key').public}"
     # A front that is faster to hang up than to say why is told of as such.
-    words = "has no keys, and takes none|its handshakes fail"
+    words = "does not use keys|its handshakes fail"
     with Running(host), pytest.raises((NotPermitted, Unavailable), match=words):
         Producer(address, "shop", keys=folder / "keys/shop.key", timeout_s=5.0)
     host.close()
@@ -110,7 +110,7 @@ def test_key_is_rejected_by_a_host_without_keys(folder: Path) -> None:
 
 def test_host_with_a_wrong_public_key_is_rejected(folder: Path, host: Host) -> None:
     other = f"{host.intake.address.partition('#')[0]}#{read_key(folder / 'keys/b.key').public}"
-    with pytest.raises(Unavailable, match="its handshakes fail: is the public key that you have"):
+    with pytest.raises(Unavailable, match="its handshakes fail: is your copy of the server's"):
         Producer(other, "shop", keys=folder / "keys/shop.key", timeout_s=1.0)
 
 

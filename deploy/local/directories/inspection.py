@@ -81,7 +81,7 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
         mark = fields.pop("mark")
         reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
     if role and ended_by:
-        damage = f"{reports[role]} is damaged: reading it ends in {ended_by}"
+        damage = f"{reports[role]} is damaged: {ended_by} ended the process that read it"
         reports[role] = replace(reports[role], damage=damage, crashes_reader=True)
     elif done.returncode:
         last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
@@ -90,24 +90,25 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
 
 
 def lineages_in(output: Path) -> set[str]:
-    """Return the lineages of the marks in an output directory. Raise OSError."""
+    """Return the lineages of the marks in an output directory. Raises OSError."""
     found = set()
     for path in (output / ".driftline").glob("barrier-*.mark"):
-        with suppress(StateMismatch):  # a damaged mark names no run
+        with suppress(StateMismatch):  # skip damaged marks
             if (mark := read_mark(path, f"output {path}")) is not None:
                 found.add(mark.lineage)
     return found
 
 
 def outputs_elsewhere(run: ClusterState | None, state: Path, output: Path) -> str:
-    """Return a sentence with the run's output directory if it is not `output`; else "".
+    """Return an error text if the outputs of a run are not in `output` but elsewhere; else "".
 
     `run`: the contents of the registry in `state`. The registry contains the last path of the
-    outputs. Directories may have been moved since, so the marks decide.
+    outputs. Directories may have been moved since, so only their marks show which one has the
+    outputs of the run.
     """
     if run is None or not run.output or Path(run.output) == output.resolve():
         return ""
-    with suppress(OSError):  # an unreadable directory proves nothing
+    with suppress(OSError):  # without readable marks there is no evidence for another directory
         if run.lineage in lineages_in(Path(run.output)) and run.lineage not in lineages_in(output):
             return (
                 f"{output} has no outputs of the run in state directory {state}: they are in "
@@ -231,7 +232,7 @@ def _everything(
 
 
 def _numbered(directory: Path, pattern: str) -> list[Path]:
-    """Return the folders in a directory whose name matches."""
+    """Return the entries of a directory whose whole names match a pattern, sorted by name."""
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if re.fullmatch(pattern, path.name))

@@ -1,6 +1,6 @@
 """Socket monitors: events that ZeroMQ reports about the connections of a socket.
 
-`zmq.utils.monitor` would import asyncio, which would delay a recovery.
+`zmq.utils.monitor` is not used because it imports asyncio, which would delay a recovery.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ _FAILED = (
 
 
 class Monitor:
-    """Events of a socket that is alone in its context."""
+    """Reader of the events of a socket.
+
+    All monitors use the same address, so only one socket of a context can be monitored.
+    """
 
     def __init__(self, socket: zmq.Socket[bytes], events: int) -> None:
         self._watched = socket
         where = "inproc://monitor"
         socket.monitor(where, events)
         self._socket = socket.context.socket(zmq.PAIR)
-        self._socket.set_hwm(0)  # otherwise ZeroMQ's thread would wait for an absent reader
+        self._socket.set_hwm(0)  # a full queue of unread events would block ZeroMQ's thread
         self._socket.connect(where)
 
     def events(self) -> Iterator[tuple[int, int]]:
@@ -42,8 +45,11 @@ class Monitor:
             yield event, value
 
     def close(self) -> None:
-        """Stop the events. Call this before closing the watched socket: otherwise ZeroMQ's thread
-        would wait for an absent reader."""
+        """Stop the events.
+
+        Call this before closing the watched socket. Otherwise ZeroMQ's thread would block on an
+        event without a reader.
+        """
         if not self._watched.closed:
             self._watched.disable_monitor()
             self._socket.close(linger=0)
@@ -79,7 +85,7 @@ class Refusals(Monitor):
         self._address = address
         self._key = key
         self.hint = ""
-        """Possible reason for missing answers; starts with a separator."""
+        """Possible reason for missing answers, to append to an error: "; ..."; empty if unknown."""
 
     def check(self) -> None:
         """Raise NotPermitted if no handshake with the server can succeed."""
@@ -93,22 +99,24 @@ class Refusals(Monitor):
                 )
             elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
                 raise NotPermitted(
-                    f"{self._address} has no keys, and takes none: leave keys= away"
+                    f"{self._address} does not use keys: leave out keys="
                     if self._key
                     else f"{self._address} wants a key: give keys=, a file that `driftline keys` "
                     "has made"
                 )
             else:  # the other side disconnected before it sent the reason
                 self.hint = "; its handshakes fail: " + (
-                    "is the public key that you have that of its host?"
+                    "is your copy of the server's public key correct?"
                     if self._key
                     else "does it want a key (keys=)?"
                 )
 
 
 def unresolved(endpoint: str) -> str:
-    """Return an error text if the endpoint's host does not resolve (ZeroMQ reports nothing), or
-    ""."""
+    """Return a text to append to an error if the endpoint's host does not resolve, or else "".
+
+    ZeroMQ does not report hosts that do not resolve.
+    """
     try:
         where = parse(endpoint).endpoint
     except MalformedMessage:
@@ -117,5 +125,5 @@ def unresolved(endpoint: str) -> str:
         try:
             getaddrinfo(host_of(where), None)
         except OSError as error:
-            return f"; {host_of(where)!r} is the name of no host here: {error.strerror or error}"
+            return f"; cannot resolve host {host_of(where)!r}: {error.strerror or error}"
     return ""

@@ -86,7 +86,7 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
     with monkeypatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "another")
         host = os.uname().nodename
-        told = rf"is elsewhere:\n  node-0, .*: agent node, on host {host}; give this command there"
+        told = rf"are elsewhere:\n  node-0, .*: agent node, on host {host}; run this command there"
         with (
             pytest.raises(Unavailable, match=told),
             closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree,
