@@ -44,7 +44,7 @@ from driftline.serve.http.content import (
     error_body,
     event,
     loads,
-    refusal_of,
+    to_api_error,
 )
 from driftline.serve.http.operations import Body, Call, Operation
 from driftline.serve.http.parameters import (
@@ -252,7 +252,7 @@ class _Watching:
                             told_at = monotonic()
                             yield progress_event(reached)
         except DriftlineError as error:
-            yield event(error_body(refusal_of(error)), name="error")
+            yield event(error_body(to_api_error(error)), name="error")
 
     async def _read_events(
         self, call: Call, collection: Collection, since: int, after: int

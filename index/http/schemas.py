@@ -15,7 +15,7 @@ from driftline.serve.http.operations import Body, StreamItem
 DOCUMENT: dict[str, Json] = {"type": "object", "not": {"required": ["id"]}}
 """JSON Schema of a document in any collection."""
 
-_OF_KIND: dict[Kind, Json] = {
+_SCHEMA_OF_KIND: dict[Kind, Json] = {
     Kind.KEYWORD: {
         "anyOf": [
             {"type": "string", "maxLength": 1024},
@@ -41,7 +41,7 @@ def document_schema(collection: Collection) -> dict[str, Json]:
             case StoredField():
                 properties[field.name] = {}
             case _:
-                properties[field.name] = _OF_KIND[field.kind]
+                properties[field.name] = _SCHEMA_OF_KIND[field.kind]
     found = {**DOCUMENT, "properties": properties}
     if collection.others == "refused":
         found["additionalProperties"] = False
@@ -62,7 +62,7 @@ WATCH_EVENTS = event_stream("WatchesEvent", body_of(answers.WatchEvent))
 NDJSON = "application/x-ndjson"
 
 
-def _lines(
+def _ndjson_body(
     name: str,
     text: str,
     of_line: Mapping[str, Json],
@@ -76,7 +76,7 @@ def _lines(
     return Body(schema, NDJSON, example, StreamItem(name, of_line), components or {})
 
 
-BULK = _lines(
+BULK = _ndjson_body(
     "BulkLine",
     "Lines of JSON",
     {
@@ -99,7 +99,7 @@ BULK = _lines(
     },
     '{"id": "1", "title": "Tea"}\n{"delete": "2"}\n',
 )
-BULK_ANSWER = _lines(
+BULK_ANSWER = _ndjson_body(
     "BulkAnswer",
     "Lines of JSON, one for each non-empty line of the request, in the same order",
     {

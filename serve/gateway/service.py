@@ -38,7 +38,7 @@ CATCHES_UP_S = 20.0
 """Longest wait at a start until the records of earlier sessions are processed. Meanwhile the
 service rejects reads, because clients could see T decrease."""
 
-LOOK_EVERY_S = 2.0
+VIEW_POLL_S = 2.0
 """Interval at which the gateway asks the views for their figures."""
 
 BULK_WITHIN_S = 60.0
@@ -298,12 +298,12 @@ class ServiceBackend:
     async def _look(self, client: ViewClient) -> None:
         while True:
             self._seen[client.name] = await self._status(client)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(VIEW_POLL_S)
 
     async def _log_dead_letters(self) -> None:
         while True:
             self._dead_letters.log_if_due(monotonic())
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(VIEW_POLL_S)
 
 
 class RecentOutputs:

@@ -28,7 +28,7 @@ WELL_S = 10.0
 FINISH_S = 10.0
 """Timeout for the last checkpoints of views; without them the next start takes longer."""
 
-ASK_EVERY_S = 0.25
+SIGTERM_RETRY_S = 0.25
 """Interval at which SIGTERM is sent to the remaining views."""
 
 _MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
@@ -61,7 +61,7 @@ class Children(Supervisor):
             for each in left:  # resend: a starting process has no handler yet
                 each.send_signal(SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                left[0].wait(ASK_EVERY_S)
+                left[0].wait(SIGTERM_RETRY_S)
             left = [each for each in left if each.poll() is None]
 
     def _is_final_exit(self, status: int) -> bool:

@@ -30,7 +30,7 @@ from driftline.serve.hosting.view_client import (
     Request,
     decode_request,
     encode_answer,
-    encode_reached,
+    encode_view_time,
 )
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
@@ -57,7 +57,7 @@ ASKED_MAX = 10_000
 STATUS = "status"
 """The kind (`what`) of the question that the host answers, not the view."""
 
-AGAIN_S = 10.0
+CHECKPOINT_RETRY_S = 10.0
 """Back-off after a failed checkpoint, in seconds."""
 
 CALM_S = 1.0
@@ -341,7 +341,7 @@ class ViewHost(Role):
         for route, sent in self._sent_time.items():
             if sent < time:
                 self._sent_time[route] = time
-                self.answers.append((route, encode_reached(time)))
+                self.answers.append((route, encode_view_time(time)))
 
     def _answer_next(self, within: int = 0) -> None:
         route, number = key = self._ready.pop()
@@ -463,7 +463,7 @@ class ViewHost(Role):
         else:
             self._checkpoint_trouble.record_failure(self.now, text, view=self.name)
             self._items += self._saving  # make the checkpoint due again
-            self._saved_at = self.now - self._pace.seconds + AGAIN_S
+            self._saved_at = self.now - self._pace.seconds + CHECKPOINT_RETRY_S
         self._saving = False
 
     def _saved(self, time: int) -> None:

@@ -79,7 +79,7 @@ def decode_request(data: bytes) -> Request | Cancel:
     raise MalformedMessage("not a question")
 
 
-def encode_reached(time: int) -> bytes:
+def encode_view_time(time: int) -> bytes:
     """Encode the message that the view has applied all outputs below this T."""
     return pack((_TIME, time))
 

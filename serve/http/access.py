@@ -28,7 +28,7 @@ from driftline.engine.errors import DriftlineError, NotPermitted
 from driftline.engine.events import event_fields, log
 from driftline.serve.errors import ApiError
 
-LOOK_EVERY_S = 1.0
+TOKEN_FILE_POLL_S = 1.0
 """Interval in seconds at which the file of tokens is checked for changes."""
 
 Right = Literal["read", "write", "admin"]
@@ -62,7 +62,7 @@ class Access:
         self._clock = clock
         self._content = _content(path)
         self._holders = _holders(path, *self._content)
-        self._look_at = clock() + LOOK_EVERY_S if path.is_file() else inf
+        self._look_at = clock() + TOKEN_FILE_POLL_S if path.is_file() else inf
 
     def holder(self, authorization: str) -> Holder:
         """Return the holder of the token in this `Authorization` header. Raises ApiError."""
@@ -83,7 +83,7 @@ class Access:
         now = self._clock()
         if now < self._look_at:
             return
-        self._look_at = now + LOOK_EVERY_S
+        self._look_at = now + TOKEN_FILE_POLL_S
         is_file = self._path.is_file()  # opening a pipe would block until it has a writer
         content = _content(self._path) if is_file else ("", "it is not a file, or not there")
         if content == self._content:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content import HTTP_STATUS, INTERNAL, dumps, json_answer, problem
+from driftline.serve.http.content import HTTP_STATUS, INTERNAL, dumps, error_response, json_answer
 from driftline.serve.http.metrics import BackendCollector, MeasuredApp
 from driftline.serve.http.openapi import description
 from driftline.serve.http.operations import (
@@ -137,4 +137,4 @@ def _told(
 ) -> Response:
     told: RequestLog = request.scope[REQUEST_LOG_KEY]
     told.code = refused.code
-    return problem(refused, headers)
+    return error_response(refused, headers)

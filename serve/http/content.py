@@ -7,7 +7,7 @@ driftline.serve.errors.ApiError: this is not valid JSON: the name 'a' is there t
 
 The body of an error is `{"error": {"code": ..., "message": ..., ...}}`.
 
->>> answer = problem(ApiError("absent", "there is no such document"))
+>>> answer = error_response(ApiError("absent", "there is no such document"))
 >>> answer.status_code, bytes(answer.body)
 (404, b'{"error":{"code":"absent","message":"there is no such document"}}')
 """
@@ -142,7 +142,7 @@ INTERNAL = ApiError("internal", "the server has failed; its log says why")
 ENDS = ApiError("unavailable", "the service has ended before there was an answer: ask again")
 
 
-def refusal_of(error: DriftlineError) -> ApiError:
+def to_api_error(error: DriftlineError) -> ApiError:
     """Convert an error to the ApiError for the client."""
     match error:
         case ApiError():
@@ -160,7 +160,7 @@ def error_body(error: ApiError) -> dict[str, Json]:
     return {"error": {"code": error.code, "message": str(error), **details}}
 
 
-def problem(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response to a rejected request."""
     status = HTTP_STATUS.get(error.code, 500)
     more = dict(headers or {})

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from driftline.engine.events import Trouble, event_fields, log
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content import problem
+from driftline.serve.http.content import error_response
 from driftline.serve.http.operations import REQUEST_LOG_KEY, RequestLog
 
 PREFIX = "driftline_service_"
@@ -148,7 +148,7 @@ class MeasuredApp:
             if path is None:
                 bad = ApiError("invalid", "the path is not UTF-8, percent-encoded")
                 told.code = bad.code
-                await problem(bad)(scope, receive, told_send)
+                await error_response(bad)(scope, receive, told_send)
             else:
                 scope["path"] = path
                 await self._app(scope, receive, told_send)

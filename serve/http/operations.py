@@ -26,8 +26,8 @@ from driftline.serve.http.content import (
     BodyReader,
     ClientLeft,
     Json,
-    problem,
-    refusal_of,
+    error_response,
+    to_api_error,
     while_connected,
 )
 from driftline.serve.http.parameters import Given, Parameter, parse_path, parse_query
@@ -240,7 +240,7 @@ class _Methods:
             told.code = "left"
             return
         except DriftlineError as error:
-            refused = refusal_of(error)
+            refused = to_api_error(error)
         except asyncio.CancelledError:  # only the end of the service cancels it
             refused = ENDS
         except Exception:
@@ -250,7 +250,7 @@ class _Methods:
         if has_begun:
             return  # the server closes the connection, so the client sees an incomplete response
         allow = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
-        await problem(refused, allow)(scope, receive, send)
+        await error_response(refused, allow)(scope, receive, send)
 
     async def _answer(
         self,

@@ -30,7 +30,7 @@ from driftline.engine.wire.bundles import Item, item_time
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content import Json, error_body, event, refusal_of
+from driftline.serve.http.content import Json, error_body, event, to_api_error
 from driftline.serve.http.operations import Call
 from driftline.serve.http.parameters import AFTER, AT, FROM
 from driftline.serve.views.tokens import time_of, token_of
@@ -133,7 +133,7 @@ async def changes(
                     told_at = monotonic()
                     yield b"".join(parts) or progress_event(reached)
     except (RetentionExceeded, ApiError) as error:
-        yield event(error_body(refusal_of(error)), name="error")
+        yield event(error_body(to_api_error(error)), name="error")
 
 
 def progress_event(time: int) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 from driftline.engine.errors import DriftlineError, NotPermitted
 from driftline.serve.errors import ApiError
 from driftline.serve.http.access import (
-    LOOK_EVERY_S,
+    TOKEN_FILE_POLL_S,
     Access,
     Right,
     check_exposure,
@@ -91,7 +91,7 @@ def test_changed_token_file_is_reloaded_and_a_damaged_one_ignored(
     path = tmp_path / "tokens"
     (old, old_line), (new, new_line) = (new_token("read", name) for name in ("old", "new"))
     path.write_text(old_line)
-    times = count(0.0, LOOK_EVERY_S)
+    times = count(0.0, TOKEN_FILE_POLL_S)
     access = Access(path, lambda: next(times))
 
     def known() -> set[str]:
