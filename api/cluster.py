@@ -35,7 +35,7 @@ from driftline.simulation.world.world import SimulatedHost, World
 RUN = "in one process"
 """The name of each such run in its messages, where other runs have a random one."""
 
-PATIENCE_S = 600.0
+NO_PROGRESS_TIMEOUT_S = 600.0
 """Virtual seconds without progress after which a run fails; ten snapshot intervals are added. User
 functions take no virtual time, so they are never the cause."""
 
@@ -84,7 +84,7 @@ class Cluster:
         self._sources = list(sources)
         self._open_consumer = consumer
         self._checkpoint_s = checkpoint_s
-        self.patience_s = PATIENCE_S + 10 * checkpoint_s
+        self.patience_s = NO_PROGRESS_TIMEOUT_S + 10 * checkpoint_s
         self._dead_letters = dead_letters
         self._on_bad = [*on_bad, *[None] * len(self._sources)]
         self._disks = [NodeDisk(f"node-{i}", flow, self._timeline.counted) for i in range(nodes)]

@@ -38,7 +38,7 @@ AHEAD_MAX = 24
 POLL_S = 0.1
 """Timeout of a poll of a live source."""
 
-AGAIN_S = 1.0
+SOURCE_RETRY_S = 1.0
 """Retry interval of an unreachable live source."""
 
 QUICK_S = 0.002
@@ -102,7 +102,7 @@ class LiveRecords:
                 batch = self._source.poll(POLL_S)
             except Unavailable as error:
                 trouble.record_failure(monotonic(), f"{name}: {error}; polling again", name=name)
-                sleep(AGAIN_S)
+                sleep(SOURCE_RETRY_S)
                 continue
             if batch is None:
                 return

@@ -41,7 +41,7 @@ FRUGAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 """JVM options for sessions that work in Python: the JVM then competes less for the cores, with the
 fast compiler and one collector thread. They halve its CPU time in a job of half a minute."""
 
-LOOK_EVERY_S = 0.3
+PROGRESS_BAR_UPDATE_S = 0.3
 """Seconds between two updates of the progress bars."""
 
 DEFAULTS = {
@@ -196,7 +196,7 @@ def show_progress(spark: SparkSession, console: Console, name: str) -> Iterator[
 def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     tasks: dict[int, TaskID] = {}
-    while not over.wait(LOOK_EVERY_S):
+    while not over.wait(PROGRESS_BAR_UPDATE_S):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             if info is None:

@@ -56,7 +56,7 @@ from driftline.engine.ui.pictures import (
 BEFORE_S, AFTER_S = 3.0, 3.0
 """Minimum seconds of load before a kill, so that snapshots and a spare exist, and after it."""
 
-PATIENCE_S = 60.0
+RECOVERY_TIMEOUT_S = 60.0
 """Seconds to wait for the end of a recovery after the load."""
 
 SUPERVISE_EVERY_S = 0.05
@@ -233,9 +233,10 @@ class KilledEngine(Engine):
 
         Return the times at which the last exit was noticed, the nodes began to load, and the run
         resumed. If members restarted one after the other, there were several recoveries, and the
-        times are those of the last one. Raises Unavailable after PATIENCE_S, or without a kill.
+        times are those of the last one. Raises Unavailable after RECOVERY_TIMEOUT_S, or without a
+        kill.
         """
-        kill, give_up_at = self.killed_at(), monotonic() + PATIENCE_S
+        kill, give_up_at = self.killed_at(), monotonic() + RECOVERY_TIMEOUT_S
         while True:
             died, loads, runs = (
                 sorted(at for name, at in events if name == event and at >= kill)

@@ -50,7 +50,7 @@ WARM_UP = (*[1] * 30, *[20] * 5)
 START_S = 120.0
 """Timeout in seconds for starting Spark, and for warming it up."""
 
-END_S = 20.0
+STOP_TIMEOUT_S = 20.0
 """Timeout in seconds for stopping Spark."""
 
 
@@ -151,7 +151,7 @@ class MicroBatch(StartedProcesses):
             assert self._process.stdin is not None
             self._process.stdin.close()  # tells the process to stop
             try:
-                self._process.wait(END_S)
+                self._process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

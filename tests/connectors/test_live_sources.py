@@ -178,7 +178,7 @@ def doubled() -> Flow:
 def test_run_in_python_polls_again_and_recognises_repeated_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inputs, "AGAIN_S", 0.01)
+    monkeypatch.setattr(inputs, "SOURCE_RETRY_S", 0.01)
     first, second = [Record("a", 0, 1), Record("a", 1, 2)], [Record("a", 1, 2), Record("a", 5, 3)]
     source = Flaky(first, Unavailable("away"), second, Unavailable("away"))
     assert [item.value for item in run(doubled(), [source])] == [2, 4, 6]

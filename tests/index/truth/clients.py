@@ -17,10 +17,10 @@ from tests.index.truth import samples
 from tests.index.truth.notes import Answered, Notes, Sent, Watched, label_of
 from tests.index.truth.running import Running
 
-PATIENCE_S = 90.0
+CLIENT_TIMEOUT_S = 90.0
 """So long a client comes again at most: a service that is killed all the time is away for less."""
 
-AGAIN_S = 0.1
+CLIENT_RETRY_S = 0.1
 
 OWN, SHARED = 25, 15
 """Ids of each client, and of all together."""
@@ -138,10 +138,10 @@ class Client(Running):
             if self._chance.random() < 0.1:
                 lines.append((None, {"id": "", "title": 7}))
         body = "".join(json.dumps(line) + "\n" for _, line in lines)
-        until = monotonic() + PATIENCE_S
+        until = monotonic() + CLIENT_TIMEOUT_S
         while not self._bulk_once(key, body, [sent for sent, _ in lines]):
             assert monotonic() < until, "a bulk is not answered"
-            self._over.wait(AGAIN_S)
+            self._over.wait(CLIENT_RETRY_S)
 
     def _bulk_once(self, key: str, body: str, sent: list[Sent | None]) -> bool:
         try:
@@ -331,7 +331,7 @@ class Client(Running):
         path: str = "",
     ) -> httpx.Response:
         """Ask again and again until there is an answer; `also`: the status of another good one."""
-        until = monotonic() + PATIENCE_S
+        until = monotonic() + CLIENT_TIMEOUT_S
         said = ""
         while monotonic() < until:
             self._tried += 1
@@ -350,7 +350,7 @@ class Client(Running):
                 if answer.status_code not in COME_AGAIN:
                     self._note_wrong(answer)
                     raise AssertionError(f"{method} {path or id} {given}: {said}")
-            self._over.wait(AGAIN_S)
+            self._over.wait(CLIENT_RETRY_S)
         raise AssertionError(f"{method} {path or id} {given} is not answered: {said}")
 
     def _lost(self) -> None:

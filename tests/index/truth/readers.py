@@ -10,7 +10,7 @@ from time import monotonic
 import httpx
 
 from driftline.serve.views.tokens import token_of
-from tests.index.truth.clients import AGAIN_S, COME_AGAIN, PATIENCE_S, connected
+from tests.index.truth.clients import CLIENT_RETRY_S, CLIENT_TIMEOUT_S, COME_AGAIN, connected
 from tests.index.truth.notes import Notes, label_of
 from tests.index.truth.running import Running
 
@@ -44,7 +44,7 @@ class Reader(Running):
 
     def read_up_to(self, label: int) -> None:
         """Read until the event of a label has come."""
-        until = monotonic() + PATIENCE_S
+        until = monotonic() + CLIENT_TIMEOUT_S
         while not self.events or self.events[-1][0] < label:
             assert monotonic() < until, f"the stream {self._path} does not come to {label}"
             self._read(until, label)
@@ -65,7 +65,7 @@ class Reader(Running):
                     self._notes.wrong.append(f"{self._path}: {answer.status_code}")
         except httpx.TransportError:
             self._notes.refused["stream"] += 1
-        self._over.wait(AGAIN_S)
+        self._over.wait(CLIENT_RETRY_S)
 
     def _is_removed(self, answer: httpx.Response) -> bool:
         """There is no such watch for a while: what it has told goes on once it is there again."""

@@ -21,7 +21,7 @@ from driftline.deploy.runtime.supervision.child_process import (
 
 ROOT = Path(__file__).resolve().parents[4]
 
-END_S = 30.0
+EXIT_TIMEOUT_S = 30.0
 
 LOGS = """
 import logging, sys
@@ -109,7 +109,7 @@ def test_starting_child_ignores_signals(number: signal.Signals) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(0.3)
     process.send_signal(number)
-    said, _ = process.communicate("[]", timeout=END_S)
+    said, _ = process.communicate("[]", timeout=EXIT_TIMEOUT_S)
     assert (process.returncode, said) == (0, "[]\n")
 
 

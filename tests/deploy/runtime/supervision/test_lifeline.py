@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from driftline.deploy.runtime.supervision.lifeline import ORPHANED, Lifeline, wrap_command
 
-END_S = 30.0
+EXIT_TIMEOUT_S = 30.0
 
 STARTED = "echo started; exec sleep 1000"
 
@@ -33,13 +33,13 @@ def test_the_kernel_kills_a_program_whose_parent_is_gone() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         lifeline.cut()
-        assert process.wait(END_S) == -signal.SIGKILL
+        assert process.wait(EXIT_TIMEOUT_S) == -signal.SIGKILL
 
 
 def test_a_program_whose_parent_has_gone_before_does_not_begin() -> None:
     lifeline = Lifeline()
     lifeline.cut()
     with child(lifeline) as process:
-        assert process.wait(END_S) == ORPHANED
+        assert process.wait(EXIT_TIMEOUT_S) == ORPHANED
         assert process.stdout is not None
         assert process.stdout.read() == ""
