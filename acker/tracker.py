@@ -247,17 +247,16 @@ class ReportedProgress:
         reached: int,
         oldest: Sequence[int],
         waits: bool,
-        left: int = -1,
+        last_sent: int = -1,
     ) -> None:
-        """Record a node's report: `Reached`, with its `waits_for_logs` and `last_sent` as `waits`
-        and `left`."""
+        """Record a node's report, the fields of `Reached`; `waits`: its `waits_for_logs`."""
         self.processed = max(self.processed, processed)
         self.reached = max(self.reached, reached)
         self._delivered[node] = max(self._delivered[node], delivered)
         self._oldest[node] = (oldest[0], oldest[1]) if len(oldest) == 2 else None
         self._waits_for_logs[node] = waits
         before = self._last_sent[node]
-        self._last_sent[node] = left if before is None else max(before, left)
+        self._last_sent[node] = last_sent if before is None else max(before, last_sent)
 
     @property
     def delivered(self) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from driftline.api.in_process import InProcessRun
 from driftline.api.inputs import Inputs, sources_of
 from driftline.api.outputs import RunSummary
-from driftline.connectors.outputs import checked_place_of, delivered_to, resolve_output
+from driftline.connectors.outputs import count_delivered, resolve_checked_output, resolve_output
 from driftline.connectors.sinks import Consumer
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
@@ -147,7 +147,7 @@ def run(
             "directory, the address of a sink, a consumer, or nothing for an iterator"
         )
     if isinstance(output, (str, Path)):
-        checked_place_of(str(output), Path())
+        resolve_checked_output(str(output), Path())
         spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
         if spec:
             place = resolve_output(str(output), None if state is None else Path(state))
@@ -177,7 +177,7 @@ def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
         raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
         report.records,
-        delivered_to(config.output.directory)[0],
+        count_delivered(config.output.directory)[0],
         report.dead_letters,
         report.bad_records,
         report.seconds,

@@ -74,22 +74,22 @@ def simulate(
     loaded = resolve_flow(flow).validate()
     if not isinstance(seeds, (int, range)):
         raise FlowError(f"seeds={seeds!r}: give a number of seeds, or a range of seeds")
-    numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
-    if not numbers or (nodes is not None and nodes < 1):
+    seed_range = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+    if not seed_range or (nodes is not None and nodes < 1):
         raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
     records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
     simulated = Simulated(loaded.name, order_independent=False, given=loaded)
     report = SeedReport()
-    for seed in numbers:
-        drawn = draw_scenario(seed, simulated, policy, records)
+    for seed in seed_range:
+        scenario = draw_scenario(seed, simulated, policy, records)
         if nodes is not None:
-            drawn = replace(drawn, nodes=nodes)
-        if seed == numbers[0]:
-            check_flow(drawn, "give it other records")
-        outcome = run_one(drawn)
+            scenario = replace(scenario, nodes=nodes)
+        if seed == seed_range[0]:
+            check_flow(scenario, "give it other records")
+        outcome = run_one(scenario)
         report.add_outcome(outcome)
         if outcome.problem:
-            raise SimulationFailed(_failure(drawn, outcome.problem, nodes), seed)
+            raise SimulationFailed(_failure(scenario, outcome.problem, nodes), seed)
     return SimulationReport(report.seeds, report.faults)
 
 
@@ -108,12 +108,12 @@ def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
     return records
 
 
-def _failure(drawn: Scenario, problem: str, nodes: int | None) -> str:
+def _failure(scenario: Scenario, problem: str, nodes: int | None) -> str:
     """Return the message of a `SimulationFailed`."""
-    seed = drawn.seed
+    seed = scenario.seed
     also = "" if nodes is None else f", nodes={nodes}"
     return (
-        f"flow {drawn.flow.spec!r} fails under the faults of seed {seed} "
-        f"({drawn.nodes} nodes): {problem}\n"
+        f"flow {scenario.flow.spec!r} fails under the faults of seed {seed} "
+        f"({scenario.nodes} nodes): {problem}\n"
         f"  Repeat it: simulate(flow, inputs, seeds=range({seed}, {seed + 1}){also})"
     )

@@ -166,9 +166,10 @@ def throughput(
 
 @bench.command()
 @click.option("--nodes", default="1,2,3", show_default=True, metavar="N,N",
-              callback=options.whole_numbers, help="Numbers of node processes.")  # fmt: skip
+              callback=options.parse_positive_integers,
+              help="Numbers of node processes.")  # fmt: skip
 @click.option("--rates", default="50,200,500", show_default=True, metavar="R,R",
-              callback=options.whole_numbers, help="Documents a second.")  # fmt: skip
+              callback=options.parse_positive_integers, help="Documents a second.")  # fmt: skip
 @click.option("--seconds", default=8.0, show_default=True, type=FiniteRange(0.1),
               help="Duration of each rate; the first quarter is warm-up.")  # fmt: skip
 @click.option("--saturated", default=8000, show_default=True, type=click.IntRange(0),
@@ -212,7 +213,7 @@ def ordering(
 
 @bench.command()
 @click.option("--killed", default=",".join(VICTIMS), show_default=True, metavar="A,B",
-              callback=options.names_of(VICTIMS, "victim"),
+              callback=options.choice_list(VICTIMS, "victim"),
               help="What is killed: a node; or all: the master and the nodes at once.",
               )  # fmt: skip
 @click.option("--trials", default=9, show_default=True, type=click.IntRange(1, 1000),

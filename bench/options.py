@@ -63,7 +63,7 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
     return with_corpus
 
 
-def names_of(
+def choice_list(
     choices: tuple[str, ...], what: str
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Return a callback that parses a list of choices like "a,b", or "all".
@@ -84,14 +84,14 @@ def names_of(
     return check
 
 
-def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
-    names = names_of(CHOICES, "policy")(ctx, param, value)
+def _parse_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    names = choice_list(CHOICES, "policy")(ctx, param, value)
     if MICRO_BATCH in names:  # fail before the long runs if Spark is missing
         check_spark()
     return names
 
 
-def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+def parse_positive_integers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
     """Parse a list of positive integers like "50,500"; drop repetitions. Raises BadParameter."""
     try:
         numbers = [int(part) for part in value.split(",")]
@@ -102,7 +102,9 @@ def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> lis
     return list(dict.fromkeys(numbers))
 
 
-def _empty(ctx: click.Context, param: click.Parameter, directory: Path | None) -> Path | None:
+def _check_empty_directory(
+    ctx: click.Context, param: click.Parameter, directory: Path | None
+) -> Path | None:
     if directory is not None:
         check_writable(ctx, param, directory / "records")
         if any(directory.iterdir()):
@@ -124,7 +126,7 @@ def checkpoints(default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         metavar="MS,MS",
-        callback=whole_numbers,
+        callback=parse_positive_integers,
         help="Time between checkpoints.",
     )
 
@@ -136,7 +138,7 @@ def policies(default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         metavar="A,B",
-        callback=_names_of_policies,
+        callback=_parse_policies,
         help=f"Policies: {', '.join(POLICIES)}, and {MICRO_BATCH}, which needs driftline[spark] "
         "and Java; or all.",
     )
@@ -183,6 +185,6 @@ raw = click.option(
     "--raw",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    callback=_empty,
+    callback=_check_empty_directory,
     help="Directory for a record of every document, for `driftline spark latency`.",
 )

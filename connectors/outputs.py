@@ -78,7 +78,7 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
     return OutputPlace(output, state / RECORDS)
 
 
-def checked_place_of(output: str, state: Path | None) -> OutputPlace:
+def resolve_checked_output(output: str, state: Path | None) -> OutputPlace:
     """Resolve an output as `resolve_output` does, and check that a connector can open it.
 
     Raises FlowError also for an address without a connector, and for a path that looks like an
@@ -105,7 +105,7 @@ def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
     return RecordedSink(lambda: open_sink(address, context), address, context)
 
 
-def delivered_to(directory: Path) -> tuple[int, int]:
+def count_delivered(directory: Path) -> tuple[int, int]:
     """Return (outputs, dead letters) delivered so far, from the commit records in a directory.
 
     Precondition: no process writes there. Raises StateMismatch if a record is damaged, OSError.

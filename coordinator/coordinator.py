@@ -527,13 +527,13 @@ class Coordinator:
             self.resizing.request(nodes, self.state.layout, first)
             self._pass_on_resizing()
 
-    def consider_resizing(self, delivered: int, left: int | None) -> None:
-        """Advance the resizing; `left`: see `ReportedProgress.last_sent`."""
+    def consider_resizing(self, delivered: int, last_sent: int | None) -> None:
+        """Advance the resizing; `last_sent`: see `ReportedProgress.last_sent`."""
         if self.phase is not Phase.RUNNING:
             return
         if self.is_draining:
             self.resizing.give_up("the run is about to end")
-        cut = self.resizing.advance(self.state, delivered, left, self.now)
+        cut = self.resizing.advance(self.state, delivered, last_sent, self.now)
         self._pass_on_resizing()
         if cut is not None:
             self.phase = Phase.DECIDING

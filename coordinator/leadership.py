@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from driftline.coordinator.registry import AGAIN_S
+from driftline.coordinator.registry import REGISTRY_RETRY_S
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import FollowsMaster, Hello
 from driftline.engine.wire.role import DurableJob
@@ -41,10 +41,10 @@ MEMBER_TIMEOUT_FACTOR = 4
 LONGEST_S = 320.0
 """Upper bound of the timeout, which doubles with each step-down without progress."""
 
-ASK_EVERY_S = 5.0
+MEMBER_POLL_S = 5.0
 """How often the leader asks members whether they receive its messages."""
 
-LOOK_EVERY_S = 5.0
+SUCCESSOR_POLL_S = 5.0
 """How often the leader looks for a successor, while it cannot reach members."""
 
 
@@ -130,7 +130,7 @@ class Leadership:
         if job is not self._job:
             return
         if isinstance(result, Unavailable):
-            self._again_at = min(self._again_at, now + AGAIN_S)
+            self._again_at = min(self._again_at, now + REGISTRY_RETRY_S)
         elif isinstance(result, Exception):
             self.is_session_lost = True
         elif isinstance(job, Enlist):
@@ -168,14 +168,14 @@ class StepDown:
         """Return whether to ask members now."""
         if now < self._ask_at:
             return False
-        self._ask_at = now + ASK_EVERY_S
+        self._ask_at = now + MEMBER_POLL_S
         return True
 
     def due(self, now: float, missed: Mapping[str, float]) -> list[DurableJob]:
         """Return the job to do now, if there is one; `missed`: see `Coordinator.unreachable_s`."""
         if self._job is not None or now < self._look_at or not self._is_timed_out(missed):
             return []
-        self._look_at = now + LOOK_EVERY_S
+        self._look_at = now + SUCCESSOR_POLL_S
         self._job = FindSuccessor(self._process)
         return [self._job]
 

@@ -114,7 +114,7 @@ class WriteState(DurableJob):
     again: bool = False
 
 
-AGAIN_S = 1.0
+REGISTRY_RETRY_S = 1.0
 """Seconds from a failed write to the next attempt."""
 
 
@@ -164,7 +164,7 @@ class RegistryWriter:
         if job is not self._job:
             return False
         if isinstance(result, Unavailable):
-            self.again_at = now + AGAIN_S
+            self.again_at = now + REGISTRY_RETRY_S
             return False
         self._job = None
         self.is_epoch_written |= result is None

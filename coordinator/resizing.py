@@ -9,7 +9,7 @@ time of the snapshot, and no output from that time on.
 
     COPYING    the next nodes copy the newest snapshot from the current nodes, then the changes of
                each later one
-    HOLDING    the next nodes have nearly all state; fronts pause, and each reports the time from
+    PAUSING    the next nodes have nearly all state; fronts pause, and each reports the time from
                which on it has sent nothing
     DRAINING   fronts send all records below the cut; consumers store all outputs below it
     CUTTING    the current nodes take the last snapshot, as of the cut
@@ -17,7 +17,7 @@ time of the snapshot, and no output from that time on.
     SWITCHING  the coordinator writes the registry; then, as in a recovery, nodes report that they
                are ready, and fronts resume at the cut
 
-The run is paused from HOLDING to the end. Until the registry is written, the current nodes can
+The run is paused from PAUSING to the end. Until the registry is written, the current nodes can
 continue. If the pause takes too long, the coordinator resumes the fronts and retries later. If a
 current node or a front fails, the recovery ends the pause, and the resizing returns to COPYING. If
 the run is about to end, the coordinator abandons the resizing. The next nodes keep the copied state
@@ -66,14 +66,14 @@ class ResizePhase(Enum):
 
     NONE = ""
     COPYING = "they copy the state"
-    HOLDING = "inputs are held"
+    PAUSING = "inputs are paused"
     DRAINING = "records already read are being processed"
     CUTTING = "the last snapshot is taken"
     MOVING = "they copy the last snapshot"
     SWITCHING = "the registry is written"
 
 
-PAUSED_PHASES = (ResizePhase.HOLDING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
+PAUSED_PHASES = (ResizePhase.PAUSING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
 """Phases in which fronts are paused, and which can be abandoned."""
 
 
@@ -122,19 +122,19 @@ class Resizing:
         """When `advance` first saw this snapshot."""
         self._rounds = 0
         """Number of early snapshots since the last pause; see `ROUNDS_MAX`."""
-        self._hurried = -1
+        self._early_after_number = -1
         """Number of the newest snapshot when an early one was last requested."""
         self._cut = 0
         """The cut; valid from DRAINING on."""
-        self._number = 0
+        self._pause_number = 0
         """Number of the current pause: answers of fronts to earlier pauses are ignored."""
         self._paused: dict[str, Paused] = {}
         """Front -> its answer to the current pause."""
-        self._held_at = 0.0
+        self._paused_at = 0.0
         """When the current pause began."""
         self._pause_timeout_s = PAUSE_TIMEOUT_S
         """Timeout of the current or next pause."""
-        self._again_at = 0.0
+        self._retry_at = 0.0
         """When the fronts may pause again after a failed attempt."""
         self._now = 0.0
 
@@ -158,7 +158,7 @@ class Resizing:
             first = max(first, max(layout) + 1)
             self.next_layout = tuple(range(first, first + nodes))
             self.phase = ResizePhase.COPYING
-            self._rounds, self._pause_timeout_s, self._again_at = 0, PAUSE_TIMEOUT_S, 0.0
+            self._rounds, self._pause_timeout_s, self._retry_at = 0, PAUSE_TIMEOUT_S, 0.0
             names, now, wanted = ", ".join(self.next_nodes), len(layout), len(self.next_nodes)
             fields = event_fields("resizing", nodes=now, wanted=wanted)
             log.info("resizing from %d to %d nodes: %s", now, wanted, names, extra=fields)
@@ -186,7 +186,7 @@ class Resizing:
         return self.phase in PAUSED_PHASES or self.phase is ResizePhase.SWITCHING
 
     @property
-    def doing(self) -> str:
+    def description(self) -> str:
         """Human-readable state of the resizing; empty without one."""
         if self.phase is ResizePhase.NONE:
             return ""
@@ -202,7 +202,9 @@ class Resizing:
         joiner = self._joiners.get(name)
         if joiner is None or joiner.process != process:
             joiner = self._joiners[name] = Joiner(process)
-        if self.phase is not ResizePhase.SWITCHING and joiner.snapshot != self._wanted(state):
+        if self.phase is not ResizePhase.SWITCHING and joiner.snapshot != self._target_snapshot(
+            state
+        ):
             self._ask_to_join(name, state)
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
@@ -221,27 +223,27 @@ class Resizing:
 
     def on_paused(self, front: str, message: Paused) -> None:
         """Store the answer of a front to the current pause; ignore answers to earlier pauses."""
-        if message.number == self._number:
+        if message.number == self._pause_number:
             self._paused.setdefault(front, message)
 
-    def _wanted(self, state: ClusterState) -> tuple[int, int]:
+    def _target_snapshot(self, state: ClusterState) -> tuple[int, int]:
         newest = state.snapshots[0] if state.snapshots else None
         return (0, 0) if newest is None else (newest.number, newest.incarnation)
 
     def _ask_to_join(self, name: str, state: ClusterState) -> None:
         sources = self._members.addresses(self._nodes)
         if len(sources) == len(self._nodes):
-            self.out.append((name, Join(self.next_layout, *self._wanted(state), sources)))
+            self.out.append((name, Join(self.next_layout, *self._target_snapshot(state), sources)))
 
     # Phases.
 
     def advance(
-        self, state: ClusterState, delivered: int, left: int | None, now: float
+        self, state: ClusterState, delivered: int, last_sent: int | None, now: float
     ) -> SnapshotRecord | None:
         """Advance the resizing.
 
-        `delivered`: the delivered frontier. `left`: no node has sent an output with a later time;
-        None until all nodes have reported (`ReportedProgress.last_sent`).
+        `delivered`: the delivered frontier. `last_sent`: no node has sent an output with a later
+        time; None until all nodes have reported (`ReportedProgress.last_sent`).
 
         Once the next nodes have copied the last snapshot, return it; the caller writes it to the
         registry with the next layout. Until then return None.
@@ -249,20 +251,24 @@ class Resizing:
         self._now = now
         if self.phase is ResizePhase.NONE or self.phase is ResizePhase.SWITCHING:
             return None
-        self._look_for_snapshots(state, now)
+        self._request_copies_of_new_snapshot(state, now)
         if self.phase is ResizePhase.COPYING:
-            if left is not None and now >= self._again_at and self._is_near(state, delivered, now):
+            if (
+                last_sent is not None
+                and now >= self._retry_at
+                and self._is_near(state, delivered, now)
+            ):
                 self._pause_fronts(now)
-        elif now > self._held_at + self._pause_timeout_s:
+        elif now > self._paused_at + self._pause_timeout_s:
             self._postpone(f"it took longer than {self._pause_timeout_s:g} s", now)
-        elif self.phase is ResizePhase.HOLDING:
-            if len(self._paused) == len(self._fronts) and left is not None:
-                self._drain(left)
-        elif left is None or left >= self._cut:
+        elif self.phase is ResizePhase.PAUSING:
+            if len(self._paused) == len(self._fronts) and last_sent is not None:
+                self._drain(last_sent)
+        elif last_sent is None or last_sent >= self._cut:
             self._postpone("outputs from the cut on may already have been sent", now)
         elif self.phase is ResizePhase.DRAINING:
             if delivered == self._cut:
-                self._take_last(now)
+                self._begin_last_snapshot(now)
         elif self.phase is ResizePhase.CUTTING:
             if self._newest.time == self._cut:
                 self.phase = ResizePhase.MOVING
@@ -274,7 +280,7 @@ class Resizing:
             return self._newest
         return None
 
-    def _look_for_snapshots(self, state: ClusterState, now: float) -> None:
+    def _request_copies_of_new_snapshot(self, state: ClusterState, now: float) -> None:
         """If there is a new snapshot, ask the next nodes to copy it."""
         newest = state.snapshots[0] if state.snapshots else SnapshotRecord(0, 0, ())
         if newest != self._newest:
@@ -293,7 +299,7 @@ class Resizing:
                 return False
             if now - self._members.heard_at(name) > HEARD_WITHIN_S:
                 return False
-            if joiner.snapshot != self._wanted(state) and joiner.bytes > SMALL_BYTES:
+            if joiner.snapshot != self._target_snapshot(state) and joiner.bytes > SMALL_BYTES:
                 return False
         if self._snapshots.pending is not None:
             return False
@@ -301,30 +307,30 @@ class Resizing:
         if is_fresh or self._rounds >= ROUNDS_MAX:
             return True
         # Until the early snapshot is committed, repeated calls count as one round.
-        self._rounds += self._hurried != self._newest.number
-        self._hurried = self._newest.number
+        self._rounds += self._early_after_number != self._newest.number
+        self._early_after_number = self._newest.number
         self._snapshots.request_early()
         return False
 
     def _have_all(self, state: ClusterState) -> bool:
         joiners = [self._joiners.get(name) for name in self.next_nodes]
-        return all(joiner and joiner.snapshot == self._wanted(state) for joiner in joiners)
+        return all(joiner and joiner.snapshot == self._target_snapshot(state) for joiner in joiners)
 
     def _pause_fronts(self, now: float) -> None:
-        self.phase, self._held_at, self._rounds = ResizePhase.HOLDING, now, 0
+        self.phase, self._paused_at, self._rounds = ResizePhase.PAUSING, now, 0
         self._paused.clear()
-        self._number += 1
-        self._tell_fronts(Pause(self._number, -1))
+        self._pause_number += 1
+        self._tell_fronts(Pause(self._pause_number, -1))
 
-    def _drain(self, left: int) -> None:
-        if all(held.ended for held in self._paused.values()):
+    def _drain(self, last_sent: int) -> None:
+        if all(paused.ended for paused in self._paused.values()):
             self.give_up("the input has ended")
             return
-        self._cut = max(left + 1, *(held.time for held in self._paused.values()))
+        self._cut = max(last_sent + 1, *(paused.time for paused in self._paused.values()))
         self.phase = ResizePhase.DRAINING
-        self._tell_fronts(Pause(self._number, self._cut))
+        self._tell_fronts(Pause(self._pause_number, self._cut))
 
-    def _take_last(self, now: float) -> None:
+    def _begin_last_snapshot(self, now: float) -> None:
         self.phase = ResizePhase.CUTTING
         if self._newest.time != self._cut:
             self.out += self._snapshots.begin(self._cut, now)
@@ -334,7 +340,7 @@ class Resizing:
         text = "resizing: %s; the run continues; retrying"
         log.warning(text, why, extra=event_fields("resizing-postponed", reason=why))
         self._resume_fronts()
-        self._again_at = now + self._pause_timeout_s
+        self._retry_at = now + self._pause_timeout_s
         self._pause_timeout_s *= 2
 
     def _resume_fronts(self) -> None:
@@ -371,10 +377,10 @@ class Resizing:
     def deadline(self) -> float:
         """When to call `advance`, if nothing else happens (seconds, monotonic)."""
         if self.phase in PAUSED_PHASES:
-            return self._held_at + self._pause_timeout_s + 0.001
+            return self._paused_at + self._pause_timeout_s + 0.001
         return (
-            self._again_at
-            if self.phase is ResizePhase.COPYING and self._again_at > self._now
+            self._retry_at
+            if self.phase is ResizePhase.COPYING and self._retry_at > self._now
             else inf
         )
 

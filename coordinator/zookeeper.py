@@ -36,7 +36,7 @@ from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, U
 from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.role import DurableJob
 
-ANSWER_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
 """Timeout of a request, in seconds."""
 
 CONNECT_S = 10.0
@@ -76,7 +76,9 @@ _NAME = re.compile(rf".+-[0-9]{{{_DIGITS}}}")
 class ZooKeeperRegistry:
     """Registry in a z-node. The caller connects and closes the client."""
 
-    def __init__(self, client: KazooClient, path: str, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self, client: KazooClient, path: str, *, answer_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
         self._client = client
         self._path = path
         self._answer_s = answer_s
@@ -285,7 +287,7 @@ class LeaderQueue:
         address: str = "",
         changed: Callable[[], None] = lambda: None,
         expired: Callable[[], None] = lambda: None,
-        answer_s: float = ANSWER_S,
+        answer_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         """Add a listener to the client.
 

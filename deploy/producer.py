@@ -39,7 +39,7 @@ import zmq
 from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.deploy.roles.intake import MAGIC, IntakeKind, IntakeReply, decode_answer
 from driftline.deploy.runtime.sockets.keys import own_key
-from driftline.deploy.runtime.sockets.monitor import Refusals, unresolved
+from driftline.deploy.runtime.sockets.monitor import HandshakeMonitor, resolution_error
 from driftline.deploy.runtime.sockets.transport import become_client
 from driftline.engine.errors import (
     DriftlineError,
@@ -155,7 +155,7 @@ class Producer:
             become_client(self._socket, key, where.public_key)
         name = "" if key is None else key.name
         self._endpoint = where.endpoint
-        self._refusals = Refusals(self._socket, where.endpoint, name)
+        self._refusals = HandshakeMonitor(self._socket, where.endpoint, name)
         try:
             self._socket.connect(where.endpoint)
             self._wait(lambda: self._synced, timeout_s)
@@ -260,7 +260,7 @@ class Producer:
             now = monotonic()
             deadline = self._sign_at + timeout_s
             if now >= deadline:
-                hint = self._refusals.hint or unresolved(self._endpoint)
+                hint = self._refusals.hint or resolution_error(self._endpoint)
                 raise Unavailable(
                     f"producer {self.id!r} waited {timeout_s:g} s for {self.address} "
                     f"({len(self._unacknowledged)} records unacknowledged): is the flow running?"

@@ -257,7 +257,7 @@ def command_line() -> list[str]:
 READY_S = 60.0
 """Seconds that servers may take until they serve clients."""
 
-LOOK_EVERY_S = 0.02
+SERVER_POLL_S = 0.02
 """Seconds between two polls of servers that are starting."""
 
 LOOPBACK = "127.0.0.1"
@@ -330,7 +330,7 @@ class Ensemble:
                         f"ZooKeeper server {server.number} does not serve after {READY_S:g} s:"
                         f"\n  {server.describe_failure()}"
                     )
-            sleep(LOOK_EVERY_S)
+            sleep(SERVER_POLL_S)
 
     def leader(self) -> Server:
         """Wait for a leader and return it; a single server is one. Raise Unavailable."""
@@ -339,7 +339,7 @@ class Ensemble:
             for server in self.servers:
                 if server.is_running and server.mode() in ("leader", "standalone"):
                     return server
-            sleep(LOOK_EVERY_S)
+            sleep(SERVER_POLL_S)
         raise Unavailable(f"no ZooKeeper server of {self.addresses} leads")
 
     def wait(self) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from driftline.connectors.files.splits import Split, first_numbers, splits_of
+from driftline.connectors.files.splits import Split, first_rows_and_times, splits_of
 from driftline.engine.sources import BadRecord, Source
 from driftline.pipeline.outputs import Drafts, bad_records_file, claim_directory
 from driftline.pipeline.runner import SPLITS_PER_CORE, count_splits
@@ -76,7 +76,7 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
 
     with claim_directory(output), reraise_task_errors():
         splits = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
-        firsts = first_numbers(count_splits(spark, splits))
+        firsts = first_rows_and_times(count_splits(spark, splits))
         task = WriteSplit(source.name, splits, firsts, output, form)
         made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from driftline.connectors.files.splits import Split, SplitCount, first_numbers, splits_of
+from driftline.connectors.files.splits import Split, SplitCount, first_rows_and_times, splits_of
 from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.flow.flow import Flow
@@ -192,7 +192,7 @@ def _first_rows(job: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
 def _read(job: TaskSettings, spark: SparkSession, front: int, source: Source) -> DataFrame:
     count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
     splits = splits_of(source, count, job.since)
-    task = ReadTask(job, front, splits, first_numbers(count_splits(spark, splits)))
+    task = ReadTask(job, front, splits, first_rows_and_times(count_splits(spark, splits)))
     return apply(numbers(spark, len(splits)), task, SCHEMA)
 
 

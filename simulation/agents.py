@@ -25,7 +25,7 @@ from driftline.simulation.world.world import SimulatedHost, World
 CHECK_EVERY_S = 0.25
 """Seconds between two checks for hung processes."""
 
-AGAIN_S = 0.02
+HANG_RETRY_S = 0.02
 """Retry interval, in seconds, for a hang of a process that is starting or absent."""
 
 
@@ -50,7 +50,7 @@ class Supervision:
         if host is not None and host.process and self._hangs.has_heard(host.name, host.process):
             self._world.hang(host)
         else:
-            self._world.timeline.after(AGAIN_S, partial(self._hang, hang))
+            self._world.timeline.after(HANG_RETRY_S, partial(self._hang, hang))
 
     def _check_processes(self) -> None:
         timeline = self._world.timeline

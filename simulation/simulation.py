@@ -43,7 +43,13 @@ from driftline.simulation.targets import (
     MemoryTarget,
     Target,
 )
-from driftline.simulation.verdict import HANDOVER_S, PATIENCE_S, Damages, ProgressChecker, judge
+from driftline.simulation.verdict import (
+    HANDOVER_S,
+    STALL_TIMEOUT_S,
+    Damages,
+    ProgressChecker,
+    judge,
+)
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.simulation.world.network import Network
 from driftline.simulation.world.timeline import Crashed, Timeline
@@ -124,7 +130,9 @@ class Simulation:
         elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
         handovers = len({hole.at_s for hole in scenario.holes})
-        watch = ProgressChecker(self.world, self._progress, PATIENCE_S + handovers * HANDOVER_S)
+        watch = ProgressChecker(
+            self.world, self._progress, STALL_TIMEOUT_S + handovers * HANDOVER_S
+        )
         try:
             self._begin()
             last_records = (pace.until_s for pace in scenario.live if pace is not None)
@@ -239,7 +247,7 @@ class Simulation:
                 run=self._run,
                 budget=TurnBudget(self.plan, lambda: self.world.clock),
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
-                tells=self.scenario.policy.ordered and not self.scenario.embedded,
+                reports_progress=self.scenario.policy.ordered and not self.scenario.embedded,
             )
             node.addresses.update({"master": self._master_address, "consumer": "consumer"})
             if not self.scenario.embedded:

@@ -148,13 +148,13 @@ class Damages:
         return len(committed) == 2 and disk.damaged_part > committed[1]
 
 
-LOOK_EVERY_S = 0.25
+PROGRESS_POLL_S = 0.25
 """Virtual seconds between two checks of the progress."""
 
 RECOVERY_S = 5.0
 """Longest time of a recovery, from its cause to the first output after it, in virtual seconds."""
 
-PATIENCE_S = STALLED_AFTER_S + RECOVERY_S
+STALL_TIMEOUT_S = STALLED_AFTER_S + RECOVERY_S
 """Virtual seconds without progress after which a run counts as stalled."""
 
 HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
@@ -168,7 +168,7 @@ class ProgressChecker:
     world: World
     progress: Callable[[], object]
     """Returns a value that changes with every progress."""
-    patience_s: float = PATIENCE_S
+    patience_s: float = STALL_TIMEOUT_S
     longest_s: float = 0.0
     """The longest time without progress so far, in virtual seconds."""
     stalled: bool = False
@@ -184,10 +184,10 @@ class ProgressChecker:
         timeline = self.world.timeline
         now, progress = timeline.now, self.progress()
         away = max(host.paused_until for host in self.world.hosts.values())
-        away = now + LOOK_EVERY_S if away == inf else away  # inf: until the process is killed
+        away = now + PROGRESS_POLL_S if away == inf else away  # inf: until the process is killed
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)
         if now - self._since > self.patience_s:
             timeline.over = self.stalled = True
-        timeline.after(LOOK_EVERY_S, self._check)
+        timeline.after(PROGRESS_POLL_S, self._check)

@@ -85,14 +85,14 @@ def closed_loop(
     documents = len(meter.expected)
     with without_gc_pauses():
         wall, cpu = perf_counter(), cpu_seconds()
-        last_sign = wall
-        while meter.complete < documents and perf_counter() < last_sign + patience_s:
+        last_arrival = wall
+        while meter.complete < documents and perf_counter() < last_arrival + patience_s:
             while meter.sent < documents and meter.under_way < window:
                 now = perf_counter()
                 meter.record_sent(meter.sent, now, due=now)
                 system.send(meter.sent - 1)
             if _record_arrivals(system, meter):
-                last_sign = perf_counter()
+                last_arrival = perf_counter()
             else:
                 system.wait(100)
         cores = (cpu_seconds() - cpu) / (perf_counter() - wall)
@@ -110,11 +110,11 @@ def _record_arrivals(system: System, meter: RunMeter) -> bool:
 
 def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
     """Read until all documents are complete, or no output arrives for `patience_s`."""
-    last_sign = perf_counter()
-    while meter.under_way and perf_counter() < last_sign + patience_s:
+    last_arrival = perf_counter()
+    while meter.under_way and perf_counter() < last_arrival + patience_s:
         system.wait(100)
         if _record_arrivals(system, meter):
-            last_sign = perf_counter()
+            last_arrival = perf_counter()
 
 
 def _settle(system: System, meter: RunMeter, settle_s: float) -> None:

@@ -104,9 +104,11 @@ class Engine(StartedProcesses):
         )  # fmt: skip
         self.front.address = self.runtime.add(self.front, self.config.inbox("front-0"))
         self.front.addresses["master"] = self.config.address("master")
-        self.attach()
-        self.watch = StatusPoller(every_s=inf)
-        self.watch.address = self.runtime.add(self.watch, self.config.inbox("watch"))
+        self.add_consumer()
+        self.status_poller = StatusPoller(every_s=inf)
+        self.status_poller.address = self.runtime.add(
+            self.status_poller, self.config.inbox("watch")
+        )
         self.cluster = LocalCluster(self.config, spares)
 
     def open_source(self) -> RetainedSource:
@@ -114,9 +116,9 @@ class Engine(StartedProcesses):
         self._queue = QueueSource("documents")
         return self._queue
 
-    def attach(self) -> None:
+    def add_consumer(self) -> None:
         """Add the consumer of the nodes' outputs to the runtime."""
-        consumer = CountingConsumer(self.numbers, self.arrivals)
+        consumer = ArrivalConsumer(self.numbers, self.arrivals)
         self.runtime.add(ConsumerServer(lambda barrier: consumer), self.config.inbox("consumer"))
 
     def put(self, record: object) -> None:
@@ -155,14 +157,14 @@ class Engine(StartedProcesses):
     def figures(self) -> dict[str, int]:
         """Return the nodes' figures by name, summed over the nodes."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
-        self.watch.reports.clear()
-        self.watch.addresses.update(nodes)
-        self.watch.ask()
+        self.status_poller.reports.clear()
+        self.status_poller.addresses.update(nodes)
+        self.status_poller.ask()
         deadline = monotonic() + START_S
-        while len(self.watch.reports) < len(nodes) and monotonic() < deadline:
+        while len(self.status_poller.reports) < len(nodes) and monotonic() < deadline:
             self.runtime.step(wait_s=0.05)
         total: Counter[str] = Counter()
-        for report in self.watch.reports.values():
+        for report in self.status_poller.reports.values():
             total.update(dict(report.figures))
         return dict(total)
 
@@ -173,7 +175,7 @@ class Engine(StartedProcesses):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class CountingConsumer:
+class ArrivalConsumer:
     """Consumer that appends the arrivals of outputs to `arrivals`.
 
     It keeps the last bundle of each barrier in memory. `numbers`: document id -> its number.
@@ -212,15 +214,17 @@ class DurableEngine(Engine):
         self._process: subprocess.Popen[bytes] | None = None
         return self._received
 
-    def attach(self) -> None:
+    def add_consumer(self) -> None:
         """Add the log writer to the runtime, whose loop then also waits for consumer reports."""
-        self.runtime.watch(self._writer, self._stored, self._drain, carry_out=self._log.carry_out)
+        self.runtime.watch(
+            self._writer, self._stored, self._receive_reports, carry_out=self._log.carry_out
+        )
 
     def put(self, record: object) -> None:
         """Put a record into the source; start a write to the log unless one is in progress."""
         self._sent += 1
         receipt = self._received.receive(PRODUCER, self._sent, record)
-        assert receipt is Receipt.TAKEN, receipt
+        assert receipt is Receipt.ACCEPTED, receipt
         self._writer.turn()
         self.runtime.flush(self._writer)
 
@@ -244,7 +248,7 @@ class DurableEngine(Engine):
         self._context.destroy(linger=0)
         self._log.close()
 
-    def _drain(self) -> None:
+    def _receive_reports(self) -> None:
         while self._stored.poll(0):
             for document, words, at in unpack_stored(self._stored.recv()):
                 self.arrivals.append((self.numbers[document], words, at))

@@ -3,7 +3,7 @@
 A record's time is its number in the source, so a split can be read only once the records in
 the splits before it are counted. Reading therefore has two steps: `count` every split (in parallel;
 generated documents are counted without reading), then `read` every split, with the numbers of its
-first row and document from `first_numbers`.
+first row and document from `first_rows_and_times`.
 
 Uncompressed files with one record a line are split between lines, uncompressed XML dumps between
 pages, and multistream bzip2 dumps, as Wikimedia publishes them, between streams. These files must
@@ -43,7 +43,7 @@ BZIP2_BLOCK_BYTES = 2**20
 """Maximum size of a compressed block; bzip2 only decompresses whole blocks."""
 
 _PAGE = re.compile(rb"<page[\s>]")
-_HIDING = re.compile(rb"<(?:!|\?(?!xml\s))")
+_NON_ELEMENT_MARKUP = re.compile(rb"<(?:!|\?(?!xml\s))")
 """The beginning of markup that may hold `<page` as text."""
 _BETWEEN_PAGES = re.compile(rb"\s*<(?:page[\s>]|/)")
 _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
@@ -81,7 +81,7 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
         bounds = _bounds(1, source.documents + 1, count)
         return [TimeSlice(source, start, stop) for start, stop in bounds]
     if isinstance(source, FileSource):
-        splits = _splits_of(source, count)
+        splits = _splits_of_file(source, count)
         if len(splits) > 1:
             return splits
     if isinstance(source, SeveralFiles):
@@ -89,12 +89,12 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
         return [
             split
             for file, size in zip(source.files, source.sizes, strict=True)
-            for split in _splits_of(file, count * size // whole)
+            for split in _splits_of_file(file, count * size // whole)
         ]
     return [TimeSlice(source, max(1, since), INFINITY)]
 
 
-def _splits_of(file: FileSource, count: int) -> list[Split]:
+def _splits_of_file(file: FileSource, count: int) -> list[Split]:
     cuts = _cuts(file.path, file.parse_rows, count) if file.shape.encoding == UTF_8 else []
     if len(cuts) <= 2:
         return [WholeFile(file)]
@@ -108,17 +108,17 @@ def line_splits(path: Path, count: int) -> list[FileSplit]:
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
-def first_numbers(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
+def first_rows_and_times(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
     """Return (first row, first document) of each split, up to and including a broken one."""
     row = time = 1
-    numbers = []
+    found = []
     for count in counts:
-        numbers.append((row, time))
+        found.append((row, time))
         if count.broken:
             break
         row += count.rows
         time += count.documents
-    return numbers
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def _cuts(path: Path, rows: Format, count: int) -> list[int]:
     else:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if rows is page_rows and compression is None and _HIDING.search(data):
+        if rows is page_rows and compression is None and _NON_ELEMENT_MARKUP.search(data):
             return []
         offsets = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]} - {size}
         if compression is not None and not all(_is_between_pages(data, at) for at in offsets):

@@ -63,11 +63,13 @@ READ_AT_ONCE = 256
 class Receipt(Enum):
     """The answer to a record that a producer sent."""
 
-    TAKEN = "the record will be acknowledged"
+    ACCEPTED = "the record will be acknowledged"
     REPEATED = "the record was taken before"
-    EARLY = "a record before it is missing; it was not taken"
+    OUT_OF_ORDER = "a record before it is missing; it was not taken"
     CLOSED = "the source or the producer has ended; the record was not taken"
-    CROWDED = "too many producers have sent records; the record of another one was not taken"
+    TOO_MANY_PRODUCERS = (
+        "too many producers have sent records; the record of another one was not taken"
+    )
 
 
 class Log(Protocol):
@@ -180,14 +182,14 @@ class ReceivedSource(RetainedSource):
         if self.has_ended(producer):
             return Receipt.CLOSED
         if sequence > accepted + 1:
-            return Receipt.EARLY
+            return Receipt.OUT_OF_ORDER
         if not accepted and len(self._accepted) >= self.producers_max:
-            return Receipt.CROWDED
+            return Receipt.TOO_MANY_PRODUCERS
         data = pack(payload)
         if reason := why_invalid_record(payload, len(data)):
             raise PayloadError(reason)
         self._take(producer, sequence, payload, data)
-        return Receipt.TAKEN
+        return Receipt.ACCEPTED
 
     def end_producer(self, producer: str) -> None:
         """End a producer: it sends no more records. Precondition: it has sent at least one."""

@@ -58,11 +58,11 @@ class OutputDirectory:
         with translate_os_errors("output", path):
             # Look for foreign files before writing the identity: with an identity all are accepted.
             # A faster node of the same run writes the identity before its files, so these pass.
-            if lack := why_not_writable(path, foreign, identity):
-                raise StateMismatch(lack)
+            if reason := why_not_writable(path, foreign, identity):
+                raise StateMismatch(reason)
             make_directory(self.hidden)
             self._check_identity(identity_lines(identity))
-            self._lock = self._locked(f"barrier-{self.number}")
+            self._lock = self._acquire_lock(f"barrier-{self.number}")
             try:
                 renew_mark(mark_of(path, self.number), mark, f"output {path}, {barrier},")
             except BaseException:
@@ -75,16 +75,16 @@ class OutputDirectory:
             self._lock.release()
             self._lock = None
 
-    def _locked(self, name: str, wait_s: float = 0.0) -> Lock:
-        taken = (
+    def _acquire_lock(self, name: str, wait_s: float = 0.0) -> Lock:
+        in_use_text = (
             f"another process is writing the outputs of {name} to {self.path}: "
             "stop it, or give another --output"
         )
-        return Lock(self.hidden / f"{name}.lock", taken, wait_s=wait_s)
+        return Lock(self.hidden / f"{name}.lock", in_use_text, wait_s=wait_s)
 
     def _check_identity(self, identity: bytes) -> None:
         file = self.hidden / IDENTITY
-        lock = self._locked("identity", IDENTITY_S)
+        lock = self._acquire_lock("identity", IDENTITY_S)
         try:
             if not file.exists():
                 replace_file(file, identity)
@@ -110,11 +110,13 @@ def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
     outputs is damaged, OSError.
     """
     hidden = path / ".driftline"
-    if lack := why_not_continuable(path, identity):
-        return lack
-    beside = hidden, path / DEAD_LETTERS  # bad records may be written before the identity
+    if reason := why_not_continuable(path, identity):
+        return reason
+    ignored = hidden, path / DEAD_LETTERS  # bad records may be written before the identity
     others = sorted(
-        other for other in path.glob(foreign) if other not in beside and not is_of_spark(other.name)
+        other
+        for other in path.glob(foreign)
+        if other not in ignored and not is_of_spark(other.name)
     )
     if not others or (hidden / IDENTITY).exists():
         return ""
@@ -137,8 +139,8 @@ def why_not_continuable(path: Path, identity: str) -> str:
     Return "" if it can, or if there are none. `identity`: the identity of the run. Raises
     StateMismatch if the commit record of Spark's outputs is damaged, OSError.
     """
-    history = history_in(path)
-    if history is None:
+    spark_record = read_spark_record(path)
+    if spark_record is None:
         of_spark = sorted(file.name for file in path.glob("*.jsonl") if is_of_spark(file.name))
         if not of_spark:
             return ""
@@ -146,16 +148,17 @@ def why_not_continuable(path: Path, identity: str) -> str:
             f"{path} holds {of_spark[0]}, but {path / '.driftline' / SPARK_RECORD} is not there: "
             "`driftline spark run` was interrupted. Remove its outputs, or give another --output"
         )
-    first = history.last.t_last + 1
+    first = spark_record.last.t_last + 1
     if first <= 1 or starts_from_savepoint(identity, first):
         return ""
     return (
         f"{path} holds the outputs of `driftline spark run` before {format_time(first)}, so a "
-        f"run there begins from {savepoint_of(history)}. For another run give another --output"
+        f"run there begins from {describe_savepoint(spark_record)}. For another run give another "
+        "--output"
     )
 
 
-def history_in(directory: Path) -> CommitRecord | None:
+def read_spark_record(directory: Path) -> CommitRecord | None:
     """Return the commit record of `driftline spark run`; None if the directory has none.
 
     Raises StateMismatch if it is damaged, OSError.
@@ -164,13 +167,14 @@ def history_in(directory: Path) -> CommitRecord | None:
     return CommitRecord.decode(file.read_bytes(), str(file)) if file.exists() else None
 
 
-def savepoint_of(history: CommitRecord) -> str:
+def describe_savepoint(spark_record: CommitRecord) -> str:
     """Return a phrase for errors: the savepoint and the option to continue Spark's outputs."""
-    if history.savepoint:
-        return f"their savepoint: --from-snapshot {history.savepoint}"
+    if spark_record.savepoint:
+        return f"their savepoint: --from-snapshot {spark_record.savepoint}"
     return (
         "a savepoint of the same time, which `driftline spark run --until "
-        f"{history.last.t_last + 1} --save DIR` writes into another --output: --from-snapshot DIR"
+        f"{spark_record.last.t_last + 1} --save DIR` writes into another --output: "
+        "--from-snapshot DIR"
     )
 
 

@@ -10,8 +10,8 @@ commit record, which holds the lengths of the files, checksums over them, and th
 it is the commit. Before the next write the files are cut to the lengths in the record, which
 removes an uncommitted bundle. A file that is shorter than its committed length is refused, and so
 is a record that is damaged or missing. The checksums are compared at the start of a run and by
-`driftline verify` (`damage_in`), but not when a node restarts after a crash: reading all outputs
-would take too long.
+`driftline verify` (`describe_damage`), but not when a node restarts after a crash: reading all
+outputs would take too long.
 
 Readers may see lines of a bundle shortly before it is committed.
 
@@ -105,7 +105,7 @@ class JsonLinesConsumer:
         """Whether the files are cut to the committed lengths, so that lines may be appended."""
         try:
             with translate_os_errors("output", directory):
-                self._committed()
+                self._load_record()
         except BaseException:
             self.close()
             raise
@@ -113,7 +113,7 @@ class JsonLinesConsumer:
     def deliver(self, bundle: Bundle) -> None:
         """Append the bundle's lines and commit them."""
         with translate_os_errors("output", self.directory):
-            before = self._committed()
+            before = self._load_record()
             if bundle.t_last <= before.last.t_last:
                 return
             written = list(map(self._lines.encode_item, items_of(bundle, self._sinks)))
@@ -139,7 +139,7 @@ class JsonLinesConsumer:
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """Return the last committed bundle."""
         with translate_os_errors("output", self.directory):
-            return self._committed().last_for_groups(groups, str(self.directory))
+            return self._load_record().last_for_groups(groups, str(self.directory))
 
     def close(self) -> None:
         """Close the files and release the claim on them."""
@@ -168,7 +168,7 @@ class JsonLinesConsumer:
 
     # Recovery.
 
-    def _committed(self) -> CommitRecord:
+    def _load_record(self) -> CommitRecord:
         """Return the commit record, checked against the lengths of the files.
 
         Raises StateMismatch.
@@ -203,7 +203,7 @@ class JsonLinesConsumer:
         last bundle, and a refused run must not change the outputs.
         """
         with translate_os_errors("output", self.directory):
-            record = self._committed()
+            record = self._load_record()
             if not self._writes:
                 self._cut(record)
                 self._writes = True
@@ -250,7 +250,7 @@ def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
     return {sink: b"".join(parts) for sink, parts in lines.items()}
 
 
-def damage_in(directory: Path, number: int) -> list[str]:
+def describe_damage(directory: Path, number: int) -> list[str]:
     """Return a sentence for each problem of the committed outputs of barrier `number`.
 
     Raises StateMismatch if the commit record is damaged, OSError.

@@ -84,22 +84,22 @@ class LmdbConsumer:
         self.failures = 0
         """Dead letters delivered so far, in the same runs."""
         try:
-            with _reported(self.path):
+            with _translating_errors(self.path):
                 self._env = open_environment(self.path, map_size)
-            self._committed()
+            self._load_record()
         except BaseException:
             self._claim.close()
             raise
 
     def deliver(self, bundle: Bundle) -> None:
         """Write the bundle in one transaction."""
-        before = self._committed()
+        before = self._load_record()
         if bundle.t_last <= before.last.t_last:
             return
         items = items_of(bundle, self._sinks)
         rows = [(_fitting_key(item), pack(item.value)) for item in items]
         self._record = None
-        with _reported(self.path):
+        with _translating_errors(self.path):
             while (after := self._write(rows, bundle, items, before)) is None:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
         self._record = after
@@ -109,7 +109,7 @@ class LmdbConsumer:
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """Return the last committed bundle."""
-        return self._committed().last_for_groups(groups, str(self.path))
+        return self._load_record().last_for_groups(groups, str(self.path))
 
     def close(self) -> None:
         """Close the environment and release the claim on it."""
@@ -141,9 +141,9 @@ class LmdbConsumer:
             return None
         return record
 
-    def _committed(self) -> CommitRecord:
+    def _load_record(self) -> CommitRecord:
         if self._record is None:
-            with _reported(self.path), self._env.begin() as txn:
+            with _translating_errors(self.path), self._env.begin() as txn:
                 data = txn.get(_RECORD)
             record = CommitRecord() if data is None else CommitRecord.decode(data, str(self.path))
             self._record = record
@@ -206,7 +206,7 @@ def _item(path: Path, key: bytes, value: bytes) -> Item:
 @contextmanager
 def _reading(path: Path) -> Iterator[lmdb.Transaction]:
     with (
-        _reported(path),
+        _translating_errors(path),
         lmdb.open(str(path), map_size=0, readonly=True) as env,
         env.begin() as txn,
     ):
@@ -226,7 +226,7 @@ def committed_in(path: Path) -> CommitRecord:
     return CommitRecord() if data is None else CommitRecord.decode(bytes(data), str(path))
 
 
-def damage_in(path: Path) -> list[str]:
+def describe_damage(path: Path) -> list[str]:
     """Return a sentence if a barrier's committed outputs are damaged, or an empty list.
 
     Raises as `read_items` does.
@@ -288,5 +288,5 @@ def _fitting_key(item: Item) -> bytes:
     return key
 
 
-def _reported(path: Path) -> AbstractContextManager[None]:
+def _translating_errors(path: Path) -> AbstractContextManager[None]:
     return translate_lmdb_errors(f"output {path}", StateMismatch)

@@ -25,7 +25,7 @@ from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
-from driftline.deploy.runtime.supervision.supervisor import LOOK_EVERY_S, CannotStart
+from driftline.deploy.runtime.supervision.supervisor import CHILD_POLL_S, CannotStart
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout
@@ -235,7 +235,7 @@ class FlowRunner(threading.Thread):
         give_up_at: float | None = None
         more = False
         while not self.stop_requested.is_set():
-            more = runtime.step(more, wait_s=LOOK_EVERY_S)
+            more = runtime.step(more, wait_s=CHILD_POLL_S)
             now = monotonic()
             guide.draining = self.draining
             if not cluster.is_due(now):

@@ -39,7 +39,7 @@ from driftline.engine.state.table import StateTable
 from driftline.engine.wire.kinds import MASTER, WATCH
 from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
 
-ANSWER_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
 """Maximum seconds without any message."""
 
 TRIES = 5
@@ -148,10 +148,10 @@ class Saver(StatusPoller):
             if self._damage:
                 damage, self._damage = self._damage, ""
                 raise SnapshotDamaged(damage)
-            if monotonic() > self._last_message_at + ANSWER_S:
+            if monotonic() > self._last_message_at + ANSWER_TIMEOUT_S:
                 raise Unavailable(
-                    f"{', '.join(who)} of the flow did not answer for {ANSWER_S:g} s: `driftline "
-                    "status` shows what is wrong"
+                    f"{', '.join(who)} of the flow did not answer for {ANSWER_TIMEOUT_S:g} s: "
+                    "`driftline status` shows what is wrong"
                 )
 
 

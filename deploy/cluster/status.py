@@ -33,7 +33,7 @@ from driftline.engine.texts import counted, format_size
 from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
 from driftline.engine.wire.messages import StatusReport
 
-ANSWER_S = 2.0
+ANSWER_TIMEOUT_S = 2.0
 """Seconds that masters, nodes and fronts may take to answer."""
 
 ASK_AGAIN_S = 0.5
@@ -134,7 +134,7 @@ def status_of(
     sockets: Path,
     network: TransportConfig = LOCAL,
     only: str = "",
-    answer_s: float = ANSWER_S,
+    answer_s: float = ANSWER_TIMEOUT_S,
 ) -> ClusterStatus:
     """Return the status of a cluster; `only`: of this flow; `sockets`: an empty folder.
 
@@ -338,7 +338,7 @@ def request_reports(
     submission: Submission,
     sockets: Path,
     network: TransportConfig,
-    answer_s: float = ANSWER_S,
+    answer_s: float = ANSWER_TIMEOUT_S,
 ) -> Mapping[str, StatusReport]:
     """Return what the master, nodes and fronts of a flow report within `answer_s`.
 

@@ -60,7 +60,7 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     alive = {agent.name: agent for agent in list_agents(tree)}
     here = [part for part in parts if _is_here(alive.get(part.agent))]
     service = submission.front_agents[0] if submission.consumer else ""
-    away = [_elsewhere(part, alive, service) for part in parts if part not in here]
+    away = [_describe_location(part, alive, service) for part in parts if part not in here]
     if not here:
         raise Unavailable(
             f"this host has no directories of flow {name!r}. They are elsewhere:{''.join(away)}"
@@ -68,11 +68,13 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     found = list(_inspect_directories(submission, run, here, alive))
     policy = POLICIES[submission.policy]
     where = f"{tree.where}, {FLOWS}/{name}"
-    anew = f"start over: `driftline remove {name}` says what to remove; then submit it again"
-    wrong = problems(policy, where, run, found, anew)
+    restart_advice = (
+        f"start over: `driftline remove {name}` says what to remove; then submit it again"
+    )
+    found_problems = problems(policy, where, run, found, restart_advice)
     note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
-    ending = ending_of(run, found, wrong)
-    return Verdict(found, [problem.text for problem in wrong], ending, note)
+    ending = ending_of(run, found, found_problems)
+    return Verdict(found, [problem.text for problem in found_problems], ending, note)
 
 
 def _directories_by_agent(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
@@ -93,7 +95,9 @@ def _is_here(agent: AgentRecord | None) -> bool:
     return agent is not None and agent.host == socket.gethostname() and Path(agent.state).is_dir()
 
 
-def _elsewhere(part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str) -> str:
+def _describe_location(
+    part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str
+) -> str:
     """Describe where directories are.
 
     `service`: the agent of the `driftline serve` that owns the flow; "" if there is none.

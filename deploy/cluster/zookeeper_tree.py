@@ -30,7 +30,7 @@ from kazoo.protocol.states import WatchedEvent
 
 from driftline.coordinator.registry import Registry
 from driftline.coordinator.zookeeper import (
-    ANSWER_S,
+    ANSWER_TIMEOUT_S,
     LeaderQueue,
     ZooKeeperRegistry,
     close,
@@ -82,7 +82,7 @@ class ZooKeeperTree:
     All calls but `close` raise Unavailable.
     """
 
-    def __init__(self, hosts: str, session_s: float, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, hosts: str, session_s: float, *, answer_s: float = ANSWER_TIMEOUT_S) -> None:
         self.zookeeper = hosts
         """Servers, and the path of the tree."""
         self.where = f"ZooKeeper at {hosts}"

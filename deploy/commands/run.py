@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from driftline.connectors.inputs import open_given_files, open_inputs
-from driftline.connectors.outputs import JSON_LINES, checked_place_of
+from driftline.connectors.outputs import JSON_LINES, resolve_checked_output
 from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
@@ -166,7 +166,7 @@ def run(
     """
     loaded = load_flow(flow)
     restore_logging()
-    place = checked_place_of(output, state)
+    place = resolve_checked_output(output, state)
     directory = place.directory.resolve()
     place = replace(place, directory=directory)
     ended_by: Signals | None = None

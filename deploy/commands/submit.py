@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from driftline.connectors.outputs import checked_place_of
+from driftline.connectors.outputs import resolve_checked_output
 from driftline.deploy.cluster.submissions import list_agents, registry_of
 from driftline.deploy.cluster.submitting import SubmitRequest, default_name, submit
 from driftline.deploy.cluster.wheels import importable_wheel
@@ -82,7 +82,7 @@ def submit_flow(
     Every host of a node reads the savepoint of --from-snapshot by the same path. The flow may have
     other operators than the one that made it, and any number of flows may begin from it.
     """
-    outputs = checked_place_of(output, Path())
+    outputs = resolve_checked_output(output, Path())
     if outputs.is_directory and not outputs.directory.is_absolute():
         raise click.BadParameter(
             f"{output} is not an absolute path: it has to be right on every host of a node",

@@ -22,7 +22,7 @@ from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.flow import Flow
 from driftline.engine.meters import Sample
 
-LOOK_EVERY_S = 1.0
+METRICS_UPDATE_S = 1.0
 """Seconds between two updates by the loop."""
 
 
@@ -40,7 +40,7 @@ class OfInputs:
     def update(self, now: float) -> None:
         """Update the figures of the inputs if they are due; `now`: seconds, monotonic."""
         if now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_S
+            self._look_at = now + METRICS_UPDATE_S
             self._last_update = now, tuple(tally.read_figures(now) for _, tally, _ in self._inputs)
 
     def __call__(self) -> Iterator[Sample]:
@@ -56,7 +56,7 @@ class OfInputs:
             yield "driftline_window_full_seconds_total", label, front.window_full_time.total(now)
         at, figures = self._last_update
         for (source, _, _), seen in zip(self._inputs, figures, strict=bool(figures)):
-            overdue = now - at - 2 * LOOK_EVERY_S  # the loop may be held up by a source
+            overdue = now - at - 2 * METRICS_UPDATE_S  # the loop may be held up by a source
             lag_s = seen.lag_s + overdue if seen.lag_s and overdue > 0.0 else seen.lag_s
             yield "driftline_frontier_lag_seconds", (source,), lag_s
             if seen.waiting is not None:

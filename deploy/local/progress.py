@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from driftline.connectors.outputs import delivered_to
+from driftline.connectors.outputs import count_delivered
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
 from driftline.deploy.roles.status_poller import StatusPoller
@@ -107,7 +107,7 @@ class RunProgress:
         self.tallies = tallies
         self.bad_record_files = asides
         self._output = output
-        self._outputs_before, self._failures_before = delivered_to(output)
+        self._outputs_before, self._failures_before = count_delivered(output)
         """Counts of the consumers before this call; nodes report them only after their start."""
         self.on_update: Callable[[float], None] = lambda now: None
         """Called in the loop at each update."""
@@ -152,7 +152,7 @@ class RunProgress:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
         for tally in self.tallies:
             tally.front.meter.give_up()
-        outputs, failures = delivered_to(self._output)
+        outputs, failures = count_delivered(self._output)
         last = self._look(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
         last = replace(last, lag_s=0.0, state="over", inputs=inputs)
@@ -167,7 +167,7 @@ class RunProgress:
 
     def delivered(self) -> tuple[int, int]:
         """Return (outputs, dead letters) of this call. Precondition: all nodes have ended."""
-        outputs, failures = delivered_to(self._output)
+        outputs, failures = count_delivered(self._output)
         return outputs - self._outputs_before, failures - self._failures_before
 
     def _look(

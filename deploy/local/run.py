@@ -239,7 +239,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     return error_of(stop.error, text)
 
 
-END_S = 5.0
+END_TIMEOUT_S = 5.0
 """Timeout in seconds of the master's last messages, and of the end of the nodes."""
 
 
@@ -296,7 +296,7 @@ def drive(
                 master_ended_at = None
             elif master_ended_at is None:
                 master_ended_at = now
-            elif now - master_ended_at > END_S:  # the fronts missed its last messages
+            elif now - master_ended_at > END_TIMEOUT_S:  # the fronts missed its last messages
                 cluster.restart_master()
                 master_ended_at = None
         _await_nodes(runtime, cluster)
@@ -306,8 +306,11 @@ def drive(
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
-    """Wait at most `END_S` for the nodes to end; `LocalCluster.stop` kills those that remain."""
-    until = monotonic() + END_S
+    """Wait at most `END_TIMEOUT_S` for the nodes to end.
+
+    `LocalCluster.stop` kills those that remain.
+    """
+    until = monotonic() + END_TIMEOUT_S
     with suppress(Unavailable):  # the outcome is already known
         while not cluster.nodes_ended and monotonic() < until:
             runtime.step(wait_s=0.05)

@@ -174,9 +174,9 @@ class EpochPipeline(NodePipeline):
         blocks = self.alignments[port].next_epoch()
         return EpochEnd(markers, blocks, epoch if has_ended_everywhere else 0)
 
-    def commit(self, number: int, before: int) -> CommitSnapshot:
+    def commit(self, number: int, previous: int) -> CommitSnapshot:
         self.committed = number
-        return CommitSnapshot(number, before)
+        return CommitSnapshot(number, previous)
 
 
 @dataclass(slots=True)
@@ -209,11 +209,11 @@ class TwoPhasePipeline(EpochPipeline):
         self.outputs.seal(port, self.alignments[port].epoch)
         return super(TwoPhasePipeline, self).end_epoch(port)
 
-    def commit(self, number: int, before: int) -> CommitSnapshot:
+    def commit(self, number: int, previous: int) -> CommitSnapshot:
         self.committed = number
         self.outputs.commit(number)
         # `merge_all=False`: outputs wait for the next part, which must not wait for a long merge.
-        return CommitSnapshot(number, before, merge_all=False)
+        return CommitSnapshot(number, previous, merge_all=False)
 
 
 @dataclass(slots=True)
@@ -344,7 +344,7 @@ class ProductionPipeline(NodePipeline):
     def waits_for_snapshot(self) -> bool:
         return False  # a production begins only after a completely processed block
 
-    def commit(self, number: int, before: int) -> CommitSnapshot:
+    def commit(self, number: int, previous: int) -> CommitSnapshot:
         # No recovery returns to an earlier production. `merge_all=False`: a production must not
         # wait for a long merge.
         return CommitSnapshot(self.number, self.number - 1, merge_all=False)

@@ -24,7 +24,7 @@ from driftline.barrier.barrier import Barrier
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, LastBundle
 
-ASK_EVERY_S = 1.0
+DELIVERY_RETRY_S = 1.0
 """Seconds without an answer after which a question or bundle is checked again."""
 
 SILENT_AFTER_S = 0.02
@@ -58,7 +58,7 @@ class Delivery:
         """Return the question to send now; None if no answer is overdue."""
         if now < self.ask_at:
             return None
-        self.ask_at = now + ASK_EVERY_S
+        self.ask_at = now + DELIVERY_RETRY_S
         barrier = self.barrier
         if barrier.connected and barrier.outstanding is None and not barrier.reports_progress:
             self.unanswered = 0
@@ -74,7 +74,7 @@ class Delivery:
         if bundle is not None:
             self._exchanged += 1
             self.sent_at = now
-            self.ask_at = now + ASK_EVERY_S
+            self.ask_at = now + DELIVERY_RETRY_S
         return bundle
 
     def take_empty_bundle(self) -> Bundle | None:

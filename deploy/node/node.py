@@ -89,7 +89,8 @@ class Node(Member):
     later layouts.
 
     `new_id`: returns a random id; `process`, `address`, `run`: see `Member`; `dead_letters`: see
-    `Barrier`; `tells`: value of `Barrier.reports_progress`; `waiting_bytes`: see `Backpressure`.
+    `Barrier`; `reports_progress`: value of `Barrier.reports_progress`; `waiting_bytes`: see
+    `Backpressure`.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Node(Member):
         run: str = "",
         budget: TurnBudget | None = None,
         waiting_bytes: int = WAITING_BYTES,
-        tells: bool = False,
+        reports_progress: bool = False,
     ) -> None:
         super().__init__(f"node-{index}", process, address, run)
         self.index = index
@@ -116,7 +117,7 @@ class Node(Member):
         """Returns the driver's figures for a `StatusReport`."""
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
-        makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, tells
+        makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, reports_progress
         self._factory = PolicyFactory(*makes)
         self._waiting_bytes = waiting_bytes
         self._state_server = StateServer()
@@ -254,7 +255,7 @@ class Node(Member):
             prepare = self._snapshots.refuse if refused else self._snapshots.prepare
             self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
-            joining = self.pipeline.commit(message.number, message.before)
+            joining = self.pipeline.commit(message.number, message.previous)
             if not self._state_server.is_being_read(
                 self.now
             ):  # otherwise a later commit merges these parts
@@ -351,7 +352,7 @@ class Node(Member):
         """Process the stages. Return whether messages should leave before the turn continues."""
         stages, tracking, last = self._stages, self._tracking, self.plan.stages
         if self._stage == 0:
-            if tracking.news and stages.input_queue.has_several():
+            if tracking.is_stale and stages.input_queue.has_several():
                 self._advance()
             if self.backpressure.is_paused:  # otherwise the end of the last turn has done this
                 self._look_at_unsaved()
@@ -369,7 +370,7 @@ class Node(Member):
         if self._stage > last:
             return False
         self._stage += 1
-        if tracking.news or stages.gates_due:
+        if tracking.is_stale or stages.gates_due:
             self._advance()
         return self._send_bundle()
 

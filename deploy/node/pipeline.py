@@ -191,9 +191,9 @@ class NodePipeline:
         """End the epoch of a port. Precondition: `ends_epoch`."""
         raise AssertionError("only policies with markers have epochs")
 
-    def commit(self, number: int, before: int) -> CommitSnapshot:
-        """Return the job for committed snapshot `number`; `before`: the previous committed one."""
-        return CommitSnapshot(number, before)
+    def commit(self, number: int, previous: int) -> CommitSnapshot:
+        """Return the job for committed snapshot `number`; `previous`: the one before it."""
+        return CommitSnapshot(number, previous)
 
     def validate(self) -> None:
         """Assert the invariants of the barrier and the operators."""

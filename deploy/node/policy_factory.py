@@ -33,8 +33,8 @@ from driftline.engine.wire.codec import unpack
 class PolicyFactory:
     """Factory of the components of node `index` of a layout; each incarnation has new ones.
 
-    `new_id`: returns a random id; `dead_letters`, `bundle_bytes`: see `Barrier`; `tells`: value of
-    `Barrier.reports_progress`.
+    `new_id`: returns a random id; `dead_letters`, `bundle_bytes`, `reports_progress`: see
+    `Barrier`.
     """
 
     plan: Plan
@@ -44,7 +44,7 @@ class PolicyFactory:
     new_id: Callable[[], int]
     dead_letters: bool = False
     bundle_bytes: int = BUNDLE_BYTES
-    tells: bool = False
+    reports_progress: bool = False
 
     @property
     def place(self) -> int:
@@ -58,7 +58,7 @@ class PolicyFactory:
 
     def make_load_job(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
         """Return the job that loads snapshot `number`, taken in incarnation `taken`."""
-        return LoadSnapshot(number, taken, or_later=self.policy.recovers_locally)
+        return LoadSnapshot(number, taken, allow_later=self.policy.recovers_locally)
 
     def make_tracking(self, start: int) -> Tracking:
         """Return the tracking of an incarnation that replays from time `start`."""
@@ -126,7 +126,7 @@ class PolicyFactory:
         """Return the barrier that starts at a snapshot with these decoded metadata."""
         barrier = self._empty_barrier(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
-        barrier.reports_progress = self.tells
+        barrier.reports_progress = self.reports_progress
         return barrier
 
     def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:

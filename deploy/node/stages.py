@@ -74,7 +74,7 @@ class Stages:
         self._budget = budget
         self._send = send
         self._new_id = factory.new_id
-        self._place = factory.place
+        self._node_index = factory.place
         """Position of this node in the layout."""
         self._names = names_of(factory.layout)
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
@@ -194,7 +194,7 @@ class Stages:
         for port, node, time, batches in self._take(feeder):
             id = self._new_id()
             self._count(port, time, id)
-            if node == self._place:
+            if node == self._node_index:
                 self.own_blocks.append((feeder, Block(port, time, id, batches)))
                 continue
             unsent = feeder, port, time, id, batches
@@ -224,7 +224,7 @@ class Stages:
         """Admit the blocks that the node made for itself."""
         blocks, self.own_blocks = self.own_blocks, []
         for feeder, block in blocks:
-            self.admit(self._names[self._place], feeder, block)
+            self.admit(self._names[self._node_index], feeder, block)
 
     def _end_epoch(self, port: int) -> None:
         """End the epoch of a port: capture its changes and forward the marker."""
@@ -243,16 +243,16 @@ class Peers:
 
     The acknowledgement of a stage travels in the last frame that the stage makes for a node, which
     saves a message; a node without such a frame receives an `Acknowledge`. Without label order
-    nodes need no acknowledgements, and frames leave at once unless `keep` queues them (see
+    nodes need no acknowledgements, and frames leave at once unless `defer` queues them (see
     `NodePipeline.defer_frame`). Invariant: frames and acknowledgements leave in the order in which
     they were made.
     """
 
     def __init__(
-        self, names: Iterable[str], keep: Callable[[str, Frame], bool] | None = None
+        self, names: Iterable[str], defer: Callable[[str, Frame], bool] | None = None
     ) -> None:
         self._names = tuple(names)
-        self._keep = keep
+        self._defer = defer
         self._last: dict[str, UnsentFrame] = {}
         """Node -> the last frame for it, which waits for the acknowledgement of its stage."""
 
@@ -264,11 +264,11 @@ class Peers:
     def add_frame(self, to: str, unsent: UnsentFrame) -> Outgoing:
         """Queue a new frame for node `to`. Return the previously queued frame, if any, to send.
 
-        Without label order, return the new frame itself unless `keep` queues it.
+        Without label order, return the new frame itself unless `defer` queues it.
         """
-        if self._keep is not None:
+        if self._defer is not None:
             frame = to_frame(unsent)
-            return [] if self._keep(to, frame) else [(to, frame)]
+            return [] if self._defer(to, frame) else [(to, frame)]
         before = self._last.get(to)
         self._last[to] = unsent
         return [] if before is None else [(to, to_frame(before))]

@@ -36,7 +36,7 @@ from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDa
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Owners, owned_groups
 from driftline.engine.snapshots.jobs import (
-    MIXED,
+    ALL_GROUPS,
     ListParts,
     Loaded,
     LoadSnapshot,
@@ -237,7 +237,7 @@ class StateTransfer:
 
     def _store(self) -> None:
         self._fetches = {}
-        segments = {MIXED: b"".join(self._kept)} if self._kept else {}
+        segments = {ALL_GROUPS: b"".join(self._kept)} if self._kept else {}
         self._kept = []
         number, taken = self._target
         self._storing = StoreSnapshot(number, segments, _META, taken)
@@ -307,8 +307,8 @@ class StateFetch:
     def take(self, answer: Parts | Slice) -> bytes:
         """Handle an answer. Return a segment if it completes one. Raises SnapshotDamaged."""
         if isinstance(answer, Parts):
-            asked = self._question.number, self._question.after
-            if not self._listed and (answer.number, answer.after) == asked:
+            asked = self._question.number, self._question.base
+            if not self._listed and (answer.number, answer.base) == asked:
                 self._listed = True
                 self._wanted.extend(answer.segments)
                 self._ask_at = 0.0
@@ -358,8 +358,8 @@ class StateServer:
         snapshots = (
             message.number,
             message.snapshot_incarnation,
-            message.after,
-            message.after_incarnation,
+            message.base,
+            message.base_incarnation,
         )
         return ListParts(sender, *snapshots, message.groups)
 
@@ -370,7 +370,7 @@ class StateServer:
                 return None
             return Slice(job.part, job.group, job.offset, result)
         if isinstance(result, tuple):
-            return Parts(job.number, job.after, result)
+            return Parts(job.number, job.base, result)
         return None if isinstance(result, Unavailable) else NoParts(str(result))
 
 

@@ -22,7 +22,7 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
-TELL_WITHIN_S = 0.005
+REPORT_WITHIN_S = 0.005
 """Maximum delay in seconds of the acknowledgements and reports that no output waits for."""
 
 MANY_ROOTS = 8
@@ -90,7 +90,7 @@ class Tracking:
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
         self.frontiers = self.tracker.frontiers()
         """Frontiers of the stages at the last call of `update_frontiers`."""
-        self.news = False
+        self.is_stale = False
         """Whether the tracker received input since the last call of `update_frontiers`."""
         self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
@@ -114,8 +114,8 @@ class Tracking:
         """
         roots = self.acks.roots
         cells, covered = self.acks.take()
-        self.news = True
-        self._tell_soon(roots, now)
+        self.is_stale = True
+        self._report_soon(roots, now)
         if not self._ordered:
             self._for_master.join(cells, covered)
             return (), ()
@@ -131,23 +131,23 @@ class Tracking:
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> None:
         """Apply the acknowledgement of another node. Raises MalformedMessage."""
-        self.news = True
+        self.is_stale = True
         self.tracker.acknowledge(cells, covered)
 
     def promise(self, message: Promise) -> None:
         """Apply a front's promise to send no record in an interval. Raises MalformedMessage."""
-        self.news = True
+        self.is_stale = True
         self.tracker.promise(message.front, message.since, message.until, message.durable)
 
     def update_frontiers(self, now: float) -> bool:
         """Update `frontiers`. Return whether they moved; without label order they never do."""
-        self.news = False
+        self.is_stale = False
         if not self._ordered:
             return False
         before, self.frontiers = self.frontiers, self.tracker.frontiers()
         if self.frontiers == before:
             return False
-        self._tell_soon(0, now)
+        self._report_soon(0, now)
         return True
 
     def final_outputs(self, last_stage: int) -> int:
@@ -171,17 +171,17 @@ class Tracking:
         """Record the node's delivered frontier; `roots`: number of newly delivered roots."""
         if delivered > self._delivered:
             self._delivered = delivered
-            self._tell_soon(roots, now)
+            self._report_soon(roots, now)
 
-    def _tell_soon(self, roots: int, now: float) -> None:
-        within = TELL_WITHIN_S if roots < MANY_ROOTS else 0.0
+    def _report_soon(self, roots: int, now: float) -> None:
+        within = REPORT_WITHIN_S if roots < MANY_ROOTS else 0.0
         self.send_by = min(self.send_by, now + within)
 
-    def for_master(self, left: int = -1) -> Acknowledge | Reached:
-        """Return the progress to report to the master; `left`: the value of `Reached.last_sent`."""
+    def for_master(self, last_sent: int = -1) -> Acknowledge | Reached:
+        """Return the progress to report to the master; `last_sent`: see `Reached`."""
         self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:
             return Acknowledge(*self._for_master.take(), delivered)
         oldest, waits = tracker.oldest() or (), int(tracker.waits_for_logs)
-        return Reached(tracker.processed, delivered, tracker.reached, oldest, waits, left)
+        return Reached(tracker.processed, delivered, tracker.reached, oldest, waits, last_sent)

@@ -21,7 +21,7 @@ from driftline.coordinator.leadership import (
     Leadership,
     StepDown,
 )
-from driftline.coordinator.registry import AGAIN_S, ClusterState
+from driftline.coordinator.registry import REGISTRY_RETRY_S, ClusterState
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
@@ -94,22 +94,22 @@ class Candidate(Role):
         if self.master is not None and not self.stepped_down:
             self.master.now = self.now
             self.master.receive(data, voice)
-            self._pass_on(self.master)
+            self._take_outputs_of(self.master)
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
         if job is self._reading:
-            self._take(result)
+            self._on_registry_read(result)
         elif self.stepped_down:
             return
         elif isinstance(job, FindSuccessor):
             self._on_successor_found(job, result)
         elif self.master is not None:
             self.master.on_job_done(job, result)
-            self._pass_on(self.master)
+            self._take_outputs_of(self.master)
         else:
             self.update_obstacle(job, result)
             self.leadership.done(job, result, self.now)
-            self._begin_to_lead()
+            self._read_registry_if_first()
             self.tick_by = self.now
 
     def tick(self, now: float) -> float:
@@ -120,20 +120,20 @@ class Candidate(Role):
             if self._step_down.is_probe_due(now):
                 self.master.coordinator.probe_members()
             by = self.master.tick(now)
-            self._pass_on(self.master)
+            self._take_outputs_of(self.master)
             self.jobs += self._step_down.due(now, self.master.coordinator.unreachable_s)
             return by
         self.jobs += self.leadership.due(now)
         if now >= self._read_at:
             self._read()
-        return min(now + AGAIN_S, self._read_at, max(now, self.leadership.again_at))
+        return min(now + REGISTRY_RETRY_S, self._read_at, max(now, self.leadership.again_at))
 
     def turn(self) -> bool:
         if self.master is None or self.stepped_down:
             return False
         self.master.now = self.now
         more = self.master.turn()
-        self._pass_on(self.master)
+        self._take_outputs_of(self.master)
         return more
 
     def _on_successor_found(self, job: FindSuccessor, result: object) -> None:
@@ -146,7 +146,7 @@ class Candidate(Role):
             self.stepped_down = True
             self.master.coordinator.step_down()
 
-    def _begin_to_lead(self) -> None:
+    def _read_registry_if_first(self) -> None:
         if self.leadership.first and self._reading is None:
             self._read()
 
@@ -155,12 +155,12 @@ class Candidate(Role):
         self._reading = ReadState()
         self.jobs.append(self._reading)
 
-    def _take(self, result: object) -> None:
+    def _on_registry_read(self, result: object) -> None:
         """Begin to lead with the registry state that was read, or retry later."""
         assert self._reading is not None
         self.update_obstacle(self._reading, result)
         if isinstance(result, Unavailable):
-            self._read_at = self.now + AGAIN_S
+            self._read_at = self.now + REGISTRY_RETRY_S
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:
@@ -170,7 +170,7 @@ class Candidate(Role):
             self.master.addresses.update(self.addresses)
             self.addresses = self.master.addresses
 
-    def _pass_on(self, master: Master) -> None:
+    def _take_outputs_of(self, master: Master) -> None:
         self.outbox += master.outbox
         self.jobs += master.jobs
         master.outbox.clear()

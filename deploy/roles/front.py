@@ -116,12 +116,12 @@ class Front(Member):
         """Nodes of the layout; the first layout has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
-        self._by_delivery = policy.retains_until_delivery
+        self._settles_on_delivery = policy.retains_until_delivery
         """Whether a record is under way until it is delivered; otherwise until it is processed."""
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
-        self._checked = source if isinstance(source, VerifiedSource) and policy.replay else None
+        self._verified = source if isinstance(source, VerifiedSource) and policy.replay else None
         self.new_id = new_id
         self.window = Window(window)
         self.on_bad = on_bad
@@ -144,7 +144,7 @@ class Front(Member):
         """Total time during which the window was full."""
         self._delivered = 0
         """The consumers have all outputs below this time."""
-        self._of_nodes: dict[str, int] = {}
+        self._delivered_of_nodes: dict[str, int] = {}
         """Node -> its delivered frontier, from its `Delivered` while the master is silent."""
         self._replay = ReplayLog(self.name, source.name)
         self._records: Iterator[Record] | None = None
@@ -159,7 +159,7 @@ class Front(Member):
         """`durable` of the last promise: records below this time survive a crash."""
         self._requested_time = 0
         """A promise up to this time is requested: by a tracker, a drain or a pause."""
-        self._early = False
+        self._awaits_durability = False
         """Whether the next record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
         """(number, offset) of epochs for which `Prepared` was not sent yet.
@@ -168,13 +168,13 @@ class Front(Member):
         """
         self.draining = False
         """Whether the run ends once all records read or received so far are delivered."""
-        self._until = INFINITY
+        self._drain_time = INFINITY
         """No record with this or a later time is sent."""
         self._pause_time = INFINITY
         """No record from this time on is sent until the next `Resume` or `Start`."""
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
-        self._trim_at = 0.0
+        self._next_trim_at = 0.0
         """Earliest time of the next trim (seconds, monotonic); see `TRIM_EVERY_S`."""
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Returns the driver's figures for a `StatusReport`."""
@@ -209,12 +209,12 @@ class Front(Member):
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
-            settled = message.delivered if self._by_delivery else message.processed
+            settled = message.delivered if self._settles_on_delivery else message.processed
             self._settle(settled, message.delivered)
         elif isinstance(message, Delivered):
-            self._of_nodes[sender] = message.time
-            if all(node in self._of_nodes for node in self.nodes):
-                self._settle(*[min(self._of_nodes[node] for node in self.nodes)] * 2)
+            self._delivered_of_nodes[sender] = message.time
+            if all(node in self._delivered_of_nodes for node in self.nodes):
+                self._settle(*[min(self._delivered_of_nodes[node] for node in self.nodes)] * 2)
         elif isinstance(message, AskPromise):
             self._requested_time = message.next
         elif isinstance(message, BeginEpoch):
@@ -229,7 +229,7 @@ class Front(Member):
         elif isinstance(message, Drain):
             # The front may have sent later records already. Under a policy with markers, the last
             # snapshot contains them.
-            self._until = max(self.next, message.time)
+            self._drain_time = max(self.next, message.time)
             self._requested_time = max(self._requested_time, message.time)
         elif isinstance(message, Pause):
             self._pause(message)
@@ -260,9 +260,9 @@ class Front(Member):
         Precondition: all these records were read. If the write fails, the older fingerprint stays
         valid.
         """
-        if self._checked is not None:
-            used = self._checked.fingerprint_until(until)
-            self._checked.extend_expected(used)
+        if self._verified is not None:
+            used = self._verified.fingerprint_until(until)
+            self._verified.extend_expected(used)
             self.jobs.append(StoreUsed(used))
 
     def repeat(self) -> None:
@@ -311,13 +311,13 @@ class Front(Member):
         self._ended = self.next >= INFINITY
         self._fatal = None
         self._end = self._pause_time = INFINITY
-        self._early = False
+        self._awaits_durability = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
         self._covered = self._durable = self._requested_time = 0
         self._epochs.clear()
         self.settled = self._delivered = 0
-        self._of_nodes.clear()
+        self._delivered_of_nodes.clear()
         if not self.policy.replay:
             self.meter.give_up()
         self._replay.begin(self.now, self.next, self.furthest)
@@ -329,22 +329,22 @@ class Front(Member):
         if self._records is None:
             return  # `_start` calls this again
         if self.live is not None:
-            self._until = self.live.stop()
+            self._drain_time = self.live.stop()
         else:
-            self._until = INFINITY if self._ended else max(self.next, self.furthest + 1)
-        self._requested_time = max(self._requested_time, self._until)
+            self._drain_time = INFINITY if self._ended else max(self.next, self.furthest + 1)
+        self._requested_time = max(self._requested_time, self._drain_time)
         self._tell_drained()
 
     def _tell_drained(self) -> None:
-        time = min(self._until, self._end)
+        time = min(self._drain_time, self._end)
         self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
 
     def _settle(self, settled: int, delivered: int) -> None:
         self.settled = max(self.settled, settled)
         self._delivered = max(self._delivered, delivered)
         self.window.settle(self.settled)
-        if self.now >= self._trim_at:
-            self._trim_at = self.now + TRIM_EVERY_S
+        if self.now >= self._next_trim_at:
+            self._next_trim_at = self.now + TRIM_EVERY_S
             self._trim_delivered(self._delivered)
 
     def _trim_delivered(self, time: int) -> None:
@@ -368,7 +368,7 @@ class Front(Member):
         bad: list[BadRecord] = []
         taken = taken_bytes = 0
         more = over = False
-        until = min(self._until, self._pause_time)
+        until = min(self._drain_time, self._pause_time)
         while not (self._ended or self.window.full) and self.next < until:
             if taken == BATCH or taken_bytes >= BATCH_BYTES:
                 more = True
@@ -379,7 +379,11 @@ class Front(Member):
                 self._ended = over = True
                 break
             if record is None:
-                if self.live is not None and self._requested_time > self.next and not self._early:
+                if (
+                    self.live is not None
+                    and self._requested_time > self.next
+                    and not self._awaits_durability
+                ):
                     # No record is pending: the source skips times, so as not to block the frontier
                     # for the records of other fronts.
                     self.next = max(
@@ -430,9 +434,9 @@ class Front(Member):
         """Yield each record of a live source once it is durable; before that, yield None."""
         for record in records:
             while isinstance(record, tuple) and record[0] >= live.durable:
-                self._early = True
+                self._awaits_durability = True
                 yield None
-            self._early = False
+            self._awaits_durability = False
             yield record
 
     def _send(self, batches: dict[int, tuple[list[Label], list[bytes]]]) -> None:

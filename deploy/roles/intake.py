@@ -52,13 +52,13 @@ from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_f
 from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.role import DurableJob, Role
 
-WINDOW = 4096
+RECORDS_IN_MEMORY_MAX = 4096
 """Maximum number of records in memory that the front has not read or that are not stored."""
 
 WINDOW_BYTES = 1 << 26
 """Maximum bytes of these records in memory; the last record may exceed it."""
 
-AGAIN_S = 1.0
+RETRY_AFTER_S = 1.0
 """Seconds from a failed write of a group to its retry."""
 
 
@@ -75,7 +75,7 @@ class Receiver(Role):
         source: ReceivedSource,
         *,
         name: str,
-        window: int = WINDOW,
+        window: int = RECORDS_IN_MEMORY_MAX,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         super().__init__(name)
@@ -112,7 +112,7 @@ class Receiver(Role):
         self.update_obstacle(job, result)
         self.source.obstacle = self.obstacle
         if isinstance(result, Unavailable):
-            self._again_at = self.now + AGAIN_S
+            self._again_at = self.now + RETRY_AFTER_S
             self.tick_by = min(self.tick_by, self._again_at)
             return
         if isinstance(result, DriftlineError):
@@ -139,7 +139,7 @@ off later sessions of the same producer."""
 ACK_REPEAT_S = 1.0
 """Interval in seconds of the repeated ACK to waiting producers."""
 
-STRANGERS_MAX = 1_000
+NEW_PRODUCERS_MAX = 1_000
 """Maximum number of remembered sessions of producers without records."""
 
 CLIENTS_MAX = 10_000
@@ -149,7 +149,9 @@ GONE_S, PAUSE_S = 1.0, 10.0
 """`GONE_S`: seconds without a connection before the log line, as a producer may reconnect at once.
 `PAUSE_S`: minimum interval between two such log lines in seconds."""
 
-_ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
+_END_WITHOUT_RECORDS = (
+    "it has sent no records: only a producer that has sent some can end the stream"
+)
 
 
 class IntakeKind(IntEnum):
@@ -216,51 +218,55 @@ class Intake(Receiver):
         source: ReceivedSource,
         *,
         name: str = "intake",
-        window: int = WINDOW,
+        window: int = RECORDS_IN_MEMORY_MAX,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
-        self._clients: OrderedDict[str, _ProducerState] = OrderedDict()
+        self._producers_with_records: OrderedDict[str, _ProducerState] = OrderedDict()
         """Producers with records, least recently active first."""
-        self._strangers: OrderedDict[str, _ProducerState] = OrderedDict()
+        self._new_producers: OrderedDict[str, _ProducerState] = OrderedDict()
         """Producers without records, least recently active first."""
-        self._owed: dict[str, _ProducerState] = {}
+        self._pending_answers: dict[str, _ProducerState] = {}
         """Producers that wait for an answer."""
-        self._dropped = RateLimitedLog("malformed-message", f"{name} dropped a malformed message")
-        self._foreign = RateLimitedLog("id-refused", f"{name} refused the id of a producer")
-        self._crowded = RateLimitedLog("producer-refused", f"{name} refused a new producer")
-        self._producers = ProducerLog(source, self.needs_producers)
-        self._sign_at = 0.0
+        self._malformed_log = RateLimitedLog(
+            "malformed-message", f"{name} dropped a malformed message"
+        )
+        self._wrong_id_log = RateLimitedLog("id-refused", f"{name} refused the id of a producer")
+        self._producers_max_log = RateLimitedLog(
+            "producer-refused", f"{name} refused a new producer"
+        )
+        self._producer_log = ProducerLog(source, self.needs_producers)
+        self._repeat_acks_at = 0.0
         """When to repeat the ACK to waiting producers next (seconds, monotonic)."""
 
     # Called by the runtime.
 
     def tick(self, now: float) -> float:
-        self._dropped.log_if_due(now)
-        self._crowded.log_if_due(now)
-        self._foreign.log_if_due(now)
-        if now >= self._sign_at:
-            self._sign_at = now + ACK_REPEAT_S
+        self._malformed_log.log_if_due(now)
+        self._producers_max_log.log_if_due(now)
+        self._wrong_id_log.log_if_due(now)
+        if now >= self._repeat_acks_at:
+            self._repeat_acks_at = now + ACK_REPEAT_S
             self._repeat_acks()
-        return min(self._sign_at, super().tick(now))
+        return min(self._repeat_acks_at, super().tick(now))
 
     def turn(self) -> bool:
         more = super().turn()
-        self._producers.update(self.now, self.source.connected or 0)
-        if self._owed:
+        self._producer_log.update(self.now, self.source.connected or 0)
+        if self._pending_answers:
             self._answer()
         return more
 
     def close(self) -> None:
-        for lines in (self._dropped, self._crowded, self._foreign):
+        for lines in (self._malformed_log, self._producers_max_log, self._wrong_id_log):
             lines.close()
 
     def on_stored(self, producers: Sequence[str]) -> None:
         for producer in producers:
-            client = self._clients.get(producer) or self._strangers.get(producer)
+            client = self._producers_with_records.get(producer) or self._new_producers.get(producer)
             if client is not None:
-                self._owed[producer] = client
+                self._pending_answers[producer] = client
 
     # The protocol.
 
@@ -279,7 +285,7 @@ class Intake(Receiver):
 
     def drop(self, error: DriftlineError) -> None:
         self.malformed += 1
-        self._dropped.add(self.now, str(error))
+        self._malformed_log.add(self.now, str(error))
 
     def _handle(
         self, route: bytes, request: tuple[IntakeKind, str, int, int, object], voice: Voice | None
@@ -287,7 +293,7 @@ class Intake(Receiver):
         kind, producer, session, number, record = request
         if voice is not None and not voice.may_send_as(producer):
             reason = f"the key {voice.key} permits only the ids {voice.key} and {voice.key}-..."
-            self._foreign.add(self.now, f"{producer!r} with the key {voice.key}")
+            self._wrong_id_log.add(self.now, f"{producer!r} with the key {voice.key}")
             self._refuse(route, producer, session, 0, reason)
             return
         ahead_us = session // 1000 - self.source.now_us()
@@ -312,7 +318,7 @@ class Intake(Receiver):
             wanted = IntakeKind.SYNC
         if wanted is not None:
             client.answer = max(client.answer, wanted)
-            self._owed[producer] = client
+            self._pending_answers[producer] = client
 
     def _receive(
         self, client: _ProducerState, producer: str, number: int, record: object
@@ -323,18 +329,19 @@ class Intake(Receiver):
         except PayloadError as error:
             self._refuse(client.route, producer, client.session, number, str(error))
             return None
-        if receipt is Receipt.CROWDED:
+        if receipt is Receipt.TOO_MANY_PRODUCERS:
             reason = (
                 f"{self.source.producers_max} producers have sent records, and the input accepts "
                 "no other ones: use the ids of these producers again"
             )
-            self._crowded.add(self.now, reason)
+            self._producers_max_log.add(self.now, reason)
             self._refuse(client.route, producer, client.session, 0, reason)
             return None
-        if receipt is Receipt.TAKEN and number == 1:
-            self._client(producer, client.session, client.route)  # moves it to `_clients`
-        again = receipt is Receipt.EARLY and client.is_gap_reported
-        client.is_gap_reported = receipt is Receipt.EARLY
+        if receipt is Receipt.ACCEPTED and number == 1:
+            # This moves it to `_producers_with_records`.
+            self._client(producer, client.session, client.route)
+        again = receipt is Receipt.OUT_OF_ORDER and client.is_gap_reported
+        client.is_gap_reported = receipt is Receipt.OUT_OF_ORDER
         return None if again else _ANSWERS[receipt]
 
     def _end(self, client: _ProducerState, producer: str, number: int) -> IntakeKind | None:
@@ -343,7 +350,7 @@ class Intake(Receiver):
         if source.has_ended(producer):
             return IntakeKind.ENDED
         if not source.last_accepted(producer):
-            self._refuse(client.route, producer, client.session, 0, _ENDS_NOTHING)
+            self._refuse(client.route, producer, client.session, 0, _END_WITHOUT_RECORDS)
             return None
         if number != source.last_accepted(producer):
             return IntakeKind.SYNC
@@ -353,16 +360,16 @@ class Intake(Receiver):
     def _client(self, producer: str, session: int, route: bytes) -> _ProducerState:
         """Return the state of a producer. If too many are kept, evict the least recently active."""
         has_records = self.source.last_accepted(producer) > 0
-        kept = self._clients if has_records else self._strangers
+        kept = self._producers_with_records if has_records else self._new_producers
         client = kept.get(producer)
         if client is not None:
             kept.move_to_end(producer)
             return client
-        client = self._strangers.pop(producer, None) or _ProducerState(session, route)
+        client = self._new_producers.pop(producer, None) or _ProducerState(session, route)
         kept[producer] = client
-        if len(kept) > (CLIENTS_MAX if has_records else STRANGERS_MAX):
+        if len(kept) > (CLIENTS_MAX if has_records else NEW_PRODUCERS_MAX):
             forgotten, _ = kept.popitem(last=False)
-            self._owed.pop(forgotten, None)  # the producer requests the answer again
+            self._pending_answers.pop(forgotten, None)  # the producer requests the answer again
         return client
 
     def _repeat_acks(self) -> None:
@@ -371,7 +378,7 @@ class Intake(Receiver):
         if source.stopped:
             return
         has_room = self.has_room()
-        for clients in (self._clients, self._strangers):
+        for clients in (self._producers_with_records, self._new_producers):
             for producer, client in clients.items():
                 if not has_room or source.last_acknowledged(producer) < source.last_accepted(
                     producer
@@ -381,7 +388,7 @@ class Intake(Receiver):
     def _answer(self) -> None:
         """Send the pending answers that the log permits by now; the others stay pending."""
         source = self.source
-        for producer, client in list(self._owed.items()):
+        for producer, client in list(self._pending_answers.items()):
             if client.answer is IntakeKind.SYNC and source.has_ended(producer):
                 client.answer = IntakeKind.ENDED
             if client.answer is IntakeKind.ENDED and not source.has_durably_ended(producer):
@@ -390,7 +397,7 @@ class Intake(Receiver):
                 source.last_acknowledged(producer) < source.last_accepted(producer)
             ):
                 continue
-            del self._owed[producer]
+            del self._pending_answers[producer]
             if client.wants_times:
                 time = source.stored_below
                 self._send(client.route, IntakeKind.TIME, client.session, producer, time)
@@ -408,9 +415,9 @@ class Intake(Receiver):
 
 
 _ANSWERS = {
-    Receipt.TAKEN: None,
+    Receipt.ACCEPTED: None,
     Receipt.REPEATED: IntakeKind.ACK,
-    Receipt.EARLY: IntakeKind.SYNC,
+    Receipt.OUT_OF_ORDER: IntakeKind.SYNC,
     Receipt.CLOSED: IntakeKind.ENDED,
 }
 
@@ -466,7 +473,7 @@ class ProducerLog:
         self._here = source.producers > 0
         """Whether a producer was connected at the last `update`. Before the first one: whether any
         producer has sent records, in any run."""
-        self._gone_at = inf
+        self._disconnected_at = inf
         """When the last connection closed (seconds, monotonic). It is inf if a connection is open,
         if none was ever open, or once the absence was logged."""
         self._log_at = -inf
@@ -482,11 +489,11 @@ class ProducerLog:
             self._over = True
             self._log_over()
         elif connected:
-            self._here, self._gone_at = True, inf
+            self._here, self._disconnected_at = True, inf
         elif self._here:
-            self._here, self._gone_at = False, now
-        elif self._needed and now >= max(self._gone_at + GONE_S, self._log_at):
-            self._gone_at, self._log_at = inf, now + PAUSE_S
+            self._here, self._disconnected_at = False, now
+        elif self._needed and now >= max(self._disconnected_at + GONE_S, self._log_at):
+            self._disconnected_at, self._log_at = inf, now + PAUSE_S
             self._log_none()
 
     def _log_none(self) -> None:

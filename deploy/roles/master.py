@@ -65,7 +65,7 @@ PROGRESS_EVERY_S = 0.001
 STANDSTILL_S = 10.0
 """Seconds without progress before the first log line."""
 
-END_S = 3.0
+END_STALL_TIMEOUT_S = 3.0
 """Seconds from a request to end a run to the first log line about a stall."""
 
 ENDING_EVERY_S = 30.0
@@ -187,7 +187,7 @@ class Master(Role):
             self._all_obstacles,
             (*coordinator.nodes, *resizing.next_nodes),
             coordinator.state.layout,
-            resizing.doing,
+            resizing.description,
             resizing.refusal_reason,
         )
 
@@ -407,7 +407,7 @@ class RunStallDetector:
 
     def on_end_requested(self, now: float) -> None:
         """Log the next lines sooner, since a user waits for the end of the run."""
-        self._tell_after = min(self._tell_after, now - self._since + END_S)
+        self._tell_after = min(self._tell_after, now - self._since + END_STALL_TIMEOUT_S)
         self._pause_max = ENDING_EVERY_S
 
     def update(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:

@@ -16,7 +16,7 @@ from driftline.engine.wire.kinds import MASTER, NODE, WATCH
 from driftline.engine.wire.messages import AskReport, MasterAt, Message, Resize, StatusReport
 from driftline.engine.wire.role import Role
 
-ASK_EVERY_S = 1.0
+STATUS_POLL_S = 1.0
 """Seconds between two requests to each member."""
 
 SILENT_AFTER_S = 3.0
@@ -31,7 +31,10 @@ class StatusPoller(Role):
     """
 
     def __init__(
-        self, every_s: float = ASK_EVERY_S, name: str = WATCH, roles: Sequence[str] = (MASTER, NODE)
+        self,
+        every_s: float = STATUS_POLL_S,
+        name: str = WATCH,
+        roles: Sequence[str] = (MASTER, NODE),
     ) -> None:
         super().__init__(name)
         self.address = ""
@@ -49,7 +52,7 @@ class StatusPoller(Role):
         """Node or master -> time of its last answer (seconds, monotonic)."""
         self._unanswered: set[str] = set()
         """Nodes and master with an unanswered request."""
-        self._held: dict[tuple[str, str], int] = {}
+        self._largest_totals: dict[tuple[str, str], int] = {}
         """(figure, node) -> largest number that the node reported."""
         self._has_run = False
         """Whether the master has ever reported RUNNING; until then the run is starting."""
@@ -67,9 +70,9 @@ class StatusPoller(Role):
         for name in self.addresses:
             if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
-                wants = self.wanted_nodes and name == "master"
+                is_resizing = self.wanted_nodes and name == "master"
                 resize = Resize(self.wanted_nodes, self.first_wanted_node, self.address)
-                self.send(name, resize if wants else AskReport(self.address))
+                self.send(name, resize if is_resizing else AskReport(self.address))
 
     @property
     def answered(self) -> bool:
@@ -90,8 +93,8 @@ class StatusPoller(Role):
             self._forget_all_but(message.wanted)
         figures = dict(message.figures)
         for name in ("outputs", "dead_letters"):
-            held = self._held.get((name, sender), 0)
-            self._held[name, sender] = max(held, figures.get(name, 0))
+            held = self._largest_totals.get((name, sender), 0)
+            self._largest_totals[name, sender] = max(held, figures.get(name, 0))
 
     def _forget_all_but(self, wanted: Sequence[str]) -> None:
         """Forget nodes that left the run. Their outputs and dead letters still count."""
@@ -104,7 +107,7 @@ class StatusPoller(Role):
     def channel_lost(self, sender: str) -> None:
         """Do nothing: the poller receives only control messages, which have no sequence numbers."""
 
-    def heard_at(self, name: str) -> float:
+    def answered_at(self, name: str) -> float:
         """Return when a node or the master last answered; -inf for never."""
         return self._answered_at.get(name, -inf)
 
@@ -152,10 +155,10 @@ class StatusPoller(Role):
         return with_obstacles(master.state, master.obstacles)
 
     def _sum(self, figure: str) -> int:
-        return sum(held for (name, _), held in self._held.items() if name == figure)
+        return sum(held for (name, _), held in self._largest_totals.items() if name == figure)
 
     def _is_silent(self, name: str, now: float) -> bool:
-        return now - self.heard_at(name) > SILENT_AFTER_S
+        return now - self.answered_at(name) > SILENT_AFTER_S
 
 
 def with_obstacles(state: str, obstacles: tuple[str, ...]) -> str:

@@ -36,7 +36,7 @@ RECENT_S = 5.0
 SAMPLES_MAX = 8192
 """Number of newest latencies that `LatencyMeter.recent` can return."""
 
-HANDED_MAX = 1 << 16
+UNDELIVERED_MAX = 1 << 16
 """Maximum number of records under way that are timed individually.
 
 Records beyond this number, which occur if outputs wait for a snapshot, get no latency. They count
@@ -96,10 +96,10 @@ class LatencyMeter:
     """
 
     def __init__(self) -> None:
-        self._handed: deque[tuple[int, float]] = deque()
+        self._undelivered: deque[tuple[int, float]] = deque()
         """(label time, sending time) of the undelivered records."""
         self._more, self._more_to = 0, 0
-        """Number of undelivered records after those in `_handed`; label time of the last one."""
+        """Number of undelivered records beyond those in `_undelivered`; label time of the last."""
         self._latencies: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(delivery time, latency) of the newest delivered records, in seconds."""
         self.latencies = Histogram()
@@ -107,17 +107,17 @@ class LatencyMeter:
 
     def record_sent(self, time: int, now: float) -> None:
         """Add a record that is sent for the first time; `now`: seconds, monotonic."""
-        if self._more or len(self._handed) >= HANDED_MAX:
+        if self._more or len(self._undelivered) >= UNDELIVERED_MAX:
             self._more, self._more_to = self._more + 1, time
         else:
-            self._handed.append((time, now))
+            self._undelivered.append((time, now))
 
     def update(self, now: float, delivered: int) -> None:
         """Measure the latencies of the records below time `delivered`."""
-        handed = self._handed
+        undelivered = self._undelivered
         latency, count = 0.0, 0
-        while handed and handed[0][0] < delivered:
-            before, latency = latency, now - handed.popleft()[1]
+        while undelivered and undelivered[0][0] < delivered:
+            before, latency = latency, now - undelivered.popleft()[1]
             self._latencies.append((now, latency))
             if count and latency != before:  # records of one turn have equal latencies
                 self.latencies.add(before, count)
@@ -130,22 +130,22 @@ class LatencyMeter:
 
     def give_up(self) -> None:
         """Drop the undelivered records: they are lost, because there is no replay."""
-        self._handed.clear()
+        self._undelivered.clear()
         self._more = 0
 
     @property
     def under_way(self) -> int:
         """Number of records that were sent and are not delivered."""
-        return len(self._handed) + self._more
+        return len(self._undelivered) + self._more
 
     @property
     def oldest(self) -> int | None:
         """Label time of the oldest undelivered record; None without any."""
-        return self._handed[0][0] if self._handed else None
+        return self._undelivered[0][0] if self._undelivered else None
 
     def oldest_s(self, now: float) -> float:
         """Return the age of the oldest undelivered record in seconds; 0 without any."""
-        return now - self._handed[0][1] if self._handed else 0.0
+        return now - self._undelivered[0][1] if self._undelivered else 0.0
 
     def recent(self, now: float) -> list[float]:
         """Return the latencies, in seconds, of records delivered in the last `RECENT_S`."""

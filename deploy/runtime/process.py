@@ -85,7 +85,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         process=process,
         dead_letters=config.dead_letters,
         run=config.run,
-        tells=config.journal,
+        reports_progress=config.journal,
         budget=TurnBudget(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)

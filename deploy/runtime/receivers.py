@@ -21,7 +21,7 @@ from driftline.connectors.guarded import GuardedSource
 from driftline.connectors.inputs import Piped
 from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PipedSource, PolledSource
-from driftline.deploy.roles.intake import AGAIN_S, Receiver
+from driftline.deploy.roles.intake import RETRY_AFTER_S, Receiver
 from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import Trouble, event_fields, log
 
@@ -106,7 +106,7 @@ class PolledReceiver(Receiver):
                     trouble.record_failure(
                         monotonic(), f"{name}: {error}; polling again", name=name
                     )
-                    self._ending.wait(AGAIN_S)
+                    self._ending.wait(RETRY_AFTER_S)
                     continue
                 trouble.record_success(monotonic(), f"{name} can be polled again", name=name)
                 ended = batch is None

@@ -20,7 +20,7 @@ from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
 from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.role import DurableJob, Role
 
-SLOW_S, LOOK_EVERY_S = 10.0, 1.0
+SLOW_S, JOB_POLL_S = 10.0, 1.0
 """Time in seconds that a job may take before a warning; interval between checks."""
 
 SLOW = "slow disk"
@@ -71,7 +71,7 @@ class Worker:
 
     def warn_if_slow(self, now: float) -> None:
         """Log a job that takes long: a frozen disk reports no error."""
-        self.look_at = now + LOOK_EVERY_S
+        self.look_at = now + JOB_POLL_S
         begun = self._begun
         if begun is None or now - begun[0] < SLOW_S:
             return

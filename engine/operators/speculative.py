@@ -96,15 +96,15 @@ class Speculative(Keyed):
         if signs is not None:
             self._correct(list(zip(labels, keys, kept, signs, strict=True)))
             return
-        different = set(keys)
+        distinct_keys = set(keys)
         is_latest = first > self.last_time
-        since = {} if is_latest else self._applied_since(min(labels), different)
+        later_elements = {} if is_latest else self._applied_since(min(labels), distinct_keys)
         batch = Applied(labels, keys, kept)
         late: list[Arrived] = []
-        if since or len(different) < len(keys):
-            late = self._apply_in_turn(batch, since, values)
+        if later_elements or len(distinct_keys) < len(keys):
+            late = self._apply_in_turn(batch, later_elements, values)
         elif not self._apply_at_once(batch, values):
-            late = self._apply_in_turn(batch, since, list(map(thaw_argument, kept)))
+            late = self._apply_in_turn(batch, later_elements, list(map(thaw_argument, kept)))
         results = batch.results
         batch.results = self.stored_results
         self._append(batch)
@@ -139,29 +139,31 @@ class Speculative(Keyed):
     def _apply_in_turn(
         self,
         batch: Applied,
-        since: Mapping[object, list[tuple[Applied, int]]],
+        later_elements: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[Arrived]:
         """Apply the elements of a batch that are not late; remove and return the late ones.
 
-        `since`: per key, its elements in force from the batch's smallest label on.
+        `later_elements`: per key, its elements in force from the batch's smallest label on.
         """
-        on_time = self._try_in_turn(batch, since, values)
+        on_time = self._try_in_turn(batch, later_elements, values)
         while self.undo_if_unsafe(batch.results):
-            on_time = self._try_in_turn(batch, since, list(map(thaw_argument, batch.values)))
+            on_time = self._try_in_turn(
+                batch, later_elements, list(map(thaw_argument, batch.values))
+            )
         return batch.remove_late(on_time)
 
     def _try_in_turn(
         self,
         batch: Applied,
-        since: Mapping[object, list[tuple[Applied, int]]],
+        later_elements: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[bool]:
         """Apply the elements that are not late. Returns per element whether it was applied."""
         call, apply, undo_log = self.call, self.apply, self.undo_log
-        last = {key: found[-1][0].labels[found[-1][1]] for key, found in since.items()}
+        last = {key: found[-1][0].labels[found[-1][1]] for key, found in later_elements.items()}
         batch.results, batch.ends = [], []
-        note, end = batch.results.append, batch.ends.append
+        add_result, add_end = batch.results.append, batch.ends.append
         on_time: list[bool] = []
         elements = zip(batch.labels, batch.keys, values, strict=True)
         for (label, key, value), state in zip(
@@ -174,10 +176,10 @@ class Speculative(Keyed):
             last[key] = label
             before = len(undo_log)
             try:
-                note(call(label, key, value) if apply is None else apply(value, state))
+                add_result(call(label, key, value) if apply is None else apply(value, state))
             except BaseException as error:
-                note(self.failed(key, value, error, before))
-            end(len(undo_log))
+                add_result(self.failed(key, value, error, before))
+            add_end(len(undo_log))
         return on_time
 
     def _append(self, batch: Applied) -> None:
@@ -195,11 +197,11 @@ class Speculative(Keyed):
         for element in arrived:
             by_key.setdefault(element[1], []).append(element)
         applied = self._applied_since(min(arrived, key=_label_of)[0], by_key)
-        again = Applied([], [], [])
+        reapplied = Applied([], [], [])
         out = _Corrections()
         for key, elements in by_key.items():
-            self._correct_key(key, elements, applied.get(key, []), again, out)
-        self._append(again)
+            self._correct_key(key, elements, applied.get(key, []), reapplied, out)
+        self._append(reapplied)
         self.emit(out.labels, out.keys, out.results, out.signs)
 
     def _applied_since(
@@ -222,50 +224,54 @@ class Speculative(Keyed):
         key: object,
         arrived: list[Arrived],
         applied: list[tuple[Applied, int]],
-        again: Applied,
+        reapplied: Applied,
         out: _Corrections,
     ) -> None:
         """Insert or remove the elements of one key in `arrived`.
 
         Undoes the key's elements from the first label of `arrived` on, and applies them again with
         the inserted elements and without the removed ones. `applied`: the key's elements in force
-        from some earlier label on, in label order. `again` receives all elements that were applied
-        here, `out` the outputs and tombstones to send.
+        from some earlier label on, in label order. `reapplied` receives all elements that were
+        applied here, `out` the outputs and tombstones to send.
         """
-        to = min(arrived, key=_label_of)[0]
-        there: list[_Entry] = []
+        first = min(arrived, key=_label_of)[0]
+        entries: list[_Entry] = []
         for batch, at in reversed(applied):
-            if batch.labels[at] < to:
+            if batch.labels[at] < first:
                 break
             undo(batch.changes(at))
             batch.undone.add(at)
-            there.append((batch.labels[at], batch.values[at], True, batch.results[at]))
-        there.reverse()
+            entries.append((batch.labels[at], batch.values[at], True, batch.results[at]))
+        entries.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
                 # Insert behind elements of the same label, whose tombstones may still follow.
-                at = bisect_right(there, label, key=_label_of)
-                self.late += at < len(there)
-                there.insert(at, (label, value, False, None))
+                at = bisect_right(entries, label, key=_label_of)
+                self.late += at < len(entries)
+                entries.insert(at, (label, value, False, None))
                 continue
-            at = bisect_left(there, label, key=_label_of)
-            while at < len(there) and there[at][0] == label and not _alike(there[at][1], value):
+            at = bisect_left(entries, label, key=_label_of)
+            while (
+                at < len(entries)
+                and entries[at][0] == label
+                and not _is_same_payload(entries[at][1], value)
+            ):
                 at += 1
-            found = there.pop(at) if at < len(there) else None
+            found = entries.pop(at) if at < len(entries) else None
             assert found is not None, f"a tombstone for {label}, which is not there"
             assert found[0] == label, f"a tombstone for {label}, with another payload"
             _, _, was_applied, before = found
             if was_applied:
                 out.add(label, key, before, -1)
-        for label, value, was_applied, before in there:
+        for label, value, was_applied, before in entries:
             self.call_again(label, key, value)
             [kept] = self.stored_results
-            again.add(label, key, value, kept, len(self.undo_log))
+            reapplied.add(label, key, value, kept, len(self.undo_log))
             if not was_applied:
                 out.add(label, key, kept, 1)
                 continue
             self.reapplied += 1
-            if not _same(before, kept):
+            if not _is_same_result(before, kept):
                 out.add(label, key, before, -1)
                 out.add(label, key, kept, 1)
         self.table.perhaps_empty.append(key)
@@ -287,14 +293,14 @@ class Speculative(Keyed):
         lost: list[object] = []
         done = 0
         while done < len(self.batches) and self.batches[done].last_time < frontier:
-            lost += self._keep_batch(self.batches[done])
+            lost += self._add_to_changelog(self.batches[done])
             done += 1
         del self.batches[:done]
         if exactly:
             left = []
             for batch in self.batches:
                 if batch.last_time < frontier:
-                    lost += self._keep_batch(batch)
+                    lost += self._add_to_changelog(batch)
                 elif batch.chunk or min(times(batch.labels)) >= frontier:
                     left.append(batch)
                 else:
@@ -319,7 +325,7 @@ class Speculative(Keyed):
         if found and found > 2 * sum(len(batch.keys) for batch in self.batches):
             self.table.reclaim({k for batch in self.batches for k in batch.keys_from(frontier)})
 
-    def _keep_batch(self, batch: Applied) -> list[object]:
+    def _add_to_changelog(self, batch: Applied) -> list[object]:
         if batch.chunk:
             self.changelog.add(batch.chunk)
             return []
@@ -359,22 +365,22 @@ class _Corrections:
     def add(self, label: Label, key: object, result: object, sign: int) -> None:
         self.labels.append(label)
         self.keys.append(key)
-        self.results.append(_made(result))
+        self.results.append(_thaw_result(result))
         self.signs.append(sign)
 
 
-def _made(result: object) -> object:
+def _thaw_result(result: object) -> object:
     """Convert a stored result (`Keyed.kept_results`) back to what the function returned."""
     return list(map(thaw_output, result)) if type(result) is list else thaw_output(result)
 
 
-def _alike(one: object, other: object) -> bool:
+def _is_same_payload(one: object, other: object) -> bool:
     """Return whether two stored payloads are the same; 1, 1.0 and True differ."""
     return canonical_argument(one) == canonical_argument(other)
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same_result(one: object, other: object) -> bool:
     """Return whether two stored results encode to the same bytes; 1, 1.0 and True differ."""
     if is_a(one, Failure) or is_a(other, Failure):
         return one == other
-    return canonical_bytes(_made(one)) == canonical_bytes(_made(other))
+    return canonical_bytes(_thaw_result(one)) == canonical_bytes(_thaw_result(other))

@@ -23,7 +23,7 @@ from driftline.engine.wire.role import DurableJob
 class StoreSnapshot(DurableJob):
     """Job: make a part durable. Result: None.
 
-    `segments`: key group -> segment; a new part has only the key `MIXED`. `meta`: the part's
+    `segments`: key group -> segment; a new part has only the key `ALL_GROUPS`. `meta`: the part's
     metadata. `number`: the snapshot's number, unique only within `snapshot_incarnation`: a later
     incarnation may reuse it.
     """
@@ -40,7 +40,7 @@ class StoreSnapshot(DurableJob):
 class LoadSnapshot(DurableJob):
     """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
-    `snapshot_incarnation`: the incarnation that took it. `or_later`: load the newest
+    `snapshot_incarnation`: the incarnation that took it. `allow_later`: load the newest
     snapshot instead, and remove nothing; precondition: its number is at least `number`.
     """
 
@@ -48,15 +48,15 @@ class LoadSnapshot(DurableJob):
 
     number: int
     snapshot_incarnation: int = 0
-    or_later: bool = False
+    allow_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(DurableJob):
     """Job, once snapshot `number` is committed: merge parts up to the previously committed one.
 
-    `before`: the number of the previously committed snapshot; 0: none. Both snapshots stay
-    loadable, because only parts up to `before` are merged. `merge_all`: merge everything in this
+    `previous`: the number of the previously committed snapshot; 0: none. Both snapshots stay
+    loadable, because only parts up to `previous` are merged. `merge_all`: merge everything in this
     job; otherwise do one step, and the caller repeats the job. Result: whether there is more to
     merge.
     """
@@ -64,7 +64,7 @@ class CommitSnapshot(DurableJob):
     what: ClassVar[str] = "merge its parts of snapshots"
 
     number: int
-    before: int
+    previous: int
     merge_all: bool = True
 
 
@@ -79,9 +79,9 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class ListParts(DurableJob):
-    """Job: list the segments of snapshot `number` that are not in snapshot `after` (0: list all).
+    """Job: list the segments of snapshot `number` that are not in snapshot `base` (0: list all).
 
-    `snapshot_incarnation`, `after_incarnation`: the incarnations in which the two were taken;
+    `snapshot_incarnation`, `base_incarnation`: the incarnations in which the two were taken;
     `groups`: the first and the last key group needed; `requester`: the node that asks. Result:
     (part, key group, checksum) of each, in order. Raises SnapshotDamaged if one of these snapshots
     is missing or was merged into another.
@@ -92,8 +92,8 @@ class ListParts(DurableJob):
     requester: str
     number: int
     snapshot_incarnation: int
-    after: int
-    after_incarnation: int
+    base: int
+    base_incarnation: int
     groups: tuple[int, int]
 
 
@@ -127,7 +127,7 @@ class Vacate(DurableJob):
     epoch: int
 
 
-MIXED = 0xFFFE
+ALL_GROUPS = 0xFFFE
 """Key group number of a segment that holds rows of all groups, in the order they became final."""
 
 
@@ -157,4 +157,4 @@ class Capture:
             chunks.append(chunk)
             yield True
         if chunks:
-            self.segments = {MIXED: b"".join(chunks)}
+            self.segments = {ALL_GROUPS: b"".join(chunks)}

@@ -31,7 +31,7 @@ from driftline.engine.durable import make_directory
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import (
-    MIXED,
+    ALL_GROUPS,
     CommitSnapshot,
     ListParts,
     Loaded,
@@ -109,7 +109,7 @@ class PartStore:
     def carry_out(self, job: DurableJob) -> object:
         """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
-            if job.or_later:
+            if job.allow_later:
                 return self._load(self._latest(job.number))
             return self._load(job.number, job.snapshot_incarnation)
         if isinstance(job, StoreSnapshot):
@@ -210,7 +210,7 @@ class PartStore:
 
     def _list(self, asked: ListParts) -> tuple[tuple[int, int, int], ...]:
         for number, taken in (
-            (asked.after, asked.after_incarnation),
+            (asked.base, asked.base_incarnation),
             (asked.number, asked.snapshot_incarnation),
         ):
             if number and (
@@ -220,9 +220,9 @@ class PartStore:
         segments = []
         first, last = asked.groups
         for part in self._sizes:
-            if asked.after < part <= asked.number:
+            if asked.base < part <= asked.number:
                 for group, checksum in self._meta(part).checksums.items():
-                    if first <= group <= last or group == MIXED:
+                    if first <= group <= last or group == ALL_GROUPS:
                         segments.append((part, group, checksum))
         return tuple(segments)
 
@@ -273,7 +273,7 @@ class PartStore:
     def _go_on_joining(self, job: CommitSnapshot) -> bool:
         """Start joining parts, or do the next step. Returns whether steps are left."""
         if self._joining is None:
-            self._joining = self._join(job.before)
+            self._joining = self._join(job.previous)
         for _ in self._joining:
             if not job.merge_all:
                 return True
@@ -300,7 +300,7 @@ class PartStore:
             return  # loading the part will report the damage
         groups: dict[int, list[bytes]] = {}
         for group, segment in segments:
-            if group != MIXED:
+            if group != ALL_GROUPS:
                 groups.setdefault(group, []).append(segment)
                 continue
             for of_rows, chunk in by_group(self._flow.groups, segment, self._rows_at_once):

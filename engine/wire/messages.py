@@ -208,13 +208,13 @@ class PrepareFailed(Message):
 class Committed(Message):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
-    `before`: the previous committed snapshot, which a recovery may still use; 0: none. For a front:
-    no recovery needs its inputs below `trim` any more, and `offset` is the time at which it resumes
-    after a recovery from this snapshot.
+    `previous`: the previous committed snapshot, which a recovery may still use; 0: none. For a
+    front: no recovery needs its inputs below `trim` any more, and `offset` is the time at which it
+    resumes after a recovery from this snapshot.
     """
 
     number: int
-    before: int
+    previous: int
     trim: int
     offset: int
 
@@ -478,7 +478,7 @@ class Joined(Message):
 
 @message(63, NODE, WATCH, control=True)
 class AskParts(Message):
-    """Node of the next layout to a node: list the segments of a snapshot that `after` lacks.
+    """Node of the next layout to a node: list the segments of a snapshot that `base` lacks.
 
     `address`: where to send the answer. The other fields: see `engine.snapshots.jobs.ListParts`.
     """
@@ -486,8 +486,8 @@ class AskParts(Message):
     address: str
     number: int
     snapshot_incarnation: int
-    after: int
-    after_incarnation: int
+    base: int
+    base_incarnation: int
     groups: tuple[int, int]
 
 
@@ -496,7 +496,7 @@ class Parts(Message):
     """Answer to `AskParts`: (part, key group, checksum) of each segment, in order."""
 
     number: int
-    after: int
+    base: int
     segments: tuple[tuple[int, int, int], ...]
 
 

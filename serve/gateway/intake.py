@@ -118,7 +118,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         except PayloadError as error:
             self._outcomes.append((token, ApiError("invalid", f"the record is refused: {error}")))
             return
-        if receipt is Receipt.TAKEN:
+        if receipt is Receipt.ACCEPTED:
             self._unstored.append((number, self.source.last_received_time, token))
         else:
             self._outcomes.append((token, ApiError("unavailable", f"the input: {receipt.value}")))

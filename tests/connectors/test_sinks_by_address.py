@@ -15,7 +15,7 @@ import pytest
 
 from driftline import Flow, FlowError, run, run_reference
 from driftline.connectors import NO_BUNDLE, Bundle, Consumer, Last, SinkContext, open_sink
-from driftline.connectors.outputs import checked_place_of, delivered_to
+from driftline.connectors.outputs import count_delivered, resolve_checked_output
 from tests.connectors.shop import Shop, install_package
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sinks.md"
@@ -89,7 +89,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
         command.wait()
     log = shop.finish()
     assert shop.outputs() == expected(), log
-    assert delivered_to(tmp_path / "state" / "outputs") == (len(ORDERS), 0)
+    assert count_delivered(tmp_path / "state" / "outputs") == (len(ORDERS), 0)
     verified = subprocess.run(
         [sys.executable, "-m", "driftline", "verify", "state"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -181,5 +181,5 @@ def test_wrong_address_is_refused(address: str, problem: str) -> None:
 def test_mistyped_output_is_refused(tmp_path: Path) -> None:
     for output in ("pyton:shop.py:outputs", "PYTHON:shop.py:outputs", "python:shop.py:outputs"):
         with pytest.raises(FlowError, match=r"no connector for|no file shop\.py"):
-            checked_place_of(output, tmp_path)
-    assert checked_place_of("./odd:name", None).directory == Path("odd:name")
+            resolve_checked_output(output, tmp_path)
+    assert resolve_checked_output("./odd:name", None).directory == Path("odd:name")

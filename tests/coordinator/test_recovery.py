@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
-from driftline.coordinator.registry import AGAIN_S, ClusterState, SnapshotRecord
+from driftline.coordinator.registry import REGISTRY_RETRY_S, ClusterState, SnapshotRecord
 from driftline.engine.wire.messages import (
     MessageLost,
     Recover,
@@ -118,10 +118,10 @@ def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> Non
     cluster.write_fails(done=done)
     cluster.hello(*cluster.nodes, ready=True)
     cluster.coordinator.consider_snapshot(99)
-    assert cluster.coordinator.deadline <= cluster.now + AGAIN_S
-    cluster.pass_time(AGAIN_S / 2)
+    assert cluster.coordinator.deadline <= cluster.now + REGISTRY_RETRY_S
+    cluster.pass_time(REGISTRY_RETRY_S / 2)
     assert cluster.coordinator.jobs == []
-    cluster.pass_time(AGAIN_S)
+    cluster.pass_time(REGISTRY_RETRY_S)
     assert cluster.sent() == []
     [state] = cluster.write()
     assert state.incarnation == 1

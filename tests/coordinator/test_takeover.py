@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from driftline.coordinator.coordinator import Coordinator, Phase
-from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.registry import (
+    REGISTRY_RETRY_S,
+    ClusterState,
+    RunOutcome,
+    SnapshotRecord,
+)
 from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import (
     Committed,
@@ -152,6 +157,6 @@ def test_only_one_of_two_masters_with_the_same_decision_leads() -> None:
     second.write_fails()
     first.write()
     second.written = first.written
-    second.pass_time(2 * AGAIN_S)
+    second.pass_time(2 * REGISTRY_RETRY_S)
     assert second.write() == []
     assert (first.phase(), second.phase()) == (Phase.LOADING, Phase.BROKEN)

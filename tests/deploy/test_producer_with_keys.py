@@ -17,7 +17,7 @@ import zmq
 from driftline.deploy.producer import Producer
 from driftline.deploy.runtime.sockets.intake_socket import Keys
 from driftline.deploy.runtime.sockets.keys import Authorised, add_keys, read_key
-from driftline.deploy.runtime.sockets.monitor import Refusals
+from driftline.deploy.runtime.sockets.monitor import HandshakeMonitor
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable
 from tests.connectors.logs.received_front import memory_disk
@@ -127,7 +127,7 @@ def test_unread_handshake_failures_do_not_block() -> None:
     ):
         server.settimeout(10)
         dealer.setsockopt(zmq.RECONNECT_IVL, 1)
-        refusals = Refusals(dealer, "tcp://somewhere")
+        refusals = HandshakeMonitor(dealer, "tcp://somewhere")
         dealer.connect(f"tcp://127.0.0.1:{server.getsockname()[1]}")
         for _ in range(UNREAD):
             server.accept()[0].close()

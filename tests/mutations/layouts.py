@@ -41,7 +41,7 @@ def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
     def mutated(self: Resizing, now: float) -> None:
         self._cut, self.phase = self._newest.time, ResizePhase.MOVING
 
-    return patch.object(Resizing, "_take_last", mutated)
+    return patch.object(Resizing, "_begin_last_snapshot", mutated)
 
 
 def the_next_layout_is_in_the_same_incarnation() -> AbstractContextManager[object]:

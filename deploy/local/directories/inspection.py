@@ -23,9 +23,9 @@ from driftline.connectors.sinks import jsonl, lmdb
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.directory import (
     SPARK_RECORD,
-    history_in,
+    describe_savepoint,
     mark_of,
-    savepoint_of,
+    read_spark_record,
 )
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories.survey import (
@@ -59,7 +59,7 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
     read it. Raises Unavailable if the child process fails or is killed.
     """
     if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
-        return [_read(empty, reader) for empty, reader in _everything(state, output)]
+        return [_read(blank_report, reader) for blank_report, reader in _directories(state, output)]
     done = subprocess.run(
         child.command("driftline.deploy.local.directories.inspection", state or "", output or ""),
         env=child.environment(),
@@ -128,21 +128,21 @@ def _store(report: DirectoryReport) -> DirectoryReport:
     except SnapshotDamaged as error:
         return replace(report, damage=str(error))
     size = sum(map(len, store.rows.values()))
-    holds = f"parts up to {newest}, {counted(size, 'byte')}"
-    return replace(report, mark=store.mark, summary=holds)
+    summary = f"parts up to {newest}, {counted(size, 'byte')}"
+    return replace(report, mark=store.mark, summary=summary)
 
 
 def _log(report: DirectoryReport) -> DirectoryReport:
     log = check_log(Path(report.path))
-    holds = counted(log.entries, "record")
+    summary = counted(log.entries, "record")
     if log.torn:
-        holds += f", and {counted(log.torn, 'byte')} of a torn end, which a run cuts off"
+        summary += f", and {counted(log.torn, 'byte')} of a torn end, which a run cuts off"
     return replace(
         report,
         mark=log.mark,
         reserved=log.reserved,
         trimmed=log.trimmed,
-        summary=holds,
+        summary=summary,
     )
 
 
@@ -150,8 +150,8 @@ def _used(report: DirectoryReport) -> DirectoryReport:
     found = read_used(Path(report.path))
     if found is None:
         return report
-    holds = f"a checksum over the records up to {found.fingerprint.last}"
-    return replace(report, mark=found.mark, summary=holds)
+    summary = f"a checksum over the records up to {found.fingerprint.last}"
+    return replace(report, mark=found.mark, summary=summary)
 
 
 def _output(report: DirectoryReport) -> DirectoryReport:
@@ -164,39 +164,40 @@ def _output(report: DirectoryReport) -> DirectoryReport:
         progress, damage = CommitRecord(), list[str]()
         if record.exists():
             progress = CommitRecord.decode(record.read_bytes(), str(record))
-            damage = jsonl.damage_in(directory, report.index)
+            damage = jsonl.describe_damage(directory, report.index)
         elif (rows / DATA).exists():
-            progress, damage = lmdb.committed_in(rows), lmdb.damage_in(rows)
+            progress, damage = lmdb.committed_in(rows), lmdb.describe_damage(rows)
         else:
-            damage = jsonl.damage_in(directory, report.index)
+            damage = jsonl.describe_damage(directory, report.index)
     size = sum(length for _, length, _ in progress.files)
-    holds = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
-    if after := jsonl.uncommitted_bytes(directory, report.index, progress):
-        holds += f", and {counted(after, 'byte')} not yet delivered, which a resumed run cuts off"
+    summary = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
+    if uncommitted_bytes := jsonl.uncommitted_bytes(directory, report.index, progress):
+        size_text = counted(uncommitted_bytes, "byte")
+        summary += f", and {size_text} not yet delivered, which a resumed run cuts off"
     return replace(
         report,
         mark=mark,
         t_last=progress.last.t_last,
         failures=progress.failures,
         damage=" ".join(damage),
-        summary=holds,
+        summary=summary,
     )
 
 
 def _history(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
     with translate_os_errors("output", directory):
-        history = history_in(directory)
-        if history is None:
+        spark_record = read_spark_record(directory)
+        if spark_record is None:
             return report
-        damage = jsonl.damaged_files(directory, history)
-    before = format_time(history.last.t_last + 1)
+        damage = jsonl.damaged_files(directory, spark_record)
+    before = format_time(spark_record.last.t_last + 1)
     return replace(
         report,
-        t_last=history.last.t_last,
+        t_last=spark_record.last.t_last,
         damage=" ".join(damage),
-        summary=f"{counted(history.outputs, 'output')} before {before}; a run continues them from "
-        f"{savepoint_of(history)}",
+        summary=f"{counted(spark_record.outputs, 'output')} before {before}; a run continues "
+        f"them from {describe_savepoint(spark_record)}",
     )
 
 
@@ -204,7 +205,7 @@ Reader = Callable[[DirectoryReport], DirectoryReport]
 """Function that reads a directory and completes its report. Raises DriftlineError for damage."""
 
 
-def _everything(
+def _directories(
     state: Path | None, output: Path | None
 ) -> Iterator[tuple[DirectoryReport, Reader]]:
     """Yield an empty report and a reader for each directory of a run."""
@@ -240,19 +241,19 @@ def _numbered(directory: Path, pattern: str) -> list[Path]:
 
 def main(state: str, output: str) -> None:
     """Read every directory, and print a line of JSON before and after each."""
-    for empty, reader in _everything(
+    for blank_report, reader in _directories(
         Path(state) if state else None, Path(output) if output else None
     ):
-        print(json.dumps(asdict(empty)), flush=True)
-        print(json.dumps(asdict(_read(empty, reader))), flush=True)
+        print(json.dumps(asdict(blank_report)), flush=True)
+        print(json.dumps(asdict(_read(blank_report, reader))), flush=True)
 
 
-def _read(empty: DirectoryReport, reader: Reader) -> DirectoryReport:
+def _read(blank_report: DirectoryReport, reader: Reader) -> DirectoryReport:
     """Return the report on a directory, even if it is damaged."""
     try:
-        return reader(empty)
+        return reader(blank_report)
     except DriftlineError as error:
-        return replace(empty, damage=str(error))
+        return replace(blank_report, damage=str(error))
 
 
 assert {STORE, LOG} == {"node", "input"}, "the names of the directories"

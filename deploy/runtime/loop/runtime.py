@@ -48,7 +48,7 @@ SWITCH_S = 0.0005
 RECONNECT_MS = 10
 """Reconnect interval of a socket: a new master waits until all members are connected."""
 
-AGAIN_S = 1.0
+RECONNECT_AFTER_S = 1.0
 """Pause in seconds before a closed connection is opened again."""
 
 UNUSED_S = 60.0
@@ -462,8 +462,8 @@ class _OutgoingConnection:
         """Whether something was sent since the last check for unused connections."""
 
     def shut(self) -> None:
-        """Close the socket, and forbid a new connection for `AGAIN_S`."""
+        """Close the socket, and forbid a new connection for `RECONNECT_AFTER_S`."""
         if self.socket is not None:
             self.socket.close(linger=0)
         self.socket = self.send = None
-        self.shut_until = monotonic() + AGAIN_S
+        self.shut_until = monotonic() + RECONNECT_AFTER_S

@@ -23,7 +23,12 @@ from socket import AF_INET6
 import zmq
 
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
+from driftline.deploy.roles.intake import (
+    MESSAGE_BYTES_MAX,
+    RECORDS_IN_MEMORY_MAX,
+    WINDOW_BYTES,
+    Intake,
+)
 from driftline.deploy.runtime.loop.memory import share_one_heap
 from driftline.deploy.runtime.sockets.keys import Authorised, KeyPair
 from driftline.deploy.runtime.sockets.listening import bound_to, file_of, listen
@@ -72,7 +77,7 @@ class IntakeSocket(Intake):
         address: str,
         *,
         name: str = "intake",
-        window: int = WINDOW,
+        window: int = RECORDS_IN_MEMORY_MAX,
         window_bytes: int = WINDOW_BYTES,
         keys: Keys | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from driftline.engine.wire.addresses import host_of, parse
 
 _EVENT = struct.Struct("=Hi")
 
-_FAILED = (
+_HANDSHAKE_EVENTS = (
     zmq.Event.HANDSHAKE_FAILED_AUTH
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -72,7 +72,7 @@ class ConnectionMonitor(Monitor):
         return len(self._descriptors)
 
 
-class Refusals(Monitor):
+class HandshakeMonitor(Monitor):
     """Failed handshakes of a socket that connects to one address.
 
     A socket does not report a failed handshake. If the server rejects the key, or only one side has
@@ -81,7 +81,7 @@ class Refusals(Monitor):
 
     def __init__(self, socket: zmq.Socket[bytes], address: str, key: str = "") -> None:
         """`key`: the name of the socket's key; "" if it has none."""
-        super().__init__(socket, int(_FAILED))
+        super().__init__(socket, int(_HANDSHAKE_EVENTS))
         self._address = address
         self._key = key
         self.hint = ""
@@ -112,7 +112,7 @@ class Refusals(Monitor):
                 )
 
 
-def unresolved(endpoint: str) -> str:
+def resolution_error(endpoint: str) -> str:
     """Return a text to append to an error if the endpoint's host does not resolve, or else "".
 
     ZeroMQ does not report hosts that do not resolve.

@@ -163,7 +163,7 @@ class LocalCluster(Supervisor):
         report = watch.reports.get("master")
         if report is None or report.state in ENDING_STATES or not report.wanted:
             return
-        heard_at = watch.heard_at("master")
+        answered_at = watch.answered_at("master")
         if (layout := names_of(report.layout)) != self._layout:
             self._layout = layout
             remove_outdated(Path(self.config.state), report.layout, self._children)
@@ -175,7 +175,7 @@ class LocalCluster(Supervisor):
                 self._start(name)
             elif each.process.poll() != STOPPED:
                 self._ended_at.pop(name, None)
-            elif heard_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
+            elif answered_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
                 self._handle_planned_exit(name, report)
 
     def _handle_planned_exit(self, name: str, report: StatusReport) -> None:

@@ -131,7 +131,7 @@ def describe_exit(status: int) -> str:
     return f"ended by itself with status {status}"
 
 
-PATIENCE_S = 10.0
+SILENCE_TIMEOUT_S = 10.0
 """Minimum seconds from noticing a silence to killing the process."""
 
 GAP_S = 1.0
@@ -207,7 +207,7 @@ class HangDetector:
 
     def patience_s(self, deaths: int) -> float:
         """Return how long a silence may continue after it was noticed, in seconds."""
-        return float(max(PATIENCE_S, self._missing_after_s) * 2 ** min(deaths, 10))
+        return float(max(SILENCE_TIMEOUT_S, self._missing_after_s) * 2 ** min(deaths, 10))
 
 
 def _log_missed(name: str, each: RunningProcess, silent_s: float, patience_s: float) -> None:

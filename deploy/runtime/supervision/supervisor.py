@@ -32,7 +32,7 @@ from driftline.deploy.runtime.supervision.restarts import (
 from driftline.engine.errors import RESUME_HINT, Unavailable
 from driftline.engine.events import event_fields, log
 
-LOOK_EVERY_S = 0.05
+CHILD_POLL_S = 0.05
 """Maximum interval between two checks of the children, in seconds."""
 
 
@@ -84,7 +84,7 @@ class Supervisor:
             runtime.listen(file, self._exits.take)
 
     def is_due(self, now: float) -> bool:
-        """Return whether to call `supervise`: `LOOK_EVERY_S` has passed, or a child has exited."""
+        """Return whether to call `supervise`: `CHILD_POLL_S` has passed, or a child has exited."""
         return now >= self._look_at or self._exits.has_exits
 
     def supervise(self) -> None:
@@ -93,7 +93,7 @@ class Supervisor:
         Raises Unavailable if a child cannot start, or has died too often.
         """
         now = monotonic()
-        self._look_at = now + LOOK_EVERY_S
+        self._look_at = now + CHILD_POLL_S
         self._exits.has_exits = False
         self._kill_hung(now)
         for name, process in self._processes.items():

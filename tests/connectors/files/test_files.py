@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.files import ZipfSource, open_source
 from driftline.connectors.files.buffers import BUFFER_BYTES, Buffers
-from driftline.connectors.files.splits import first_numbers, splits_of
+from driftline.connectors.files.splits import first_rows_and_times, splits_of
 from driftline.connectors.inputs import open_files
 from driftline.engine.sources import BadRecord, ListSource, Repeated, Source, strict
 from driftline.engine.sources.record import Shape
@@ -364,7 +364,7 @@ def test_splits_of_several_files_give_the_same_records(
     source = several(tmp_path, large, sections=sections)
     parts = splits_of(source, 8)
     assert len(parts) > len(large), "a large file is cut, too"
-    firsts = first_numbers(part.count() for part in parts)
+    firsts = first_rows_and_times(part.count() for part in parts)
     read = [r for part, first in zip(parts, firsts, strict=True) for r in part.read(*first)]
     assert read == everything(source)
 
@@ -375,7 +375,7 @@ def test_truncated_file_ends_the_splits_like_the_source(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     source = open_files([str(tmp_path)], Shape(), "a test")
     parts = splits_of(source, 4)
-    firsts = first_numbers(part.count() for part in parts)
+    firsts = first_rows_and_times(part.count() for part in parts)
     assert len(firsts) == 2
     read = [r for part, first in zip(parts, firsts, strict=False) for r in part.read(*first)]
     assert read == everything(source)

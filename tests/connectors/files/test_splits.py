@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.files import ZipfSource, open_source
 from driftline.connectors.files import splits as splits_module
-from driftline.connectors.files.splits import first_numbers, splits_of
+from driftline.connectors.files.splits import first_rows_and_times, splits_of
 from driftline.engine.sources import Source
 
 PAGE = (
@@ -24,7 +24,7 @@ HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo/>
 def together(source: Source, count: int) -> tuple[list[object], int]:
     """What the splits give, and how many there were. They travel on the way."""
     splits = pickle.loads(pickle.dumps(splits_of(source, count)))
-    firsts = first_numbers(split.count() for split in splits)
+    firsts = first_rows_and_times(split.count() for split in splits)
     read = [r for split, first in zip(splits, firsts, strict=False) for r in split.read(*first)]
     return read, len(splits)
 

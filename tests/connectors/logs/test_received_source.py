@@ -37,7 +37,7 @@ def front(clock: Clock) -> Iterator[Front]:
 def test_a_record_can_be_read_before_it_is_stored(front: Front) -> None:
     records = front.source.read(1)
     assert next(records) is None
-    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
+    assert front.source.receive("p", 1, "a") is Receipt.ACCEPTED
     assert next(records) == (1000, "a")
     assert front.source.durable <= 1000
     assert front.source.last_acknowledged("p") == 0
@@ -142,7 +142,7 @@ def test_a_large_record_is_the_same_before_and_after_it_is_stored(front: Front) 
 def test_a_record_beyond_a_limit_takes_no_number(front: Front) -> None:
     with pytest.raises(PayloadError, match="at most"):
         front.source.receive("p", 1, bytes(RECORD_BYTES_MAX))
-    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
+    assert front.source.receive("p", 1, "a") is Receipt.ACCEPTED
 
 
 PRODUCERS = ("p", "q")
@@ -186,7 +186,7 @@ class Twins(RuleBasedStateMachine):
         elif source.has_ended(producer):
             assert receipt is Receipt.CLOSED
         else:
-            assert receipt is (Receipt.TAKEN if number == accepted + 1 else Receipt.EARLY)
+            assert receipt is (Receipt.ACCEPTED if number == accepted + 1 else Receipt.OUT_OF_ORDER)
 
     @rule(micros=st.integers(-500, 2_000_000))
     def let_time_pass(self, micros: int) -> None:

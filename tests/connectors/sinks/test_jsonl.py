@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.connectors.outputs import delivered_to
+from driftline.connectors.outputs import count_delivered
 from driftline.connectors.sinks import JsonLines, JsonLinesConsumer, MemoryConsumer
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
@@ -72,7 +72,7 @@ def test_dead_letters_are_counted_and_reported_once(tmp_path: Path) -> None:
             consumer.deliver(bundle)
         assert consumer.failures == len(given) > 0
         consumer.close()
-        assert delivered_to(tmp_path) == (consumer.outputs, consumer.failures)
+        assert count_delivered(tmp_path) == (consumer.outputs, consumer.failures)
     assert given == wanted
 
 

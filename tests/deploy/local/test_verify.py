@@ -12,7 +12,7 @@ import pytest
 
 import driftline
 from driftline.connectors.sinks import JsonLinesConsumer
-from driftline.connectors.sinks.lmdb import LmdbConsumer, damage_in
+from driftline.connectors.sinks.lmdb import LmdbConsumer, describe_damage
 from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.runtime.claims import claim
 from driftline.engine.errors import StateMismatch
@@ -206,12 +206,12 @@ def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:
         consumer.deliver(bundle)
     consumer.close()
     environment = tmp_path / "barrier-0"
-    assert damage_in(environment) == []
+    assert describe_damage(environment) == []
     with lmdb.open(str(environment)) as env, env.begin(write=True) as txn:
         cursor = txn.cursor()
         assert cursor.first()
         txn.put(bytes(cursor.key()), bytes(cursor.value())[:-1] + b"!")
-    assert str(environment) in damage_in(environment)[0]
+    assert str(environment) in describe_damage(environment)[0]
 
 
 def test_damaged_lmdb_environment_is_a_permanent_error(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TypeVar
 
-from driftline.deploy.node.delivery import ASK_EVERY_S
+from driftline.deploy.node.delivery import DELIVERY_RETRY_S
 from driftline.deploy.node.node import Node
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
@@ -157,7 +157,7 @@ class Delivering(Running):
 
     def ask(self) -> FetchLast:
         """Its question, once it has waited long enough."""
-        self.now += 2 * ASK_EVERY_S
+        self.now += 2 * DELIVERY_RETRY_S
         self.node.tick(self.now)
         return the(FetchLast, self.said())
 
@@ -194,7 +194,7 @@ def test_an_answer_from_before_the_last_bundle_was_stored_is_out_of_date() -> No
 
 
 def test_a_slow_answer_counts_though_the_question_was_repeated() -> None:
-    """Otherwise the answers of a consumer that is slower than `ASK_EVERY_S` would never count."""
+    """Otherwise the answers of a consumer slower than `DELIVERY_RETRY_S` would never count."""
     running = Delivering()
     bundle = running.deliver()
     asked = running.ask()

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.barrier.barrier import NO_T_LAST
 from driftline.deploy.node.backpressure import TurnBudget
-from driftline.deploy.node.delivery import ASK_EVERY_S
+from driftline.deploy.node.delivery import DELIVERY_RETRY_S
 from driftline.deploy.node.node import Node
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.plan import make_plan
@@ -89,18 +89,18 @@ class Beginning:
 def test_it_is_ready_once_its_consumer_has_answered(name: str) -> None:
     beginning = Beginning(name)
     job = beginning.recover(1)
-    beginning.later(2 * ASK_EVERY_S)
+    beginning.later(2 * DELIVERY_RETRY_S)
     assert not beginning.said(FetchLast), "nothing is known yet that it could be asked about"
     beginning.node.on_job_done(job, EMPTY)
     question = beginning.question()
     assert question.incarnation == 1
     assert not beginning.ready()
-    beginning.later(2 * ASK_EVERY_S)
+    beginning.later(2 * DELIVERY_RETRY_S)
     assert beginning.said(FetchLast) == [question], "it is asked again"
     beginning.answer(question)
     assert beginning.ready()
     assert [hello.ready for hello in beginning.said(Hello)] == [1]
-    beginning.later(2 * ASK_EVERY_S)
+    beginning.later(2 * DELIVERY_RETRY_S)
     assert not beginning.said(FetchLast), "it owes no answer"
 
 

@@ -13,7 +13,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.policy import get_policy
-from driftline.engine.snapshots.jobs import MIXED, CommitSnapshot, LoadSnapshot, StoreSnapshot
+from driftline.engine.snapshots.jobs import ALL_GROUPS, CommitSnapshot, LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encode_chunk
 from driftline.engine.wire.codec import pack
@@ -70,7 +70,7 @@ class Pair:
     def snapshot(self, number: int, changes: dict[str, object]) -> None:
         self._state |= changes
         rows: list[tuple[object, ...]] = [(key, "", value) for key, value in changes.items()]
-        segments = {MIXED: encode_chunk("keep", "kept", rows)}
+        segments = {ALL_GROUPS: encode_chunk("keep", "kept", rows)}
         self.stores["node-0"].carry_out(StoreSnapshot(number, segments, pack(0), 1))
 
     def join(self, number: int, epoch: int = 1) -> None:

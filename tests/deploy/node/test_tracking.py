@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
 from driftline.deploy.node.policy_factory import PolicyFactory
-from driftline.deploy.node.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
+from driftline.deploy.node.tracking import MANY_ROOTS, REPORT_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
@@ -49,7 +49,7 @@ def test_report_to_master_is_delayed_but_immediate_under_load() -> None:
     assert mine.send_by == float("inf")
     mine.acks.cover(0, (0, 1), 1)
     mine.end_turn(now=5.0)
-    assert mine.send_by == 5.0 + TELL_WITHIN_S
+    assert mine.send_by == 5.0 + REPORT_WITHIN_S
     mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
     assert mine.send_by == 5.001
@@ -82,7 +82,7 @@ def test_acks_that_block_no_output_reach_peers_with_a_delay() -> None:
         node.acks.add(1, 4, 99)
     assert mine.end_turn(now=0.0) == ((), ())
     assert buffered.end_turn(now=0.0) == (((1, 4, 99),), ())
-    assert mine.send_by == TELL_WITHIN_S
+    assert mine.send_by == REPORT_WITHIN_S
     assert mine.for_peers() == (((1, 4, 99),), ())
     mine.acks.add(1, 4, 77)
     assert mine.end_turn(now=0.0) == ((), ())

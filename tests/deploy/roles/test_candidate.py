@@ -6,12 +6,17 @@ import pytest
 
 from driftline.coordinator.leadership import (
     LEADER_TIMEOUT_MIN_S,
-    LOOK_EVERY_S,
+    SUCCESSOR_POLL_S,
     Enlist,
     FindPredecessor,
     FindSuccessor,
 )
-from driftline.coordinator.registry import AGAIN_S, ClusterState, WriteState, check_identity
+from driftline.coordinator.registry import (
+    REGISTRY_RETRY_S,
+    ClusterState,
+    WriteState,
+    check_identity,
+)
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -86,13 +91,13 @@ def test_unreachable_registry_is_retried() -> None:
     bench.does(Enlist, Unavailable("no server"))
     assert bench.candidate.jobs == []
     assert "no server" in bench.candidate.obstacle
-    bench.pass_time(AGAIN_S)
+    bench.pass_time(REGISTRY_RETRY_S)
     bench.does(Enlist)
     bench.does(FindPredecessor, Unavailable("no server"))
-    bench.pass_time(AGAIN_S)
+    bench.pass_time(REGISTRY_RETRY_S)
     bench.does(FindPredecessor, "")
     bench.does(ReadState, Unavailable("no server"))
-    bench.pass_time(AGAIN_S)
+    bench.pass_time(REGISTRY_RETRY_S)
     bench.does(ReadState)
     assert bench.candidate.master is not None
     assert bench.candidate.obstacle == ""
@@ -161,7 +166,7 @@ def test_leader_without_a_standby_does_not_step_down(answer: object) -> None:
     bench.waits(LEADER_TIMEOUT_MIN_S + 1.0)
     bench.does(FindSuccessor, answer)
     assert not bench.candidate.broken
-    bench.waits(LOOK_EVERY_S)
+    bench.waits(SUCCESSOR_POLL_S)
     bench.does(FindSuccessor, answer)
     bench.hello()
     assert isinstance(bench.asked(), WriteState)

@@ -6,7 +6,12 @@ import pytest
 
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.roles.master import END_S, ENDING_EVERY_S, STALLED_AFTER_S, Master
+from driftline.deploy.roles.master import (
+    END_STALL_TIMEOUT_S,
+    ENDING_EVERY_S,
+    STALLED_AFTER_S,
+    Master,
+)
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
@@ -128,7 +133,7 @@ def test_stopping_run_logs_what_the_shutdown_waits_for(
     for index in (0, 1):
         drained = Drained(INFINITY, 0, 1)
         running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), drained))
-    running.recoveries_after(END_S + 1)
+    running.recoveries_after(END_STALL_TIMEOUT_S + 1)
     (line,) = said(caplog)
     assert line.startswith(f"no progress for 3 s: {full}; running, and asked to end (a second")
     caplog.clear()

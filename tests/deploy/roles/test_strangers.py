@@ -145,7 +145,7 @@ def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_number
     for name in names:
         bench.say(IntakeKind.RECORD, name, 2, 1, "a")
         bench.say(IntakeKind.HELLO, name, 2)
-    assert len(bench.intake._clients) == CLIENTS_MAX
+    assert len(bench.intake._producers_with_records) == CLIENTS_MAX
     assert bench.say(IntakeKind.RECORD, names[0], 2, 1, "a") == [IntakeReply(IntakeKind.ACK, 2, 1)]
     assert len(bench.log.all_written) == len(names)
 

@@ -138,7 +138,7 @@ LATEST = -1
 
 
 def load_job(number: int) -> LoadSnapshot:
-    return LoadSnapshot(0, or_later=True) if number == LATEST else LoadSnapshot(number)
+    return LoadSnapshot(0, allow_later=True) if number == LATEST else LoadSnapshot(number)
 
 
 def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:

@@ -97,7 +97,7 @@ def test_forgotten_entries_do_not_grow_the_store() -> None:
         sizes.append(sum(map(len, kv.data.values())))
     assert max(sizes[50:]) < 2 * max(sizes[:50])
     assert len(kv.data) < 20
-    loaded = store.carry_out(LoadSnapshot(0, or_later=True))
+    loaded = store.carry_out(LoadSnapshot(0, allow_later=True))
     assert isinstance(loaded, Loaded)
     again = read_back(*loaded.segments)
     assert kept(again) == kept(ledger)

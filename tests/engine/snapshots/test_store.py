@@ -107,7 +107,7 @@ def test_abandoned_snapshot_is_not_loaded_for_a_reused_number() -> None:
     with pytest.raises(SnapshotDamaged, match="memory is an old copy"):
         part_store(kv).carry_out(LoadSnapshot(2, snapshot_incarnation=2))
     with pytest.raises(SnapshotDamaged, match="memory is an old copy: its newest part is 2"):
-        part_store(kv).carry_out(LoadSnapshot(3, or_later=True))
+        part_store(kv).carry_out(LoadSnapshot(3, allow_later=True))
 
 
 # Damage anywhere in a store is detected, and not made worse
@@ -138,7 +138,7 @@ def test_a_missing_segment_is_detected() -> None:
     for key in sorted(kv.data):
         value = kv.data.pop(key)
         with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
+            part_store(kv).carry_out(LoadSnapshot(0, allow_later=True))
         kv.data[key] = value
 
 
@@ -169,7 +169,7 @@ def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
     before = dict(kv.data)
     for _ in range(2):
         with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
+            part_store(kv).carry_out(LoadSnapshot(0, allow_later=True))
     assert kv.data == before
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.deploy.roles.intake import AGAIN_S
+from driftline.deploy.roles.intake import RETRY_AFTER_S
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.source import BadRecord
@@ -102,7 +102,7 @@ def test_full_disk_refuses_what_waits_and_names_the_directory(service: Service) 
     service.turn()
     service.turn()
     service.disk_error = Unavailable("input log /srv/index/input-0: No space left on device")
-    service.intake.tick(service.intake.now + AGAIN_S)
+    service.intake.tick(service.intake.now + RETRY_AFTER_S)
     service.turn()
     service.intake.submit([(2, "later")], bulk=True)
     service.turn()

@@ -155,7 +155,7 @@ def test_hung_job_is_logged_and_reported_until_it_finishes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "SLOW_S", 0.05)
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(module, "JOB_POLL_S", 0.01)
     frozen = threading.Event()
     runtime = Runtime(lambda job: frozen.wait(LONG_S))
     party = Listener("node-0")
@@ -177,7 +177,7 @@ def test_unused_connection_is_closed_and_reopened_on_demand(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime_module, "UNUSED_S", 0.01)
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(module, "JOB_POLL_S", 0.01)
     one, other = Listener("one"), Listener("other")
     runtime.add(one, f"ipc://{tmp_path}/one")
     one.addresses["other"] = runtime.add(other, f"ipc://{tmp_path}/other")

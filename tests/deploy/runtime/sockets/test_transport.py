@@ -127,7 +127,7 @@ def test_invalid_address_is_counted_and_logged(
 def test_rejected_connection_is_retried_until_its_key_is_authorised(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "AGAIN_S", 0.05)
+    monkeypatch.setattr(module, "RECONNECT_AFTER_S", 0.05)
     here = copytree(hosts.keys, hosts.folder / "elsewhere")
     make_keys(hosts.keys, [("late", Rights(("node-2",)))])
     node, address = hosts.start("one", "node-0", authorised=Authorised(here))

@@ -13,8 +13,8 @@ from driftline.deploy.runtime.supervision.lifeline import READ_BYTES, KeepAlive,
 from driftline.deploy.runtime.supervision.restarts import (
     DEATHS_MAX,
     LONG_LIFE_S,
-    PATIENCE_S,
     PAUSE_S_MAX,
+    SILENCE_TIMEOUT_S,
     HangDetector,
     RestartPolicy,
     RunningProcess,
@@ -127,7 +127,7 @@ def test_a_silent_child_is_missed_then_killed_once(caplog: pytest.LogCaptureFixt
     for name, other in (("master", "node-0"), ("node-0", "master")):
         supervisor = Supervisor()
         supervisor.pass_time(1.0, name, other)
-        supervisor.pass_time(MISSING_S + PATIENCE_S, other)
+        supervisor.pass_time(MISSING_S + SILENCE_TIMEOUT_S, other)
         assert supervisor.killed == []
         supervisor.pass_time(60.0, other)
         assert supervisor.killed == [(name, 0.5)]
@@ -138,18 +138,18 @@ def test_a_child_that_speaks_again_in_time_is_not_killed() -> None:
     supervisor = Supervisor()
     for _ in range(5):
         supervisor.pass_time(1.0, "master", "node-0")
-        supervisor.pass_time(MISSING_S + PATIENCE_S - 1, "master")
+        supervisor.pass_time(MISSING_S + SILENCE_TIMEOUT_S - 1, "master")
     supervisor.pass_time(1.0, "master", "node-0")
     assert supervisor.killed == []
 
 
 def test_a_child_that_was_never_heard_may_be_starting() -> None:
     supervisor = Supervisor()
-    supervisor.pass_time(100 * PATIENCE_S, "master")
+    supervisor.pass_time(100 * SILENCE_TIMEOUT_S, "master")
     assert supervisor.killed == []
     supervisor.pass_time(1.0, "master", "node-0")
     supervisor.running["node-0"] = RunningProcess("n2", 13)
-    supervisor.pass_time(100 * PATIENCE_S, "master")
+    supervisor.pass_time(100 * SILENCE_TIMEOUT_S, "master")
     assert supervisor.killed == [], "what was heard of the process before does not count"
 
 
@@ -160,7 +160,7 @@ def test_time_in_which_the_whole_machine_stood_still_does_not_count() -> None:
         supervisor.now += 3600.0
         supervisor.pass_time(MISSING_S / 2)
     assert supervisor.killed == []
-    supervisor.pass_time(PATIENCE_S)
+    supervisor.pass_time(SILENCE_TIMEOUT_S)
     assert {name for name, _ in supervisor.killed} == {"master", "node-0"}
 
 
@@ -168,7 +168,7 @@ def test_deaths_without_progress_give_more_time_to_a_function_that_keeps_the_loc
     supervisor = Supervisor()
     supervisor.deaths = 2
     supervisor.pass_time(1.0, "master", "node-0")
-    supervisor.pass_time(MISSING_S + 4 * PATIENCE_S, "master")
+    supervisor.pass_time(MISSING_S + 4 * SILENCE_TIMEOUT_S, "master")
     assert supervisor.killed == []
     supervisor.pass_time(1.0, "master")
     assert [name for name, _ in supervisor.killed] == ["node-0"]
