@@ -136,7 +136,7 @@ def test_directory_of_another_format_is_rejected(tmp_path: Path) -> None:
 
 def test_a_directory_with_other_files_is_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("{}\n")
-    with pytest.raises(StateMismatch, match=r"holds mine\.jsonl, but "):
+    with pytest.raises(StateMismatch, match=r"holds mine\.jsonl, which cannot be "):
         OPEN[kind](tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
 

@@ -159,10 +159,10 @@ def test_producers_beyond_the_limit_are_rejected_with_a_reason(
     for _ in range(100):
         ((kind, _, _, number, reason),) = bench.say(IntakeKind.RECORD, "s", 1, 1, "a")
         assert (kind, number) == (IntakeKind.REFUSED, 0)
-        assert "use the same ids again" in reason
+        assert "use the ids of these producers again" in reason
     assert bench.say(IntakeKind.RECORD, "p", 1, 2, "b") == [IntakeReply(IntakeKind.ACK, 1, 2)]
     (told,) = (text for text in caplog.messages if "refused a new producer" in text)
-    assert "use the same ids again" in told
+    assert "use the ids of these producers again" in told
 
 
 def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:
