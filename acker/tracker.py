@@ -30,6 +30,10 @@ stage 1; both are processed, then the front ends.
     >>> tracker.delivered == INFINITY
     True
 
+An operator that waits for the frontier (`engine.operators.timed`) applies elements once all of a
+time have `arrived`. Like a front, it then covers the times below which it has emitted everything.
+These operators are numbered after the fronts, once per node (`waiting`).
+
 Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `processed`,
 `delivered`, and `take_idle_fronts`. Invariant: no frontier ever decreases.
 
@@ -37,7 +41,7 @@ Precondition: each acknowledgement is applied exactly once, as XOR is not idempo
 (`engine.wire.role` ensures it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from operator import le
 
@@ -51,18 +55,33 @@ def blocking_cell(node: int, start: int) -> tuple[int, int, int]:
 
 
 class Tracker:
-    """Progress of one incarnation, from the time at which its replay starts."""
+    """Progress of one incarnation, from the time at which its replay starts.
 
-    def __init__(self, stages: int, fronts: int, nodes: int, start: int = 0) -> None:
+    `waiting`: the stage of each operator that waits for the frontier, once per node.
+    """
+
+    def __init__(
+        self, stages: int, fronts: int, nodes: int, start: int = 0, waiting: Iterable[int] = ()
+    ) -> None:
+        stages_of_waiting = list(waiting)
+        self._fronts = fronts
+        self._waiting: list[list[int]] = [[] for _ in range(stages + 1)]
+        """Per stage: the numbers of its operators that wait for the frontier."""
+        self.arrived: dict[int, int] = dict.fromkeys(stages_of_waiting, start)
+        """Per stage with operators that wait: the time below which all its elements have arrived,
+        at the last call of `frontiers`."""
+        for number, stage in enumerate(stages_of_waiting, fronts):
+            self._waiting[stage].append(number)
+        everyone = fronts + len(stages_of_waiting)
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
         """Per stage: time -> XOR of the ids of the frames under way, without zeros."""
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         """Per stage: heap of the times in `_cells`, and of some finished times."""
-        self._next = [start] * fronts
+        self._next = [start] * everyone
         """Per front: stage 0 is done with all smaller times."""
-        self._covered = [0] * fronts
+        self._covered = [0] * fronts + [start] * len(stages_of_waiting)
         """Per front: covered intervals contain all smaller times, without a gap."""
-        self._beyond: list[dict[int, int]] = [{} for _ in range(fronts)]
+        self._beyond: list[dict[int, int]] = [{} for _ in range(everyone)]
         """Per front: covered intervals (since -> until) that begin after a gap."""
         self._sent = [0] * fronts
         """Per front: it has sent all records below this time."""
@@ -84,9 +103,9 @@ class Tracker:
         `durable`: its records below this time survive a crash of the front. Raises
         MalformedMessage if there is no such front.
         """
-        if not 0 <= front < len(self._next):
+        if not 0 <= front < self._fronts:
             raise MalformedMessage(
-                f"a promise of front {front}, but the flow has {len(self._next)} fronts"
+                f"a promise of front {front}, but the flow has {self._fronts} fronts"
             )
         self._durable[front] = max(self._durable[front], durable)
         self._sent[front] = max(self._sent[front], since)
@@ -132,7 +151,7 @@ class Tracker:
 
         The last number is the frontier of outputs, which also waits until inputs are durable.
         """
-        low = min(self._next)
+        low = min(self._next[: self._fronts])
         frontiers = []
         for stage, times in enumerate(self._times):
             cells = self._cells[stage]
@@ -140,6 +159,9 @@ class Tracker:
                 heappop(times)
             if times and times[0] < low:
                 low = times[0]
+            if waiting := self._waiting[stage]:
+                self.arrived[stage] = low
+                low = min(low, *(self._next[number] for number in waiting))
             frontiers.append(low)
         frontiers[-1] = min(low, self.durable)
         found = tuple(frontiers)
@@ -184,11 +206,11 @@ class Tracker:
         covered interval is omitted: it may not have joined this incarnation yet, and would treat
         the request as a sign of a lost message.
         """
-        needed = max(self._next)
+        needed = max(self._next[: self._fronts])
         if needed >= INFINITY:  # records that a front sent before its end may still be pending
             needed = self.reached
         asked = []
-        for front, promised in enumerate(self._next):
+        for front, promised in enumerate(self._next[: self._fronts]):
             has_begun = self._covered[front] > 0
             if has_begun and promised < needed and self._asked[front] < needed:
                 self._asked[front] = needed
@@ -199,7 +221,7 @@ class Tracker:
         """Return (time, stage) of the oldest frame known to be under way, or None."""
         self.frontiers()  # removes finished times from the heaps
         work = [(times[0], stage) for stage, times in enumerate(self._times) if times]
-        for done, sent in zip(self._next, self._sent, strict=True):
+        for done, sent in zip(self._next[: self._fronts], self._sent, strict=True):
             if done < sent:
                 work.append((done, 0))
         return min(work, default=None)

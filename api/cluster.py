@@ -66,6 +66,7 @@ class Cluster:
         average virtual time of a message or a job. Raises FlowError for a flow that cannot run.
         """
         flow.check_nodes(nodes)
+        flow.check_policy(policy)
         self.policy = policy
         self.chance = Random(seed)
         self.failed: DriftlineError | None = None

@@ -10,6 +10,7 @@ from driftline.api.cluster import Cluster
 from driftline.api.inputs import check_record
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.event_time import END
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, resolve_flow
 from driftline.engine.keygroups import exact_key
@@ -168,7 +169,11 @@ class FlowTest:
         Raises:
             FunctionFailed: A function raised.
         """
-        for source in self._sources.values():
+        for vertex in self._flow.sources:
+            source = self._sources[vertex.name]
+            if vertex.event_time is not None and not self._cluster.over:
+                self._time += 1
+                source.send(self._time, END)
             source.close()
         self._cluster.wake_fronts()
         self._cluster.run_until(lambda: self._cluster.over)

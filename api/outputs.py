@@ -96,7 +96,7 @@ class OpenConsumers:
             opened: RecordingConsumer = open_consumer(self._address, context)
         else:
             sink = self._sink
-            opened = RecordedSink(lambda: sink, self._address, context)
+            opened = RecordedSink(lambda _: sink, self._address, context)
         self._open.append(opened)
         self._failures_before += opened.failures
         return opened

@@ -141,6 +141,7 @@ def run(
     if nodes < 1 or checkpoint_ms < 1:
         raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
     loaded.check_nodes(nodes)
+    loaded.check_policy(chosen)
     if not isinstance(output, (str, Path, list, NoneType, Consumer)):
         raise FlowError(
             f"outputs cannot go to a {type(output).__name__}: give a list, the path of a "

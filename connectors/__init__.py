@@ -17,7 +17,7 @@ from driftline.connectors.registry import Connector, open_sink, open_source
 from driftline.connectors.sinks.consumer import (
     NO_BUNDLE,
     Consumer,
-    Last,
+    LastStored,
     SinkContext,
     items_of,
 )
@@ -28,7 +28,7 @@ __all__ = [
     "Bundle",
     "Connector",
     "Consumer",
-    "Last",
+    "LastStored",
     "LiveSource",
     "Record",
     "SinkContext",

@@ -102,7 +102,7 @@ def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
         return jsonl.open_sink(address, context)
     if scheme == LMDB:
         return lmdb.open_sink(address, context)
-    return RecordedSink(lambda: open_sink(address, context), address, context)
+    return RecordedSink(lambda named: open_sink(address, named), address, context)
 
 
 def count_delivered(directory: Path) -> tuple[int, int]:

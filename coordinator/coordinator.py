@@ -498,7 +498,8 @@ class Coordinator:
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
             same_code = int(state.same_code(start))
             begins = state.incarnation, number, start.incarnation, start.time
-            self._tell([name], Recover(*begins, addresses, same_code, state.layout))
+            recover = Recover(*begins, addresses, same_code, state.layout, start.event_times)
+            self._tell([name], recover)
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
             self._tell([name], Start(state.incarnation, offset, addresses, state.layout))

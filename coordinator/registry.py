@@ -29,7 +29,8 @@ class SnapshotRecord:
     """A committed snapshot: the state as of `time`; front f resumes at `offsets[f]`.
 
     `incarnation`: the incarnation in which it was taken. `parts`: only under strong productions,
-    for each node the number of its newest durable production at that time.
+    for each node the number of its newest durable production at that time. `event_times`: see
+    `engine.wire.messages.Prepared`.
     """
 
     number: int
@@ -37,6 +38,7 @@ class SnapshotRecord:
     offsets: tuple[int, ...]
     incarnation: int = 0
     parts: tuple[int, ...] = ()
+    event_times: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class PendingSnapshot:
     """Whether a member could not write its part, or an earlier master began it."""
     answers: dict[str, int] = field(default_factory=dict)
     """Front -> the time at which it would resume; node -> its newest production."""
+    event_times: tuple[tuple[int, int], ...] = ()
+    """Those of the sources as of `time`; all nodes report the same."""
 
     def record(self, fronts: Sequence[str], nodes: Sequence[str], taken: int) -> SnapshotRecord:
         """Return the record that commits the snapshot.
@@ -63,7 +65,7 @@ class PendingSnapshot:
         """
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
-        return SnapshotRecord(self.number, self.time, offsets, taken, parts)
+        return SnapshotRecord(self.number, self.time, offsets, taken, parts, self.event_times)
 
 
 class Snapshots:
@@ -166,6 +168,7 @@ class Snapshots:
         snapshot = self.pending
         if snapshot is not None and message.number == snapshot.number:
             snapshot.answers[sender] = message.offset
+            snapshot.event_times = message.event_times or snapshot.event_times
             snapshot.waiting.discard(sender)
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:

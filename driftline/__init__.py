@@ -21,7 +21,22 @@ if TYPE_CHECKING:
     from driftline.api.run import run
     from driftline.api.simulate import SimulationReport, simulate
     from driftline.deploy.producer import Producer
+    from driftline.engine.operators.aggregates import (
+        Aggregate,
+        Collect,
+        Count,
+        CountDistinct,
+        First,
+        Last,
+        Max,
+        Mean,
+        Min,
+        Sum,
+        Top,
+    )
     from driftline.engine.operators.context import Context
+    from driftline.engine.operators.timers import TimedContext, Timer
+    from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
     from driftline.engine.errors import (
         DriftlineError,
         FlowError,
@@ -29,7 +44,7 @@ if TYPE_CHECKING:
         InputError,
         SimulationFailed,
     )
-    from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+    from driftline.engine.flow.flow import Flow, KeyedStream, Stream, WindowedStream
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
     from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
@@ -38,27 +53,46 @@ if TYPE_CHECKING:
     from driftline.index.client.producer import IndexProducer
 
 __all__ = [
+    "Aggregate",
     "AsyncIndexClient",
+    "Collect",
     "Context",
+    "Count",
+    "CountDistinct",
+    "Days",
     "DriftlineError",
+    "First",
     "Flow",
     "FlowError",
     "FlowTest",
     "FunctionFailed",
+    "Hopping",
     "IndexClient",
     "IndexProducer",
     "InputError",
     "Item",
     "KeyedStream",
+    "Last",
     "ListState",
     "MapState",
+    "Max",
+    "Mean",
+    "Min",
     "Producer",
     "ReducingState",
     "RunSummary",
+    "Session",
     "SimulationFailed",
     "SimulationReport",
     "Stream",
+    "Sum",
+    "TimedContext",
+    "Timer",
+    "Top",
+    "Tumbling",
     "ValueState",
+    "WindowedStream",
+    "Windows",
     "main",
     "run",
     "run_reference",
@@ -71,7 +105,22 @@ MODULES = {
     "driftline.api.run": ["run"],
     "driftline.api.simulate": ["SimulationReport", "simulate"],
     "driftline.deploy.producer": ["Producer"],
+    "driftline.engine.operators.aggregates": [
+        "Aggregate",
+        "Collect",
+        "Count",
+        "CountDistinct",
+        "First",
+        "Last",
+        "Max",
+        "Mean",
+        "Min",
+        "Sum",
+        "Top",
+    ],
     "driftline.engine.operators.context": ["Context"],
+    "driftline.engine.operators.timers": ["TimedContext", "Timer"],
+    "driftline.engine.operators.windows": ["Days", "Hopping", "Session", "Tumbling", "Windows"],
     "driftline.engine.errors": [
         "DriftlineError",
         "FlowError",
@@ -79,7 +128,7 @@ MODULES = {
         "InputError",
         "SimulationFailed",
     ],
-    "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
+    "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream", "WindowedStream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
     "driftline.index.client.async_client": ["AsyncIndexClient"],

@@ -19,8 +19,11 @@ number.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from driftline.engine.errors import (
     FlowError,
@@ -29,6 +32,18 @@ from driftline.engine.errors import (
     MalformedMessage,
     PayloadError,
 )
+from driftline.engine.event_time import (
+    END,
+    ENDED,
+    NEVER,
+    TIMER_LIMIT,
+    event_time_of,
+    is_fired,
+    rank_of,
+    timer_label,
+    timestamped,
+    to_microseconds,
+)
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import pack_key
@@ -36,6 +51,13 @@ from driftline.engine.labels import Label, child
 from driftline.engine.operators.context import Context, Failure, describe_failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES, Fields
+from driftline.engine.operators.timers import (
+    FIRINGS_AT_END_MAX,
+    TimedContext,
+    Timer,
+    Timers,
+    endless_timer,
+)
 from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.plain import Undo, plain_state
@@ -100,19 +122,21 @@ def interpret(
     inputs: Iterable[Iterable[tuple[int, object]]],
     *,
     dead_letters: bool = False,
+    unended: Container[int] = (),
 ) -> Iterator[Item]:
     """Run a flow over (time, payload) pairs for each source. Return the outputs in label order.
 
-    `dead_letters`: yield a failure as an output of the sink FAILURES, instead of raising
-    FunctionFailed. Raises FlowError, PayloadError.
+    A source ends after its last pair, unless its number is in `unended`. `dead_letters`: yield a
+    failure as an output of the sink FAILURES, instead of raising FunctionFailed. Raises FlowError,
+    PayloadError.
     """
     interpreter = _Interpreter(flow.validate())
     roots = heapq.merge(
-        *(_roots(front, pairs) for front, pairs in enumerate(inputs)), key=lambda root: root[0]
+        *(_roots(front, pairs, front not in unended) for front, pairs in enumerate(inputs)),
+        key=lambda root: root[0],
     )
     for label, payload in roots:
-        source = flow.sources[label[1]]
-        for item in interpreter.follow(source, label, _Made(round_trip(payload), source.name)):
+        for item in interpreter.enter(label, payload):
             if item.sink == FAILURES and not dead_letters:
                 assert isinstance(item.value, tuple)
                 raise FunctionFailed(describe_failure(item.label, item.value))
@@ -120,10 +144,13 @@ def interpret(
 
 
 def _roots(
-    front: int, pairs: Iterable[tuple[int, object]]
+    front: int, pairs: Iterable[tuple[int, object]], ends: bool
 ) -> Iterator[tuple[tuple[int, int], object]]:
+    time = 0
     for time, payload in pairs:
         yield (time, front), payload
+    if ends:
+        yield (time + 1, front), END
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +189,89 @@ class _Interpreter:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.undo: Undo = []
-        self.states: dict[tuple[int, bytes], list[object]] = {}
+        self.states: dict[tuple[int, bytes], list[Any]] = {}
         """(vertex, packed key) -> states"""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
+        self.watermarks = [NEVER] * len(flow.sources)
+        """Per source, at the current root."""
+        self.watermarks_before = self.watermarks
+        """The same before the current root."""
+
+    def enter(self, root: Label, payload: object) -> Iterator[Item]:
+        """Yield all items that result from a record, or from the end of a source."""
+        source = self.flow.sources[root[1]]
+        self.watermarks_before = self.watermarks[:]
+        if type(payload) is type(END) and payload == END:
+            self.watermarks[root[1]] = NEVER if source.event_time is None else ENDED
+        else:
+            yield from self.enter_record(source, root, _Made(round_trip(payload), source.name))
+        for vertex in self.flow.vertices:
+            if vertex.on_timer is not None:
+                yield from self.fire(vertex, root)
+
+    def enter_record(self, source: Vertex, root: Label, made: _Made) -> Iterator[Item]:
+        """Yield the items that result from a record, before timers fire."""
+        if source.event_time is None:
+            yield from self.follow(source, root, made)
+            return
+        try:
+            assert source.function is not None
+            event_time = to_microseconds(source.function(made.value), source.event_time.unit)
+        except BaseException as error:
+            name = f"event_time of {source.name}"
+            failure = Failure.from_exception(name, None, made.value, error, source.line)
+            yield Item(root, FAILURES, failure.payload())
+            return
+        watermark = event_time - source.event_time.max_delay
+        self.watermarks[root[1]] = max(self.watermarks[root[1]], watermark)
+        yield from self.follow(source, timestamped(root, event_time), made)
+
+    def fire(self, vertex: Vertex, root: Label) -> Iterator[Item]:
+        """Yield all items that result from the timers of an operator that are due at a root."""
+        watermark = min(self.watermarks[front] for front in self.flow.fronts_of(vertex))
+        fired: Counter[tuple[bytes, int]] = Counter()
+        at_end: Counter[bytes] = Counter()
+        while due := min(self.due(vertex, watermark), default=None):
+            at, rank, name, packed = due
+            del self.states[vertex.number, packed][-1][name]
+            self.undo.clear()
+            timer = Timer(name, at)
+            event_time = vertex.operator.event_time_of_timer(timer)
+            label = timer_label(root, vertex.number, at, rank, fired[packed, at], event_time)
+            fired[packed, at] += 1
+            at_end[packed] += watermark == ENDED
+            key = unpack(packed)
+            if at_end[packed] > FIRINGS_AT_END_MAX:
+                error = RuntimeError(endless_timer(name))
+                failure = Failure.from_exception(vertex.name, key, tuple(timer), error, vertex.line)
+                yield Item(label, FAILURES, failure.payload())
+                continue
+            context = self.context(vertex, label, key, timer)
+            call = partial(vertex.operator.fire_reference, vertex, context, timer)
+            yield from self.call(vertex, label, key, _Made(tuple(timer), vertex.name), call)
+
+    def due(self, vertex: Vertex, watermark: int) -> Iterator[tuple[int, int, str, bytes]]:
+        """Yield (time, rank of the key, name, packed key) of the timers that are due."""
+        for (number, packed), states in self.states.items():
+            for name, at in states[-1].items() if number == vertex.number else ():
+                if at <= watermark:
+                    yield at, rank_of(packed), name, packed
+
+    def context(
+        self, vertex: Vertex, label: Label, key: object, timer: Timer | None = None
+    ) -> Context:
+        """Return the context of a call for an element, or for a timer that fires."""
+        if vertex.on_timer is None:
+            return Context(label, key)
+        timers = self.states_of(vertex, key)[-1]
+        if timer is None:
+            now, least = event_time_of(label), -TIMER_LIMIT
+            watermarks = self.watermarks_before if is_fired(label) else self.watermarks
+        else:
+            now, least, watermarks = timer.at, timer.at + 1, self.watermarks
+        facade = Timers(timers, now, least, lambda at: None)
+        watermark = min(watermarks[front] for front in self.flow.fronts_of(vertex))
+        return TimedContext(label, key, now, watermark, facade)
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Yield all items that result from an output of a vertex."""
@@ -201,8 +308,25 @@ class _Interpreter:
         except _Failed as failed:
             yield Item(label, FAILURES, failed.failure.payload())
             return
+        context = self.context(vertex, label, key)
+        call = partial(vertex.operator.apply_reference, vertex, context, made.value)
+        yield from self.call(vertex, label, key, made, call)
+
+    def call(
+        self,
+        vertex: Vertex,
+        label: Label,
+        key: object,
+        made: _Made,
+        function: Callable[[Sequence[object]], list[object]],
+    ) -> Iterator[Item]:
+        """Call a function with the states of a key. Yield all items that result from its outputs.
+
+        `made`: the element, or the timer, for failures.
+        """
         try:
-            outputs = self.apply(vertex, label, key, made.value)
+            states = self.states_of(vertex, key)
+            outputs = function(states if vertex.on_timer is None else states[:-1])
         except BaseException as error:
             for take_back in reversed(self.undo):
                 take_back()
@@ -228,12 +352,12 @@ class _Interpreter:
                 Failure.from_exception(name, None, value, error, vertex.key_line)
             ) from None
 
-    def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
-        """Return the outputs of an operator for one element. Raises its function's exceptions."""
+    def states_of(self, vertex: Vertex, key: object) -> list[Any]:
+        """Return the states of a key; the last state of an operator with timers are these."""
         states = self.states.setdefault((vertex.number, pack_key(key)), [])
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]
-        return vertex.operator.apply_reference(vertex, Context(label, key), value, states)
+        return states
 
 
 class _Failed(Exception):

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Last
+from driftline.connectors.sinks.consumer import LastStored
 from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD
 from driftline.connectors.sinks.jsonl import checksum_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
@@ -84,7 +84,7 @@ def write_commit_record(
             files.append((str(path.relative_to(directory)), size, checksum_of(path, size)))
         where = "" if savepoint is None else str(savepoint.absolute())
         record = CommitRecord(
-            last=Last(end - 1, 0, ()),
+            last=LastStored(end - 1, 0, ()),
             files=tuple(files),
             outputs=outputs,
             failures=failures,

@@ -152,7 +152,7 @@ class Simulation:
             self.live[i].records() if i in self.live else list(enumerate(payloads, 1))
             for i, payloads in enumerate(self.inputs)
         ]
-        return list(interpret(self.flow, inputs, dead_letters=True))
+        return list(interpret(self.flow, inputs, dead_letters=True, unended=self.live))
 
     def _fits_json(self) -> bool:
         """Return whether JSON lines can hold all outputs: a user's flow may output bytes or NaN."""

@@ -18,7 +18,7 @@ from driftline.connectors.sinks import (
     Consumer,
     JsonLines,
     JsonLinesConsumer,
-    Last,
+    LastStored,
     MemoryConsumer,
 )
 from driftline.connectors.sinks.lmdb import LmdbConsumer, read_environment
@@ -214,7 +214,7 @@ class _Watched:
         with self._files:
             self._consumer.deliver(bundle)
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         with self._files:
             return self._consumer.last(barrier, groups)
 
@@ -248,7 +248,7 @@ class FailingConsumer:
         if timeline.draw_fault(faults.job_fails / 5, "failed deliver"):
             raise Unavailable("it is unknown whether the bundle was stored")
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         return self._consumer().last(barrier, groups)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import driftline
 from driftline import Flow, run
-from driftline.connectors.sinks import NO_BUNDLE, Consumer, Last
+from driftline.connectors.sinks import NO_BUNDLE, Consumer, LastStored
 from driftline.engine import errors
 from driftline.engine.errors import StateMismatch
 from tests.connectors.sinks.bundles import BARRIER, GROUPS, items, json_lines, stream
@@ -310,7 +310,9 @@ def test_the_consumer_that_is_shown_stores_everything_once(tmp_path: Path) -> No
         consumer = opened()
         before = bundles[number - 1] if number else None
         last = consumer.last(BARRIER, GROUPS)
-        assert last == (NO_BUNDLE if before is None else Last(before.t_last, before.checksum, ()))
+        assert last == (
+            NO_BUNDLE if before is None else LastStored(before.t_last, before.checksum, ())
+        )
         consumer.deliver(bundle)
         consumer.deliver(bundles[0])
         consumer.close()

@@ -34,7 +34,7 @@ from driftline.bench.systems.processes import (
 )
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import Receipt, ReceivedSource
-from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
+from driftline.connectors.sinks.consumer import NO_BUNDLE, LastStored
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver
@@ -183,15 +183,15 @@ class ArrivalConsumer:
 
     def __init__(self, numbers: dict[str, int], arrivals: list[Arrival]) -> None:
         self._numbers, self._arrivals = numbers, arrivals
-        self._last: dict[str, Last] = {}
+        self._last: dict[str, LastStored] = {}
 
     def deliver(self, bundle: Bundle) -> None:
         """Add an arrival for each document in a bundle, then store it as the last bundle."""
         for document, words in words_by_document(bundle):
             self._arrivals.append((self._numbers[document], words, perf_counter()))
-        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+        self._last[bundle.barrier] = LastStored(bundle.t_last, bundle.checksum, bundle.blobs)
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last bundle of a barrier."""
         return self._last.get(barrier, NO_BUNDLE)
 

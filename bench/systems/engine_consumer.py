@@ -28,7 +28,7 @@ from driftline.bench.systems.processes import (
     outbox,
     pack_stored,
 )
-from driftline.connectors.sinks.consumer import Consumer, Last
+from driftline.connectors.sinks.consumer import Consumer, LastStored
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.runtime.loop.runtime import SWITCH_S
@@ -62,7 +62,7 @@ class ReportingConsumer:
         stored = [(document, words, now) for document, words in words_by_document(bundle)]
         self._producer.send(pack_stored(stored))
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last stored bundle."""
         return self._store.last(barrier, groups)
 

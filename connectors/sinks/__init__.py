@@ -5,7 +5,7 @@ consumer.deliver(bundle)  # returns when the bundle is durable
 consumer.last("barrier-0", groups).t_last == bundle.t_last
 """
 
-from driftline.connectors.sinks.consumer import NO_BUNDLE, Consumer, Last, items_of
+from driftline.connectors.sinks.consumer import NO_BUNDLE, Consumer, LastStored, items_of
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.connectors.sinks.lines import JsonLines
 from driftline.connectors.sinks.memory import MemoryConsumer
@@ -17,7 +17,7 @@ __all__ = [
     "Consumer",
     "JsonLines",
     "JsonLinesConsumer",
-    "Last",
+    "LastStored",
     "MemoryConsumer",
     "items_of",
 ]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
+from driftline.connectors.sinks.consumer import NO_BUNDLE, LastStored
 from driftline.engine.errors import StateMismatch
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item
@@ -32,7 +32,7 @@ class CommitRecord:
     """The last bundle, the (first, last) key groups of its barrier, and totals of all commits."""
 
     groups: tuple[int, int] = (0, 0)
-    last: Last = NO_BUNDLE
+    last: LastStored = NO_BUNDLE
     files: tuple[tuple[str, int, int], ...] = ()
     """(name, bytes committed, checksum) of each file, for a consumer that writes files."""
     outputs: int = 0
@@ -58,12 +58,12 @@ class CommitRecord:
         """
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
-        last = Last(bundle.t_last, bundle.checksum, blobs)
+        last = LastStored(bundle.t_last, bundle.checksum, blobs)
         failed = sum(item.sink == FAILURES for item in items)
         outputs = self.outputs + len(items) - failed
         return CommitRecord(bundle.groups, last, files, outputs, self.failures + failed, checksum)
 
-    def last_for_groups(self, groups: tuple[int, int], where: str) -> Last:
+    def last_for_groups(self, groups: tuple[int, int], where: str) -> LastStored:
         """Return the last bundle, for a barrier with these key groups; `where`: for errors.
 
         Raises StateMismatch if the record is of other key groups: with its t_last the barrier would
@@ -114,4 +114,4 @@ class CommitRecord:
                 "use that version, or give another --output"
             )
         _, groups, t_last, checksum, blobs, *counts = parts
-        return CommitRecord(groups, Last(t_last, checksum, blobs), *counts)
+        return CommitRecord(groups, LastStored(t_last, checksum, blobs), *counts)

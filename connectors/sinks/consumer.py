@@ -25,7 +25,7 @@ from driftline.engine.wire.messages import Bundle
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastStored:
     """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
@@ -37,7 +37,7 @@ class Last:
     not named."""
 
 
-NO_BUNDLE = Last(-1, 0, ())
+NO_BUNDLE = LastStored(-1, 0, ())
 """The answer of a consumer without any bundle of a barrier."""
 
 
@@ -57,7 +57,7 @@ class Consumer(Protocol):
             PayloadError: For a payload that the target cannot hold: nothing is stored.
         """
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last stored bundle of a barrier.
 
         Args:
@@ -82,7 +82,8 @@ class SinkContext:
     flow: Flow
     """The flow. `Item.sink` is an index into its `sinks`; -1 stands for a dead letter."""
     barrier: str
-    """The barrier whose outputs the sink stores, `barrier-0`, `barrier-1`, ...
+    """Name of the barrier whose outputs the sink stores, with a prefix of the run, such as
+    `dc85f30a5eff0b9d/barrier-0`; the same as in `last` and in bundles.
 
     Each node has one and opens a sink for it in its own process.
     """

@@ -27,7 +27,7 @@ from pathlib import Path
 from zlib import crc32
 
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Last, SinkContext, items_of
+from driftline.connectors.sinks.consumer import LastStored, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.engine.durable import (
@@ -136,7 +136,7 @@ class JsonLinesConsumer:
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last committed bundle."""
         with translate_os_errors("output", self.directory):
             return self._load_record().last_for_groups(groups, str(self.directory))

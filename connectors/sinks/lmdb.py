@@ -23,7 +23,7 @@ from zlib import crc32
 import lmdb
 
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Last, SinkContext, items_of
+from driftline.connectors.sinks.consumer import LastStored, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
@@ -107,7 +107,7 @@ class LmdbConsumer:
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last committed bundle."""
         return self._load_record().last_for_groups(groups, str(self.path))
 

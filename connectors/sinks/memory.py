@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Last, items_of
+from driftline.connectors.sinks.consumer import LastStored, items_of
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 
@@ -27,7 +27,7 @@ class MemoryConsumer:
         self._add(bundle.barrier, items)
         self._records[bundle.barrier] = before.with_bundle(bundle, items)
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last bundle of a barrier."""
         return self._of(barrier).last_for_groups(groups, f"the memory of {barrier}")
 

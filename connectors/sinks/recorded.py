@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from driftline.connectors.guarded import guarded
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Consumer, Last, SinkContext, items_of
+from driftline.connectors.sinks.consumer import Consumer, LastStored, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.durable import replace_file, translate_os_errors
 from driftline.engine.errors import PayloadError, StateMismatch
@@ -40,8 +40,9 @@ class RecordedSink:
     """A consumer around the sink at an address.
 
     Args:
-        open_sink: Opens the sink of a connector. The first `last` or `deliver` calls it, in its
-            own thread, since many clients belong to the thread that created them.
+        open_sink: Opens the sink of a connector, with the barrier's name in the target. The first
+            `last` or `deliver` calls it, in its own thread, since many clients belong to the thread
+            that created them.
         address: The address, for errors.
         context: The run. Without a directory nothing is recorded, and `outputs` counts those of
             this object.
@@ -52,7 +53,7 @@ class RecordedSink:
     """
 
     def __init__(
-        self, open_sink: Callable[[], Consumer], address: str, context: SinkContext
+        self, open_sink: Callable[[SinkContext], Consumer], address: str, context: SinkContext
     ) -> None:
         self._open_sink = open_sink
         self._sink: Consumer | None = None
@@ -61,11 +62,12 @@ class RecordedSink:
         self._on_failures = context.on_failures
         run = context.mark.lineage or sha256(context.identity.encode()).hexdigest()[:16]
         self._name = f"{run}/{context.barrier}"
+        self._context = replace(context, barrier=self._name)
         self._claim: OutputDirectory | None = None
         self._path: Path | None = None
         self._record = self._next = CommitRecord()
         """The confirmed contents of the sink, and the same with the bundle being delivered."""
-        self._last: Last | None = None
+        self._last: LastStored | None = None
         """The last bundle in the sink; None if the sink has to be queried."""
         if context.directory is not None:
             identity = f"{address}\n{context.identity}"
@@ -105,7 +107,7 @@ class RecordedSink:
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last bundle that the sink has."""
         before = self._record.last_for_groups(groups, self._address)
         if self._last is None:
@@ -159,18 +161,18 @@ class RecordedSink:
 
     def _opened(self) -> Consumer:
         if self._sink is None:
-            self._sink = self._open_sink()
+            self._sink = self._open_sink(self._context)
         return self._sink
 
 
-def _checked(last: object) -> Last:
-    """Return the result of a sink's `last`. Raise TypeError if it is not a `Last`."""
-    if not isinstance(last, Last):
-        raise TypeError(f"last() returned {last!r:.200}, which is not a Last")
+def _checked(last: object) -> LastStored:
+    """Return the result of a sink's `last`. Raise TypeError if it is not a `LastStored`."""
+    if not isinstance(last, LastStored):
+        raise TypeError(f"last() returned {last!r:.200}, which is not a LastStored")
     is_right = type(last.t_last) is int and type(last.checksum) is int
     if not is_right or not all(isinstance(blob, bytes) for blob in last.blobs):
         raise TypeError(
             f"last() returned {last!r:.200}: t_last and checksum have to be integers, and blobs a "
             "tuple of bytes"
         )
-    return Last(last.t_last, last.checksum, tuple(last.blobs))
+    return LastStored(last.t_last, last.checksum, tuple(last.blobs))

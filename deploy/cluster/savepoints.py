@@ -94,7 +94,8 @@ def save(
         _write(output, flow, segments)
         received = _live_source_names(submission)
         numbered = {source.name: source.name not in received for source in flow.sources}
-        return write_manifest(output, flow, state.snapshots[0].time, numbered)
+        newest = state.snapshots[0]
+        return write_manifest(output, flow, newest.time, numbered, newest.event_times)
     raise AssertionError("the last try returns or raises")
 
 

@@ -147,6 +147,7 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
     if not is_name(request.name):
         raise FlowError(f"{request.name!r} cannot be the name of a flow: {NAMES}")
     flow.check_nodes(request.nodes)
+    flow.check_policy(request.policy)
     inputs = inputs_by_source(flow, request.reading.inputs)
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
@@ -191,7 +192,11 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
     alive = list_agents(tree)
     places = _assign_agents(tree, request, len(inputs), before, alive)
     by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
-    first = None if fitted is None else fitted.savepoint.time
+    first = None
+    if fitted is not None:
+        time, event_times = fitted.savepoint.time, fitted.savepoint.event_times_of(flow)
+        offsets = (time,) * len(flow.sources)
+        first = SnapshotRecord(FIRST_SNAPSHOT, time, offsets, event_times=event_times)
     state = _next_state(tree, request, identity, code_of(flow), before, found, first)
     submission = Submission(
         name=request.name,
@@ -286,11 +291,11 @@ def _next_state(
     code: Code,
     before: Submission | None,
     found: ClusterState | None,
-    first: int | None,
+    first: SnapshotRecord | None,
 ) -> ClusterState:
     """Return the next contents of the flow's registry.
 
-    `found`: its current contents; `first`: the time of the savepoint that the flow begins from.
+    `found`: its current contents; `first`: the snapshot of the savepoint that the flow begins from.
     Raises StateMismatch if the request does not fit the current contents.
     """
     code.log_unseen()
@@ -302,9 +307,7 @@ def _next_state(
         lineage = secrets.token_hex(8) if order.service is None else order.service.lineage
         state = state.next(lineage=lineage, code=code, output=order.resolved_output)
         if first is not None:
-            fronts = (first,) * len(identity.inputs)
-            snapshot = SnapshotRecord(FIRST_SNAPSHOT, first, fronts)
-            state = replace(state, snapshots=(snapshot,), base=FIRST_SNAPSHOT)
+            state = replace(state, snapshots=(first,), base=FIRST_SNAPSHOT)
         return state
     if before is not None and not _is_same_path(before.output, order.resolved_output):
         raise StateMismatch(

@@ -80,6 +80,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """
     flow.check_inputs(config.inputs)
     flow.check_nodes(config.nodes)
+    flow.check_policy(config.policy)
     check_addresses(config.inputs, config.sender_rules)
     check_metrics(config.metrics, config.nodes)
     with ExitStack() as stack:
@@ -284,9 +285,8 @@ def drive(
                 continue
             settled = max(front.settled for front in fronts)
             sent = max(front.furthest for front in fronts)
-            # Kills faster than recoveries would keep a run from ending. A drain stops the kills.
-            has_recovered = settled > killed_at or settled > sent
-            if now >= kill_at and has_recovered and signals.stop_signal is None:
+            # Kills without progress in between would keep a run from ending. A drain stops them.
+            if now >= kill_at and settled > killed_at and signals.stop_signal is None:
                 cluster.kill_one(chance)
                 kill_at, killed_at = now + (config.kill_every_s or 0.0), settled
             if not is_due:

@@ -84,7 +84,9 @@ def restore_run(
         mark = Mark(run.lineage, f"node-{index}", run.last_session + 1)
         with _store(state, index, run.identity, flow, mark) as store:
             initialise_store(store, fitted, owned_groups(index, nodes, flow.groups))
-    record = SnapshotRecord(FIRST_SNAPSHOT, savepoint.time, (savepoint.time,) * len(flow.sources))
+    time, event_times = savepoint.time, savepoint.event_times_of(flow)
+    offsets = (time,) * len(flow.sources)
+    record = SnapshotRecord(FIRST_SNAPSHOT, time, offsets, event_times=event_times)
     registry.write(run.next(snapshots=(record,), base=FIRST_SNAPSHOT))
     if fitted.notes:
         log.info(
@@ -183,7 +185,8 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
         for vertex in flow.vertices:
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    return write_manifest(output, flow, record.time, _numbered_inputs(run)), how_ended(run)
+    about = record.time, _numbered_inputs(run), record.event_times
+    return write_manifest(output, flow, *about), how_ended(run)
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:

@@ -151,6 +151,8 @@ class TurnBudget:
             return "work outside elements"
         port, batch = at
         labels, values, _ = batch.elements()
+        if not values:
+            return f"timers of {self._operators(port)}"
         of = "" if len(labels) == 1 else f"one of {len(labels)} elements, the first: "
         record = format_short(values[0])
         return f"{self._operators(port)}, {of}{format_label(labels[0])}, record {record}"
@@ -170,6 +172,8 @@ class TurnBudget:
     def _shown(self, port: int, batch: ElementBatch) -> str:
         vertex = self._vertex(port)
         labels, values, _ = batch.elements()
+        if not values:
+            return f"timers of {self._operators(port)}"
         key = ""
         if vertex.key is not None:
             try:

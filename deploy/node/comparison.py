@@ -318,7 +318,10 @@ class ProductionPipeline(NodePipeline):
             capture.take(changelog)
         while capture.step():  # at once: all outputs wait for this production
             pass
-        self.unstored_messages += [*self.next_frames, ("master", Acknowledge(*self.acks.take(), 0))]
+        self.unstored_messages += [
+            *self.next_frames,
+            ("master", Acknowledge(*self.acks.take()[:2], 0)),
+        ]
         self.next_frames.clear()
         self.storing = True
         return capture

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter, itemgetter
 
-from driftline.deploy.node.tracking import Cells, Intervals
+from driftline.deploy.node.tracking import NOTHING, Acknowledged
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan, Port
 from driftline.engine.labels import INFINITY, Label
@@ -299,13 +299,13 @@ UnsentFrame = tuple[int, int, int, int, list[ElementBatch]]
 """(feeder, port, tracking time, id, batches) of a frame that is not encoded yet."""
 
 
-def to_frame(unsent: UnsentFrame, cells: Cells = (), covered: Intervals = ()) -> Frame:
-    """Encode a frame as a message; `cells`, `covered`: the acknowledgement that it carries."""
+def to_frame(unsent: UnsentFrame, acknowledged: Acknowledged = NOTHING) -> Frame:
+    """Encode a frame as a message; `acknowledged`: the acknowledgement that it carries."""
     feeder, port, time, id, batches = unsent
     encoded = tuple(
         (encode_labels(batch.labels), batch.packed(), tuple(batch.signs or ())) for batch in batches
     )
-    return Frame(feeder, port, time, id, encoded, (), cells, covered)
+    return Frame(feeder, port, time, id, encoded, (), *acknowledged)
 
 
 def arrived_block(frame: Frame) -> Block:

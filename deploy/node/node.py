@@ -124,6 +124,8 @@ class Node(Member):
         self._consumer_silence = Trouble("consumer-silent")
         self._transfer: StateTransfer | None = None
         """State transfer into the next layout; None if none is under way."""
+        self._event_times: tuple[tuple[int, int], ...] = ()
+        """Those of the sources as of the snapshot that this incarnation begins from."""
         self._begin(self._factory.make_load_job(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
@@ -139,10 +141,11 @@ class Node(Member):
 
     def _set_up(self, pipeline: NodePipeline, start: int) -> None:
         """Create the objects of an incarnation that processes times from `start` on."""
+        pipeline.begin(start, self._event_times)
         self.pipeline = pipeline
         self.barrier = pipeline.barrier
         self._delivery = Delivery(pipeline.barrier, self.incarnation, self.address)
-        self._tracking = self._factory.make_tracking(start)
+        self._tracking = self._factory.make_tracking(start, pipeline.clock)
         self._snapshots = Snapshotter(pipeline, self.incarnation)
         self._stages = Stages(
             self._factory, pipeline, self._tracking, self._snapshots, self.budget, self.send
@@ -231,10 +234,10 @@ class Node(Member):
                 raise MalformedMessage(f"a frame for port {message.port}, which does not exist")
             block = arrived_block(message)
             if message.cells or message.covered:  # before the block: may raise MalformedMessage
-                self._tracking.acknowledge(message.cells, message.covered)
+                self._tracking.acknowledge(message.cells, message.covered, message.event_times)
             self._stages.admit(sender, message.feeder, block)
         elif isinstance(message, Acknowledge):
-            self._tracking.acknowledge(message.cells, message.covered)
+            self._tracking.acknowledge(message.cells, message.covered, message.event_times)
         elif isinstance(message, BundleStored):
             self._delivery.stored(message)
             self.obstacles.pop(CONSUMER, None)
@@ -459,6 +462,7 @@ class Node(Member):
         if message.layout:
             self._factory = replace(self._factory, layout=message.layout)
         load = self._factory.make_load_job(message.number, message.snapshot_incarnation)
+        self._event_times = message.event_times
         self._begin(load, message.time, bool(message.same_code))
         joining, self._transfer = self._transfer, None
         if joining is not None and joining.has_state(
@@ -539,11 +543,11 @@ class Node(Member):
 
     def _acknowledge(self) -> None:
         """Send peers the acknowledgement of the work so far if their outputs wait for it."""
-        self._send_all(self._stages.peers.acknowledge(*self._tracking.end_turn(self.now)))
+        self._send_all(self._stages.peers.acknowledge(self._tracking.end_turn(self.now)))
 
     def _send_acknowledgements(self) -> None:
         """Send peers and the master the acknowledgements that are still pending."""
-        self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
+        self._send_all(self._stages.peers.acknowledge(self._tracking.for_peers()))
         self.send("master", self._tracking.for_master(self.barrier.last_sent))
 
     def _tell_delivered(self) -> None:

@@ -12,7 +12,7 @@ metadata, and messages to send. Invariant: each final change is in exactly one c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -23,12 +23,14 @@ from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.input_queue import Block, ElementBatch
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.event_time import Clock
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import Label
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
+from driftline.engine.operators.timed import TimedStep
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
@@ -63,12 +65,21 @@ class NodePipeline:
     keyed: dict[str, Keyed]
     gates: dict[int, BufferingGate]
     """Port -> gate in front of its chain; empty unless the ordering is buffered."""
+    clock: Clock | None = None
+    """Watermarks of the sources; None if no operator needs them."""
+    waiting: dict[int, TimedStep] = field(init=False)
+    """Port -> the operator there, if it waits for the frontier; in the order of ports."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """Feeder -> (port that it feeds, one outbound per node)."""
     storing: bool = False
     """Whether a production is being written; frames and outputs wait for it."""
 
     def __post_init__(self) -> None:
+        self.waiting = {
+            port: step
+            for port, step in enumerate(self.chains.entries)
+            if isinstance(step, TimedStep)
+        }
         self.outbounds = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.chains.outbounds.items():
             self.outbounds[feeder].append((port, outbounds))
@@ -112,8 +123,8 @@ class NodePipeline:
 
     def close(self, port: int, frontier: int) -> None:
         """Close a port below the frontier: no element with a smaller time arrives there."""
-        if port in self.gates:
-            return  # elements below the frontier may wait at the gate
+        if port in self.gates or port in self.waiting:
+            return  # elements below the frontier may wait
         step = self.keyed.get(self.plan.ports[port].vertex.name)
         if step is not None:
             step.close(frontier)
@@ -124,6 +135,8 @@ class NodePipeline:
         Precondition: no snapshot that is still to be taken has an earlier time.
         """
         self.barrier.trim_history(frontier)
+        if self.clock is not None:
+            self.clock.forget(frontier)
         for step in self.keyed.values():
             step.settle(frontier)
 
@@ -153,12 +166,24 @@ class NodePipeline:
             "late": sum(step.late for step in keyed),
             "reapplied": sum(step.reapplied for step in keyed),
             "keys": sum(len(step.table) for step in keyed),
+            "too_late": sum(step.too_late for step in self.waiting.values()),
         }
 
     def meta(self, time: int) -> bytes:
         """Return the metadata of a part: a checksum of this node's outputs below `time`."""
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
+
+    def begin(self, start: int, event_times: Sequence[tuple[int, int]]) -> None:
+        """Begin to process times from `start` on. `event_times`: those of the sources before it."""
+        if self.clock is not None:
+            self.clock.restore(event_times, start)
+        for step in self.waiting.values():
+            step.done = start
+
+    def event_times(self, time: int) -> tuple[tuple[int, int], ...]:
+        """Return the event times of the sources as of a time; () if the flow needs none."""
+        return () if self.clock is None else self.clock.as_of(time)
 
     @property
     def durable_production(self) -> int | None:
@@ -221,6 +246,7 @@ class Snapshotter:
         self.requested_number = self.answered_number = 0
         """Number of the snapshot that the master requested last; of the one answered last."""
         self._meta = b""
+        self._event_times: tuple[tuple[int, int], ...] = ()
         self._storing: StoreSnapshot | None = None
         """Job that writes the encoded part."""
         self.stored_bytes = self.last_bytes = 0
@@ -251,6 +277,7 @@ class Snapshotter:
         assert self._capture is None, "one snapshot at a time"
         self._number = number
         self._meta = self._assembly.meta(time)
+        self._event_times = self._assembly.event_times(time)
         self._capture = self._assembly.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
@@ -282,7 +309,7 @@ class Snapshotter:
             return PrepareFailed(job.number, str(result))
         self.last_bytes = sum(map(len, job.segments.values()))
         self.stored_bytes += self.last_bytes
-        return Prepared(job.number, 0)
+        return Prepared(job.number, 0, self._event_times)
 
 
 Token = tuple[int, int, int]

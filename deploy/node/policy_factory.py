@@ -16,6 +16,7 @@ from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.pipeline import BufferingGate, NodePipeline
 from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.event_time import Clock, Watermark
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout, Owners, names_of, owned_groups
@@ -24,6 +25,7 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.steps import Failures, Step
+from driftline.engine.operators.timed import TimedStep
 from driftline.engine.policy import Output, Policy
 from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.codec import unpack
@@ -60,10 +62,12 @@ class PolicyFactory:
         """Return the job that loads snapshot `number`, taken in incarnation `taken`."""
         return LoadSnapshot(number, taken, allow_later=self.policy.recovers_locally)
 
-    def make_tracking(self, start: int) -> Tracking:
+    def make_tracking(self, start: int, clock: Clock | None) -> Tracking:
         """Return the tracking of an incarnation that replays from time `start`."""
         ordered, speculative = self.policy.ordered, self._speculative
-        return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
+        return Tracking(
+            self.plan, self.nodes, start, clock, ordered=ordered, speculative=speculative
+        )
 
     def make_input_queue(self) -> InputQueue:
         """Return the queue of blocks; under load, blocks of a speculative node wait."""
@@ -90,12 +94,20 @@ class PolicyFactory:
         """
         plan = self.plan
         barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
+        clock = self._clock()
         keyed: dict[str, Keyed] = {}
 
         def make(vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder) -> Step:
-            order = Speculative if self.policy.ordered else Arrival
             record = self.policy.has_snapshots
-            step = keyed[vertex.name] = order(vertex, after, failures, record, encoder)
+            step: Keyed
+            if vertex.on_timer is not None:
+                assert clock is not None
+                watermark = Watermark(clock, plan.flow.fronts_of(vertex))
+                step = TimedStep(vertex, after, failures, watermark, record, encoder)
+            else:
+                order = Speculative if self.policy.ordered else Arrival
+                step = order(vertex, after, failures, record, encoder)
+            keyed[vertex.name] = step
             return step
 
         chains = Chains(plan, Owners(self.nodes, plan.flow.groups), barrier, make)
@@ -103,7 +115,7 @@ class PolicyFactory:
         gates = {
             port.number: BufferingGate(port.stage, self.new_id)
             for port in plan.ports
-            if buffered and port.vertex.is_keyed
+            if buffered and port.vertex.is_keyed and port.vertex.on_timer is None
         }
         parts = plan, barrier, chains, keyed, gates
         me = f"node-{self.index}"
@@ -116,7 +128,14 @@ class PolicyFactory:
             return TwoPhasePipeline(*parts, names=names, me=me, outputs=barrier)
         if self.policy.has_markers:
             return EpochPipeline(*parts, names=names_of(self.layout), me=me)
-        return NodePipeline(*parts)
+        return NodePipeline(*parts, clock)
+
+    def _clock(self) -> Clock | None:
+        """Return the clock of a flow with operators that need one."""
+        if not self.plan.waiting_ports:
+            return None
+        times = [source.event_time for source in self.plan.flow.sources]
+        return Clock([None if each is None else each.max_delay for each in times])
 
     @property
     def _speculative(self) -> bool:

@@ -33,10 +33,11 @@ from driftline.deploy.node.input_queue import (
 )
 from driftline.deploy.node.pipeline import NodePipeline, Send, Snapshotter, Token
 from driftline.deploy.node.policy_factory import PolicyFactory
-from driftline.deploy.node.tracking import Cells, Intervals, Tracking
+from driftline.deploy.node.tracking import NOTHING, Acknowledged, Tracking
 from driftline.engine.flow.plan import Port
 from driftline.engine.keygroups import names_of
 from driftline.engine.labels import INFINITY
+from driftline.engine.operators.timed import TimedStep
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import times
 from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Outgoing
@@ -79,6 +80,8 @@ class Stages:
         self._names = names_of(factory.layout)
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
+        self._first_waiting = plan.fronts + self._node_index
+        """Number at the trackers of this node's first operator that waits for the frontier."""
         self._entries = pipeline.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
@@ -130,8 +133,27 @@ class Stages:
             budget.end_batch(behind_gate, len(batch.labels))
             self._send_on(port)
             self._admit_own()
-            self._tracking.acks.join(tokens, ())
+            self._tracking.acks.join(tokens)
             self.gates_due |= gate.due(frontier)
+        for number, (port, step) in enumerate(self._pipeline.waiting.items()):
+            frontier, since = self._tracking.arrived[self._stage_of[port]], step.done
+            if step.done < frontier:
+                self._apply_waiting(port, step, frontier)
+                self._tracking.acks.cover_emitted(
+                    self._first_waiting + number * len(self._names), since, step.done
+                )
+                self.gates_due |= step.done < frontier
+
+    def _apply_waiting(self, port: int, step: TimedStep, frontier: int) -> None:
+        """Apply elements of an operator that waits for the frontier, as many as fit the turn."""
+        budget = self._budget
+        behind = len(self._entries) + port  # the turn budget counts these elements apart
+        taken = step.take(frontier, budget.elements_left(behind, frontier - 1))
+        budget.begin_batch(behind, ElementBatch(*taken, signs=None))
+        step.apply_taken()
+        budget.end_batch(behind, len(taken[0]))
+        self._send_on(port)
+        self._admit_own()
 
     def _process_blocks(self, port: Port, blocks: list[Block], complete: int) -> None:
         """Push blocks through a port's chain and send the resulting frames."""
@@ -143,11 +165,14 @@ class Stages:
             remaining = self.input_queue.put_back(number, rest, self._new_id())
             acks.add(port.stage, remaining.time, remaining.id)
         if tokens:
-            acks.join(tokens, ())
+            acks.join(tokens)
         for block in blocks:
             acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
                 acks.cover(port.front, block.covers, block.roots)
+        if event_times := self._pipeline.chains.event_times:
+            acks.add_event_times(event_times)
+            event_times.clear()
         if self._pipeline.outbounds[number]:
             self._send_on(number)
 
@@ -273,15 +298,16 @@ class Peers:
         self._last[to] = unsent
         return [] if before is None else [(to, to_frame(before))]
 
-    def acknowledge(self, cells: Cells, covered: Intervals) -> Outgoing:
+    def acknowledge(self, acknowledged: Acknowledged) -> Outgoing:
         """Return messages that carry this acknowledgement to all nodes, in queued frames if any."""
         post: Outgoing = []
         for to in self._names:
             unsent = self._last.pop(to, None)
             if unsent is not None:
-                post.append((to, to_frame(unsent, cells, covered)))
-            elif cells or covered:
-                post.append((to, Acknowledge(cells, covered, 0)))
+                post.append((to, to_frame(unsent, acknowledged)))
+            elif acknowledged != NOTHING:
+                cells, covered, event_times = acknowledged
+                post.append((to, Acknowledge(cells, covered, 0, event_times)))
         return post
 
     def nothing_new(self) -> Outgoing:

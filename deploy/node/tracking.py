@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from math import inf
 
 from driftline.acker.tracker import Tracker
+from driftline.engine.event_time import Clock
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
@@ -34,6 +35,15 @@ Cells = tuple[tuple[int, int, int], ...]
 Intervals = tuple[tuple[int, int, int], ...]
 """(front, since, until) of the times that processed frames of fronts cover."""
 
+EventTimes = tuple[tuple[int, int, int], ...]
+"""(front, time, event time) of records in these frames."""
+
+Acknowledged = tuple[Cells, Intervals, EventTimes]
+"""An acknowledgement."""
+
+NOTHING: Acknowledged = ((), (), ())
+"""An empty acknowledgement."""
+
 
 class Acks:
     """Frames processed and sent since the last acknowledgement."""
@@ -41,6 +51,7 @@ class Acks:
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], int] = {}
         self._covered: list[tuple[int, int, int]] = []
+        self._event_times: list[tuple[int, int, int]] = []
         self.roots = 0
         """Number of processed roots."""
 
@@ -57,22 +68,35 @@ class Acks:
         self._covered.append((front, since, until))
         self.roots += roots
 
+    def cover_emitted(self, number: int, since: int, until: int) -> None:
+        """Add what an operator that waits for the frontier has emitted; `number`: see `Tracker`."""
+        self._covered.append((number, since, until))
+
+    def add_event_times(self, event_times: Iterable[tuple[int, int, int]]) -> None:
+        """Add event times of records in processed frames."""
+        self._event_times += event_times
+
     def join(
-        self, cells: Iterable[tuple[int, int, int]], covered: Iterable[tuple[int, int, int]]
+        self,
+        cells: Iterable[tuple[int, int, int]],
+        covered: Iterable[tuple[int, int, int]] = (),
+        event_times: Iterable[tuple[int, int, int]] = (),
     ) -> None:
         """Add another acknowledgement, or tokens."""
         for cell in cells:
             self.add(*cell)
         self._covered += covered
+        self._event_times += event_times
 
-    def take(self) -> tuple[Cells, Intervals]:
+    def take(self) -> Acknowledged:
         """Return the acknowledgement, and begin a new one."""
         cells = tuple((stage, time, ids) for (stage, time), ids in self._cells.items() if ids)
-        covered = tuple(self._covered)
+        covered, event_times = tuple(self._covered), tuple(self._event_times)
         self._cells.clear()
         self._covered.clear()
+        self._event_times.clear()
         self.roots = 0
-        return cells, covered
+        return cells, covered, event_times
 
 
 class Tracking:
@@ -83,19 +107,30 @@ class Tracking:
     """
 
     def __init__(
-        self, plan: Plan, nodes: int, start: int, *, ordered: bool, speculative: bool
+        self,
+        plan: Plan,
+        nodes: int,
+        start: int,
+        clock: Clock | None = None,
+        *,
+        ordered: bool,
+        speculative: bool,
     ) -> None:
         self.acks = Acks()
         """Work since the last `end_turn`."""
-        self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
+        waiting = [port.stage for port in plan.waiting_ports for _ in range(nodes)]
+        self.tracker = Tracker(plan.stages, plan.fronts, nodes, start, waiting)
+        self._clock = clock
         self.frontiers = self.tracker.frontiers()
         """Frontiers of the stages at the last call of `update_frontiers`."""
+        self.arrived = dict(self.tracker.arrived)
+        """`Tracker.arrived` at that moment."""
         self.is_stale = False
         """Whether the tracker received input since the last call of `update_frontiers`."""
         self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
-        self._shuffles = speculative and plan.stages > 1
+        self._shuffles = speculative and plan.stages > 1 and not waiting
         """Whether the flow has several stages, and elements do not wait at gates.
 
         Then outputs do not wait for the last stage of other nodes (`final_outputs`).
@@ -105,7 +140,7 @@ class Tracking:
         self._for_peers = Acks()
         self._delivered = 0
 
-    def end_turn(self, now: float) -> tuple[Cells, Intervals]:
+    def end_turn(self, now: float) -> Acknowledged:
         """End a turn, or the work of a stage. Return the acknowledgement to send to peers now.
 
         It is empty if there is none to send now. The acknowledgement of work in the last stage may
@@ -113,26 +148,28 @@ class Tracking:
         (`final_outputs`).
         """
         roots = self.acks.roots
-        cells, covered = self.acks.take()
+        cells, covered, event_times = self.acks.take()
         self.is_stale = True
         self._report_soon(roots, now)
         if not self._ordered:
             self._for_master.join(cells, covered)
-            return (), ()
-        self.tracker.acknowledge(cells, covered)
-        self._for_peers.join(cells, covered)
+            return NOTHING
+        self.acknowledge(cells, covered, event_times)
+        self._for_peers.join(cells, covered, event_times)
         if self._shuffles and not covered and all(cell[0] == self._last_stage for cell in cells):
-            return (), ()
+            return NOTHING
         return self._for_peers.take()
 
-    def for_peers(self) -> tuple[Cells, Intervals]:
+    def for_peers(self) -> Acknowledged:
         """Return the pending acknowledgement for peers, and begin a new one."""
         return self._for_peers.take()
 
-    def acknowledge(self, cells: Cells, covered: Intervals) -> None:
-        """Apply the acknowledgement of another node. Raises MalformedMessage."""
+    def acknowledge(self, cells: Cells, covered: Intervals, event_times: EventTimes = ()) -> None:
+        """Apply the acknowledgement of a node. Raises MalformedMessage."""
         self.is_stale = True
         self.tracker.acknowledge(cells, covered)
+        if event_times and self._clock is not None:
+            self._clock.record_all(event_times)
 
     def promise(self, message: Promise) -> None:
         """Apply a front's promise to send no record in an interval. Raises MalformedMessage."""
@@ -145,8 +182,11 @@ class Tracking:
         if not self._ordered:
             return False
         before, self.frontiers = self.frontiers, self.tracker.frontiers()
-        if self.frontiers == before:
+        arrived, self.arrived = self.arrived, dict(self.tracker.arrived)
+        if self.frontiers == before and self.arrived == arrived:
             return False
+        if self._clock is not None:
+            self._clock.complete(self.frontiers[0])
         self._report_soon(0, now)
         return True
 
@@ -182,6 +222,7 @@ class Tracking:
         self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:
-            return Acknowledge(*self._for_master.take(), delivered)
+            cells, covered, _ = self._for_master.take()
+            return Acknowledge(cells, covered, delivered)
         oldest, waits = tracker.oldest() or (), int(tracker.waits_for_logs)
         return Reached(tracker.processed, delivered, tracker.reached, oldest, waits, last_sent)

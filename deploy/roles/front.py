@@ -29,6 +29,7 @@ from itertools import chain
 
 from driftline.deploy.roles.member import Member
 from driftline.deploy.roles.window import WINDOW, LatencyMeter, Window
+from driftline.engine.event_time import END
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
@@ -40,7 +41,7 @@ from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
 from driftline.engine.sources.source import time_of
 from driftline.engine.texts import format_time
-from driftline.engine.wire.codec import joined_rows
+from driftline.engine.wire.codec import joined_rows, pack_payload
 from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
@@ -83,6 +84,8 @@ TRIM_EVERY_S = 1.0
 
 Each trim is a write.
 """
+
+_END = pack_payload(END)
 
 Record = PackedRecord | None
 
@@ -147,6 +150,7 @@ class Front(Member):
         self._delivered_of_nodes: dict[str, int] = {}
         """Node -> its delivered frontier, from its `Delivered` while the master is silent."""
         self._replay = ReplayLog(self.name, source.name)
+        self._has_event_times = plan.flow.sources[index].event_time is not None
         self._records: Iterator[Record] | None = None
         """Unread records; None until the first `Start`."""
         self._ended = False
@@ -355,12 +359,18 @@ class Front(Member):
     def _read(self) -> Iterator[Record]:
         """Return an iterator over the records from `next` on; None: no record has arrived."""
         if isinstance(self.source, CachedSource):
-            return self.source.read(self.next)
+            cached = self.source.read(self.next)
+            return self._with_end(cached) if self._has_event_times else cached
         records = self.source.read(self.next)
         packed_records = (record if record is None else packed(record) for record in records)
         if self.policy.reads_durable_records:
             return self._once_durable(packed_records, self.source)
         return packed_records
+
+    def _with_end(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records, and a last one that ends the event time of the source."""
+        yield from records
+        yield self.next, _END
 
     def _pump(self, records: Iterator[Record]) -> bool:
         """Send records as far as the window allows. Return whether there may be more."""
@@ -412,7 +422,7 @@ class Front(Member):
             self.next = time + 1
             if time > self.furthest:
                 self.furthest = time
-                self.sent_records += 1
+                self.sent_records += payload is not _END
                 self.meter.record_sent(time, self.now)
             self.window.add(time, len(payload))
             node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)

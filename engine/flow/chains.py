@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from driftline.engine.event_time import NEVER
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
+from driftline.engine.labels import Label
 from driftline.engine.operators.operator import KeyedStep, Vertex
 from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle, SinkStep
 from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, Step
@@ -24,12 +28,26 @@ class Chains:
         self.make_keyed_step = keyed
         self.failures = Failures(barrier)
         self.owners = owners
+        self.event_times: list[tuple[int, int, int]] = []
+        """New (front, time, event time) of records with the largest event times of their source."""
+        self._largest = [NEVER] * plan.fronts
+        """Per front: the largest event time so far."""
         self.outbounds = {
             (before, port.number): [Outbound() for _ in range(owners.nodes)]
             for port in plan.ports
             for before in port.feeders
         }
         self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
+
+    def record_event_times(self, roots: Sequence[Label], event_times: Sequence[int]) -> None:
+        """Add event times of records of a source, in label order, to `event_times`."""
+        if not self.plan.waiting_ports:
+            return
+        for root, event_time in zip(roots, event_times, strict=True):
+            time, front = root
+            if event_time > self._largest[front]:
+                self._largest[front] = event_time
+                self.event_times.append((front, time, event_time))
 
 
 class _Chain:
@@ -42,6 +60,7 @@ class _Chain:
     def __init__(self, chains: Chains, port: Port) -> None:
         self.failures = chains.failures
         self.make_keyed_step = chains.make_keyed_step
+        self.record_event_times = chains.record_event_times
         self._chains = chains
         self._flow = chains.plan.flow
         self._port = port

@@ -27,7 +27,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from importlib.abc import InspectLoader
 from importlib.machinery import PathFinder
@@ -137,12 +137,13 @@ def _code_of(flow: Flow) -> Code:
 
 
 def user_functions(vertex: Vertex) -> list[object]:
-    """Return the function of an operator, its key function, and the `reduce` of each state.
+    """Return the functions of an operator, its key function, and the `reduce` of each state.
 
     None stands for a function that does not exist.
     """
     reduces = [getattr(state, "reduce", None) for state in vertex.states]
-    return [vertex.function, vertex.key, *reduces]
+    timers = [] if vertex.on_timer is None else [vertex.on_timer]
+    return [vertex.function, vertex.key, *reduces, *timers]
 
 
 def _digest(look: object) -> str:
@@ -172,6 +173,10 @@ class _Looks:
     def describe_vertex(self, vertex: Vertex) -> object:
         """Return the look of an operator: of its functions the code, but not of Python's own."""
         parts: list[object] = [vertex.fields]
+        if vertex.event_time is not None:
+            parts.append(astuple(vertex.event_time))
+        if (parameters := vertex.operator.parameters()) is not None:
+            parts.append(self.describe(parameters))
         for function in user_functions(vertex):
             if isinstance(function, FunctionType) and not is_python_file(
                 function.__code__.co_filename

@@ -29,21 +29,38 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
+from driftline.engine.event_time import LIMIT, UNITS, Duration, EventTime, parse_duration
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import GROUPS, GROUPS_MAX
+from driftline.engine.operators.aggregates import Aggregate, Collect, Reduce
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.joins import (
+    HOW,
+    AsOfJoin,
+    IntervalJoin,
+    Lookup,
+    tag_left,
+    tag_right,
+)
 from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 from driftline.engine.operators.steps import Fields, Function
+from driftline.engine.operators.timers import TIMERS, TimedContext, Timer
 from driftline.engine.operators.user_code import as_line, line_of_caller, variables_of
+from driftline.engine.operators.windowed import RESERVED, Late, Windowed
+from driftline.engine.operators.windows import Windows
+from driftline.engine.policy import Policy
 from driftline.engine.state.managed import State
 from driftline.engine.texts import counted
 
 PATH_LENGTH_MAX = 100
 """Largest number of operators on a path from a source to a sink, both included. Each uses some
 frames of Python's stack, which must leave room for the calls of user functions."""
+
+On = Any
+"""Key of a join: a field, a function, or a pair of them for the two streams."""
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -88,12 +105,34 @@ class Flow:
 
     @overload
     def source(
-        self, name: str, *, of: type[T], fields: Sequence[str] | None = None
+        self,
+        name: str,
+        *,
+        of: type[T],
+        fields: Sequence[str] | None = None,
+        event_time: Callable[[T], object] | str | int | None = None,
+        unit: str = "s",
+        max_delay: Duration = 0,
     ) -> Stream[T]: ...
     @overload
-    def source(self, name: str, *, fields: Sequence[str] | None = None) -> Stream[Any]: ...
     def source(
-        self, name: str, *, of: object = None, fields: Sequence[str] | None = None
+        self,
+        name: str,
+        *,
+        fields: Sequence[str] | None = None,
+        event_time: Callable[[Any], object] | str | int | None = None,
+        unit: str = "s",
+        max_delay: Duration = 0,
+    ) -> Stream[Any]: ...
+    def source(
+        self,
+        name: str,
+        *,
+        of: object = None,
+        fields: Sequence[str] | None = None,
+        event_time: Callable[[Any], object] | str | int | None = None,
+        unit: str = "s",
+        max_delay: Duration = 0,
     ) -> Stream[Any]:
         """Add a source to the flow. Each run connects it to an input, such as a file.
 
@@ -104,14 +143,29 @@ class Flow:
                 arrive as tuples. If mypy does not accept the type here (a union, the alias of a
                 tuple), annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
             fields: Names of the items of its records, if these are tuples.
+            event_time: A field, or a function that takes a record: when the event happened, as a
+                number, a datetime, or ISO 8601 text; without time zone in UTC. A record without a
+                valid event time is a failure. Operators with windows or timers need it.
+            unit: Unit of numbers: "s", "ms" or "us".
+            max_delay: Expected disorder: by how much the event time of a record may be smaller than
+                that of an earlier record. The watermark follows the largest event time by it.
 
         Returns:
             The stream of records; without `of` they may be of any type.
 
         Raises:
-            FlowError: The name is taken, or the fields are invalid.
+            FlowError: The name is taken, or the fields or the event time are invalid.
         """
-        return Stream(self, self._add(SourceOperator(), name, (), fields=fields))
+        what = f"source {name!r}"
+        times, function = None, None
+        if event_time is not None:
+            if unit not in UNITS:
+                raise FlowError(f"{what}: the unit is {unit!r}, but must be {', '.join(UNITS)}")
+            times = EventTime(unit, parse_duration(max_delay, f"{what}: max_delay"))
+            names = _fields(what, fields)
+            function = _getter(event_time, names, f"{what}: event_time={event_time!r}")
+        vertex = self._add(SourceOperator(), name, (), function, fields=fields, event_time=times)
+        return Stream(self, vertex)
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
         """Merge several streams; the same as ``first.union(*others)``."""
@@ -159,6 +213,15 @@ class Flow:
                 f"{counted(self.groups, 'node')}, or make the flow with more groups"
             )
 
+    def check_policy(self, policy: Policy) -> None:
+        """Raise FlowError if an operator needs the label order that a policy does not keep."""
+        waiting = [vertex for vertex in self.vertices if vertex.on_timer is not None]
+        if waiting and not policy.ordered:
+            raise FlowError(
+                f"{waiting[0].kind} {waiting[0].name!r} of flow {self.name!r} depends on event "
+                f"time, which needs label order: run it with policy exactly-once, not {policy.name}"
+            )
+
     def successors(self, number: int) -> list[Vertex]:
         """Return the vertices after a vertex, in the order of edges.
 
@@ -179,6 +242,7 @@ class Flow:
         if not self.sinks:
             at = as_line(self.vertices[-1].line)
             raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){at}")
+        self._check_event_times()
         for vertex in self.vertices:
             if not vertex.operator.is_sink and not self.successors(vertex.number):
                 raise FlowError(
@@ -188,6 +252,27 @@ class Flow:
         self._check_length()
         self._warn_of_loops()
         return self
+
+    def fronts_of(self, vertex: Vertex) -> tuple[int, ...]:
+        """Return the numbers of the sources that reach a vertex, among all sources."""
+        reached = {vertex.number}
+        for before in reversed(self.vertices[: vertex.number + 1]):
+            if before.number in reached:
+                reached.update(before.inputs)
+        return tuple(i for i, source in enumerate(self.sources) if source.number in reached)
+
+    def _check_event_times(self) -> None:
+        """Raise FlowError if an operator with timers lacks the event time of a source."""
+        for vertex in self.vertices:
+            if vertex.on_timer is None:
+                continue
+            for front in self.fronts_of(vertex):
+                source = self.sources[front]
+                if source.event_time is None:
+                    raise FlowError(
+                        f"{vertex.kind} {vertex.name!r} of flow {self.name!r} needs event times: "
+                        f"give source {source.name!r} its event_time{as_line(source.line)}"
+                    )
 
     def _check_length(self) -> None:
         """Raise FlowError if there are too many operators in a row."""
@@ -213,6 +298,8 @@ class Flow:
         states: tuple[State, ...] = (),
         fields: Sequence[str] | None = None,
         key_line: str = "",
+        on_timer: Function | None = None,
+        event_time: EventTime | None = None,
     ) -> Vertex:
         number, kind = len(self.vertices), operator.kind
         if name is None:
@@ -224,7 +311,11 @@ class Flow:
             raise FlowError(f"flow {self.name!r} already has {both}")
         if operator.takes_function and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
-        for role, given in (("function", function), ("key function", key)):
+        for role, given in (
+            ("function", function),
+            ("key function", key),
+            ("timer function", on_timer),
+        ):
             if iscoroutinefunction(given) or isasyncgenfunction(given):
                 raise FlowError(
                     f"{kind} {name!r}: its {role} is async, but operators call plain functions: "
@@ -233,10 +324,12 @@ class Flow:
         names = _fields(f"{kind} {name!r}", fields)
         line = line_of_caller()
         vertex = Vertex(
-            number, operator, name, inputs, function, key, states, names, line, key_line
+            *(number, operator, name, inputs, function, key, states, names, line, key_line),
+            on_timer=on_timer,
+            event_time=event_time,
         )
         self.vertices.append(vertex)
-        self.variables += [(vertex, of, variables_of(of)) for of in (function, key)]
+        self.variables += [(vertex, of, variables_of(of)) for of in (function, key, on_timer)]
         return vertex
 
     def _warn_of_loops(self) -> None:
@@ -375,6 +468,119 @@ class Stream(Generic[T_co]):
         """
         return KeyedStream(self, self._key_function(key), line_of_caller())
 
+    def join(
+        self,
+        other: Stream[U],
+        *,
+        on: On,
+        within: tuple[Duration, Duration],
+        how: str = "inner",
+        name: str | None = None,
+    ) -> Stream[tuple[Any, Any]]:
+        """Join elements of two streams with equal keys and similar event times.
+
+        Args:
+            other: The right stream.
+            on: The key: a field or a function, for both streams; or a pair of them.
+            within: Smallest and largest difference of the event times, right minus left, as in
+                ``("-5m", "15m")``. An element waits until the watermark has passed it.
+            how: "inner": only pairs; "left", "right", "outer": also elements of the left stream, of
+                the right one, or of both, that have no partner, once they cannot have one any more.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of pairs (left, right); None in place of a missing partner.
+
+        Raises:
+            FlowError: An argument is invalid, a source has no event time, or the name is taken.
+        """
+        if how not in HOW:
+            raise FlowError(f"join: how is {how!r}, but must be one of {', '.join(HOW)}")
+        try:
+            first, last = within
+        except (TypeError, ValueError):
+            raise FlowError(
+                f"join: within is {within!r}: give two durations, as in ('-5m', '15m')"
+            ) from None
+        earliest = parse_duration(first, "join: the first duration of within", least=-LIMIT)
+        latest = parse_duration(last, "join: the second duration of within", least=-LIMIT)
+        if earliest > latest:
+            raise FlowError(f"join: within is {within!r}: the first is larger than the second")
+        operator = IntervalJoin(earliest, latest, HOW[how])
+        return self._add_join(other, on, operator, operator.apply, operator.fire, name)
+
+    def as_of(
+        self,
+        other: Stream[U],
+        *,
+        on: On,
+        tolerance: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream[tuple[Any, Any]]:
+        """Join each element with the latest element of another stream as of its event time.
+
+        Args:
+            other: The right stream.
+            on: The key: a field or a function, for both streams; or a pair of them.
+            tolerance: The right element may be earlier by this much; None: by any time.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of pairs (left, right), one for each element of this stream, once the watermark
+            has passed it; right is None if there was no element.
+
+        Raises:
+            FlowError: An argument is invalid, a source has no event time, or the name is taken.
+        """
+        most = None if tolerance is None else parse_duration(tolerance, "as_of: tolerance")
+        operator = AsOfJoin(most)
+        return self._add_join(other, on, operator, operator.apply, operator.fire, name)
+
+    def lookup(
+        self, other: Stream[U], *, on: On, name: str | None = None
+    ) -> Stream[tuple[Any, Any]]:
+        """Join each element with the latest element of another stream in label order.
+
+        It needs no event times, and does not wait; the latest element of each key is state.
+
+        Args:
+            other: The right stream.
+            on: The key: a field or a function, for both streams; or a pair of them.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of pairs (left, right), one for each element of this stream; right is None if
+            there was no element.
+
+        Raises:
+            FlowError: `on` is invalid, or the name is taken.
+        """
+        operator = Lookup()
+        return self._add_join(other, on, operator, operator.apply, None, name)
+
+    def _add_join(
+        self,
+        other: Stream[U],
+        on: On,
+        operator: KeyedOperator,
+        function: Function,
+        on_timer: Function | None,
+        name: str | None,
+    ) -> Stream[Any]:
+        kind = operator.kind
+        if not isinstance(other, Stream) or other.flow is not self.flow:
+            raise FlowError(f"{kind} with {other!r:.100}: give a stream of the same flow")
+        left_on, right_on = on if isinstance(on, tuple) and len(on) == 2 else (on, on)
+        getters = (
+            _getter(left_on, self.vertex.fields, f"{kind}(on={on!r})"),
+            _getter(right_on, other.vertex.fields, f"{kind}(on={on!r})"),
+        )
+        shown = name or f"{kind}-{len(self.flow.vertices) + 3}"
+        left = self.map(tag_left, name=f"{shown} (left)")
+        sides = left.union(other.map(tag_right, name=f"{shown} (right)"), name=f"{shown} (both)")
+        keyed = sides.key_by(lambda sided: getters[sided[0]](sided[1]))
+        return keyed._add_keyed(operator, shown, None, function, operator.states, on_timer)
+
     def sink(self, name: str = "output") -> None:
         """Add a sink: the elements of this stream are outputs of the flow.
 
@@ -406,22 +612,7 @@ class Stream(Generic[T_co]):
         return self.flow._add(operator, name, (self.vertex.number,), function, fields=fields)
 
     def _key_function(self, key: Callable[[T_co], object] | str | int) -> Function:
-        fields = self.vertex.fields
-        if isinstance(key, str) and fields is not None:
-            if key not in fields:
-                raise FlowError(
-                    f"key_by({key!r}) after {self.vertex.name!r}: unknown key, "
-                    f"its fields are {', '.join(fields)}"
-                )
-            return itemgetter(fields.index(key))
-        if isinstance(key, (str, int)) and not isinstance(key, bool):
-            return itemgetter(key)
-        if not callable(key):
-            raise FlowError(
-                f"key_by({key!r}) after {self.vertex.name!r}: "
-                "a key is a function, a field's name or a position"
-            )
-        return key
+        return _getter(key, self.vertex.fields, f"key_by({key!r}) after {self.vertex.name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,10 +649,28 @@ class KeyedStream(Generic[K, T]):
         """
         return self._add_keyed(Scan(), name, fields, function, states)
 
+    @overload
     def process(
         self,
         function: Callable[[Context, T, *Handles], Iterable[U]],
         *states: *Handles,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[TimedContext, T, *Handles], Iterable[U]],
+        *states: *Handles,
+        on_timer: Callable[[TimedContext, Timer, *Handles], Iterable[U]],
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]: ...
+    def process(
+        self,
+        function: Callable[..., Iterable[U]],
+        *states: *Handles,
+        on_timer: Callable[..., Iterable[U]] | None = None,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
@@ -469,8 +678,18 @@ class KeyedStream(Generic[K, T]):
 
         Arguments, result and errors are those of `scan`, except that the function takes a Context
         before the element, and returns an iterable of outputs, or yields them.
+
+        Args:
+            function: Takes a Context, an element and the states of its key.
+            states: Declarations of states.
+            on_timer: Takes a TimedContext, a Timer that fires and the states of its key, and
+                returns an iterable of outputs, or yields them. The function then gets a
+                TimedContext, too, with `timers`, `event_time` and `watermark`. All sources of the
+                operator need an event time. The operator applies elements at the frontier.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
         """
-        return self._add_keyed(Process(), name, fields, function, states)
+        return self._add_keyed(Process(), name, fields, function, states, on_timer)
 
     def distinct(self, *, name: str | None = None) -> Stream[T]:
         """Keep the first element of each key in label order, with the fields of the stream.
@@ -490,6 +709,25 @@ class KeyedStream(Generic[K, T]):
         fields = self.stream.vertex.fields
         return self._add_keyed(operator, name, fields, operator.apply, operator.states)
 
+    def window(self, windows: Windows, *, lateness: Duration = 0) -> WindowedStream[K, T]:
+        """Divide the elements of each key into windows of event time.
+
+        Args:
+            windows: ``Tumbling("1m")``, ``Hopping("10m", every="1m")``, ``Session("30m")``,
+                ``Days("Europe/Berlin")``.
+            lateness: How long after its end a window waits for late elements before its row leaves.
+                The watermark already lags behind by the `max_delay` of the sources.
+
+        Returns:
+            The windows; one of their methods adds the operator.
+
+        Raises:
+            FlowError: `windows` are none, or `lateness` is not a duration.
+        """
+        if not isinstance(windows, Windows):
+            raise FlowError(f"window({windows!r}): give windows, such as Tumbling('1m')")
+        return WindowedStream(self, windows, parse_duration(lateness, "lateness"))
+
     if not TYPE_CHECKING:  # type checkers report these on a keyed stream
 
         def __getattr__(self, name: str) -> object:
@@ -508,6 +746,7 @@ class KeyedStream(Generic[K, T]):
         fields: Sequence[str] | None,
         function: Function,
         states: tuple[object, ...],
+        on_timer: Function | None = None,
     ) -> Stream[Any]:
         flow, before, kind = self.stream.flow, self.stream.vertex, operator.kind
         shown = name or f"{kind}-{len(flow.vertices)}"
@@ -519,8 +758,87 @@ class KeyedStream(Generic[K, T]):
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
             declared[state.name] = state
         of, given = (before.number,), tuple(declared.values())
-        vertex = flow._add(operator, name, of, function, self.key, given, fields, self.line)
+        if on_timer is not None:
+            given += (TIMERS,)
+        vertex = flow._add(
+            *(operator, name, of, function, self.key, given, fields, self.line, on_timer)
+        )
         return Stream(flow, vertex)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedStream(Generic[K, T]):
+    """Stream of T, partitioned by keys K and by windows of event time."""
+
+    keyed: KeyedStream[K, T]
+    windows: Windows
+    lateness: int
+
+    def aggregate(
+        self, *, emit: str = "final", name: str | None = None, **aggregates: Aggregate
+    ) -> Stream[dict[str, Any]]:
+        """Aggregate the elements of each window.
+
+        Args:
+            emit: "final": one row for each window, once the watermark has passed its end and
+                `lateness`; "updates": also a row for each element, which shows the window so far.
+                Rows then have a field `preliminary`.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            aggregates: Name in the rows -> ``Count()``, ``Sum("price")``, ...
+
+        Returns:
+            A stream of dicts: key, start and end of the window as ISO 8601 text, and the results.
+
+        Raises:
+            FlowError: There is no aggregate, one has the name of another field of the rows, or
+                `emit` is neither of these; the name is taken.
+        """
+        if emit not in ("final", "updates"):
+            raise FlowError(f"emit is {emit!r}, but must be 'final' or 'updates'")
+        if not aggregates:
+            raise FlowError("aggregate() needs aggregates, as in aggregate(count=Count())")
+        for of_row, each in aggregates.items():
+            if not isinstance(each, Aggregate):
+                raise FlowError(f"aggregate({of_row}={each!r}): give an aggregate, such as Count()")
+            if of_row in RESERVED:
+                raise FlowError(f"aggregate({of_row}=...): rows have their own {of_row!r}")
+        given = tuple(aggregates.items())
+        return self._add(Windowed(self.windows, self.lateness, given, emit == "updates"), name)
+
+    def reduce(
+        self, function: Callable[[T, T], T], *, name: str | None = None
+    ) -> Stream[dict[str, Any]]:
+        """Combine the elements of each window; rows have key, start, end and `value`.
+
+        Args:
+            function: Takes two elements, and returns an element.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Raises:
+            FlowError: `function` is not a function, or the name is taken.
+        """
+        if not callable(function):
+            raise FlowError(f"reduce({function!r}): give a function of two elements")
+        return self.aggregate(name=name, value=Reduce(function))
+
+    def collect(self, *, name: str | None = None) -> Stream[dict[str, Any]]:
+        """Collect the elements of each window; rows have key, start, end and `values`.
+
+        Raises:
+            FlowError: The name is taken.
+        """
+        return self.aggregate(name=name, values=Collect())
+
+    @property
+    def late(self) -> Stream[dict[str, Any]]:
+        """The elements that are too late for their windows: dicts with `record`, `event_time`,
+        `watermark` and the `windows` that it missed. Without it, a metric counts them."""
+        return self._add(Late(self.windows, self.lateness), None)
+
+    def _add(self, operator: Windowed, name: str | None) -> Stream[dict[str, Any]]:
+        return self.keyed._add_keyed(
+            operator, name, None, operator.apply, operator.states, operator.fire
+        )
 
 
 _KEYED = [operator.kind for operator in OPERATORS if operator.is_keyed]
@@ -530,6 +848,19 @@ _NOT_KEYED = ["key_by", *(operator.kind for operator in OPERATORS if not operato
 def _one_of(kinds: Sequence[str]) -> str:
     names = [f".{kind}(...)" for kind in kinds]
     return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _getter(given: object, fields: Fields, what: str) -> Function:
+    """Return the function that gets a value from a payload. Raises FlowError; `what`: for it."""
+    if isinstance(given, str) and fields is not None:
+        if given not in fields:
+            raise FlowError(f"{what}: unknown field, the fields are {', '.join(fields)}")
+        return itemgetter(fields.index(given))
+    if isinstance(given, (str, int)) and not isinstance(given, bool):
+        return itemgetter(given)
+    if not callable(given):
+        raise FlowError(f"{what}: give a function, a field's name or a position")
+    return given
 
 
 def _union(name: str | None) -> str:

@@ -44,6 +44,11 @@ class Plan:
         """Number of fronts: one per source."""
         return len(self.flow.sources)
 
+    @property
+    def waiting_ports(self) -> list[Port]:
+        """Ports of the operators that apply elements at the frontier (`engine.operators.timed`)."""
+        return [port for port in self.ports if port.vertex.on_timer is not None]
+
     def ports_of_stage(self, stage: int) -> list[Port]:
         """Return the ports of a stage."""
         return [port for port in self.ports if port.stage == stage]

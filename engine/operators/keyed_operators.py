@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.steps import collect_outputs
+from driftline.engine.operators.timers import Timer
 from driftline.engine.state.managed import ValueState
 
 
@@ -35,6 +36,12 @@ class Process(KeyedOperator):
     ) -> list[object]:
         assert vertex.function is not None
         return collect_outputs(vertex.function(context, value, *states))
+
+    def fire_reference(
+        self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
+    ) -> list[object]:
+        assert vertex.on_timer is not None
+        return collect_outputs(vertex.on_timer(context, timer, *states))
 
 
 class Distinct(KeyedOperator):

@@ -16,9 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from driftline.engine.event_time import EventTime
+from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import Failures, Fields, Function, Step
+from driftline.engine.operators.timers import Timer
 from driftline.engine.state.managed import State
 
 
@@ -46,6 +49,10 @@ class Operator:
     is_sink: ClassVar[bool] = False
     """Whether elements leave the flow here."""
 
+    def parameters(self) -> object:
+        """Return the parameters that are part of a flow's code, with the user's functions."""
+        return None
+
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         """Make the step of a vertex. `encoder`: of the operator that makes its input elements."""
         raise NotImplementedError
@@ -58,6 +65,16 @@ class Operator:
         `states`: those of the element's key, made by `engine.state.plain`. Raises any exception of
         the user function.
         """
+        raise NotImplementedError
+
+    def event_time_of_timer(self, timer: Timer) -> int:
+        """Return the event time of the outputs of a timer that fires."""
+        return timer.at
+
+    def fire_reference(
+        self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
+    ) -> list[object]:
+        """Return the outputs for a timer that fires, as the reference interpreter defines them."""
         raise NotImplementedError
 
 
@@ -105,6 +122,10 @@ class Vertex:
     """Line of the user's own code that added the operator."""
     key_line: str = field(default="", compare=False, repr=False)
     """Line of the user's own code that called `key_by`."""
+    on_timer: Function | None = None
+    """Function for timers that fire; None: the operator has no timers."""
+    event_time: EventTime | None = None
+    """Of a source with event times. `function` takes a record, and returns its event time."""
 
     @property
     def kind(self) -> str:
@@ -135,3 +156,6 @@ class Chain(Protocol):
 
     def functions_follow(self, vertex: Vertex) -> bool:
         """Return whether other functions of the chain take the outputs of a vertex."""
+
+    def record_event_times(self, roots: Sequence[Label], event_times: Sequence[int]) -> None:
+        """Take the event times of records of a source, for the watermark."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
+from driftline.engine.operators.windowed import Windowed
 
 OPERATORS: tuple[type[Operator], ...] = (
     SourceOperator,
@@ -15,6 +16,7 @@ OPERATORS: tuple[type[Operator], ...] = (
     Scan,
     Process,
     Distinct,
+    Windowed,
     Sink,
 )
 """All operator classes, in the order in which errors list their kinds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
+from driftline.engine.event_time import END, ENDED, timestamped, to_microseconds
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import Chain, Operator, Vertex
 from driftline.engine.operators.outputs import OutputEncoder
@@ -158,7 +159,44 @@ class SourceOperator(_PassingOn):
     is_source = True
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
-        return chain.next_step(vertex, encoder)
+        after = chain.next_step(vertex, encoder)
+        return after if vertex.event_time is None else EventTimeStep(vertex, chain, after)
+
+
+class EventTimeStep:
+    """Step that adds their event times to the labels of records, and reports them to the chain."""
+
+    def __init__(self, vertex: Vertex, chain: Chain, after: Step) -> None:
+        assert vertex.function is not None
+        assert vertex.event_time is not None
+        self.vertex = vertex
+        self.chain = chain
+        self.next_step = after
+        extract, unit = vertex.function, vertex.event_time.unit
+        self._event_time: Function = lambda value: to_microseconds(extract(value), unit)
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+        vertex = self.vertex
+        if type(END) in map(type, values):
+            at_end = [type(value) is type(END) for value in values]
+            ends = list(compress(labels, at_end))
+            labels, values, signs = select_elements(
+                (labels, values, signs), [not is_end for is_end in at_end]
+            )
+            self.push(labels, values, signs)
+            self.chain.record_event_times(ends, [ENDED] * len(ends))
+            return
+        found = call_each(self._event_time, f"event_time of {vertex.name}", values, vertex.line)
+        good = self.chain.failures.report_failures(labels, found, signs)
+        if good is not None:
+            found = list(compress(found, good))
+            labels, values, signs = select_elements((labels, values, signs), good)
+        if not found:
+            return
+        roots = list(labels)
+        event_times: list[int] = found  # type: ignore[assignment]
+        self.chain.record_event_times(roots, event_times)
+        self.next_step.push(list(map(timestamped, roots, event_times)), values, signs)
 
 
 class Union(_PassingOn):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -56,6 +56,13 @@ class Savepoint:
     """Outline of the flow."""
     inputs: Mapping[str, bool] = field(default_factory=dict)
     """Source -> whether its records are numbered from 1; omitted if unknown."""
+    event_times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Source -> its event time (`engine.event_time.Clock.as_of`); {} if the flow needs none."""
+
+    def event_times_of(self, flow: Flow) -> tuple[tuple[int, int], ...]:
+        """Return the event times of a flow's sources, as in a snapshot; of a new source none."""
+        known = self.event_times
+        return tuple(known.get(each.name, (0, 0)) for each in flow.sources) if known else ()
 
     @property
     def title(self) -> str:
@@ -120,7 +127,9 @@ def open_savepoint(path: Path) -> Savepoint:
         )
         about = Outline(manifest["flow"], groups, operators)
         plan_of = manifest["plan"]
-        return Savepoint(path, plan_of, groups, time, files, about, manifest["inputs"])
+        event_times = {name: (at, of) for name, (at, of) in manifest["event_times"].items()}
+        inputs = manifest["inputs"]
+        return Savepoint(path, plan_of, groups, time, files, about, inputs, event_times)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
@@ -142,11 +151,16 @@ def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCach
 
 
 def write_manifest(
-    path: Path, flow: Flow, time: int, inputs: Mapping[str, bool] | None = None
+    path: Path,
+    flow: Flow,
+    time: int,
+    inputs: Mapping[str, bool] | None = None,
+    event_times: Sequence[tuple[int, int]] = (),
 ) -> Savepoint:
     """Complete the savepoint as of `time` in `path`: write its manifest. Raises Unavailable.
 
-    `inputs`: source -> whether its records are numbered from 1, if known.
+    `inputs`: source -> whether its records are numbered from 1, if known; `event_times`: of the
+    sources, or () if the flow needs none.
     """
     files = {}
     for file in sorted(path.glob("*.segment")):
@@ -154,7 +168,8 @@ def write_manifest(
         files[file.name] = (len(data), crc32(data))
     about = make_outline(flow)
     savepoint = Savepoint(
-        path, make_plan(flow).identity(), flow.groups, time, files, about, dict(inputs or {})
+        *(path, make_plan(flow).identity(), flow.groups, time, files, about, dict(inputs or {})),
+        event_times=dict(zip([source.name for source in flow.sources], event_times, strict=False)),
     )
     manifest = {
         "flow": about.flow,
@@ -163,6 +178,7 @@ def write_manifest(
         "time": time,
         "operators": [astuple(operator) for operator in about.operators],
         "inputs": savepoint.inputs,
+        "event_times": savepoint.event_times,
         "files": files,
     }
     whole = {"format": _FORMAT, **manifest, "checksum": _checksum(manifest)}

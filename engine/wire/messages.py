@@ -41,8 +41,8 @@ class Frame(Message):
     `feeder`: the port of that chain; of a front: its number. `time`: the tracking time, at most the
     smallest time in the frame. `id`: random, 63 bits; 0 in a frame of a front. `covers`: only in a
     frame of a front, (since, until): once this frame and all earlier ones are processed, so are all
-    roots of the front with times in [since, until). `cells`, `covered`: an acknowledgement by the
-    sending node, as in `Acknowledge`, which saves a message.
+    roots of the front with times in [since, until). `cells`, `covered`, `event_times`: an
+    acknowledgement by the sending node, as in `Acknowledge`, which saves a message.
     """
 
     feeder: int
@@ -53,6 +53,7 @@ class Frame(Message):
     covers: tuple[int, ...] = ()
     cells: tuple[tuple[int, int, int], ...] = ()
     covered: tuple[tuple[int, int, int], ...] = ()
+    event_times: tuple[tuple[int, int, int], ...] = ()
 
 
 @message(2, NODE, FRONT)
@@ -89,13 +90,16 @@ class Acknowledge(Message):
     """Node to trackers: the frames that it processed and sent. A tracker applies all or nothing.
 
     `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (front, since,
-    until) of each processed frame of a front. `delivered`: the consumer has stored this node's
-    outputs below this time.
+    until) of each processed frame of a front, and of what an operator that waits for the frontier
+    has emitted. `delivered`: the consumer has stored this node's outputs below this time.
+    `event_times`: (front, time, event time) of the records in these frames with the largest event
+    times so far.
     """
 
     cells: tuple[tuple[int, int, int], ...]
     covered: tuple[tuple[int, int, int], ...]
     delivered: int
+    event_times: tuple[tuple[int, int, int], ...] = ()
 
 
 @message(12, NODE)
@@ -189,11 +193,13 @@ class Prepared(Message):
     """Node or front to coordinator: the sender's part of the snapshot is durable.
 
     `offset`: of a front, the time at which it would resume; of a node under strong productions, the
-    number of its newest production.
+    number of its newest production. `event_times`: of a node, see `engine.event_time.Clock.as_of`;
+    () if the flow does not need them.
     """
 
     number: int
     offset: int
+    event_times: tuple[tuple[int, int], ...] = ()
 
 
 @message(23, NODE)
@@ -251,7 +257,7 @@ class Recover(Message):
     snapshot. A node under strong productions loads its newest part, which must have at least this
     number. `addresses`: (name, address) of all members. `same_code`: 1 if the code that runs now
     took the snapshot; 0 if the consumer may have later outputs of other code. `layout`: the numbers
-    of all nodes, in order; (): unchanged.
+    of all nodes, in order; (): unchanged. `event_times`: those of the snapshot, see `Prepared`.
     """
 
     incarnation: int
@@ -261,6 +267,7 @@ class Recover(Message):
     addresses: tuple[tuple[str, str], ...]
     same_code: int = 1
     layout: tuple[int, ...] = ()
+    event_times: tuple[tuple[int, int], ...] = ()
 
 
 @message(44, NODE, FRONT, control=True)

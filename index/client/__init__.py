@@ -30,7 +30,7 @@ from driftline.index.client.events import BEGINNING
 from driftline.index.client.results import FailedLine
 from driftline.index.documents.answers import (
     Change,
-    Count,
+    CountAnswer,
     Document,
     Explained,
     FacetValue,
@@ -48,7 +48,7 @@ __all__ = [
     "Busy",
     "Change",
     "Conflict",
-    "Count",
+    "CountAnswer",
     "Delete",
     "Document",
     "EventReader",

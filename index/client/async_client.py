@@ -38,7 +38,7 @@ from driftline.index.client.events import Followed
 from driftline.index.client.results import FailedLine, Now, decode
 from driftline.index.documents.answers import (
     Change,
-    Count,
+    CountAnswer,
     Document,
     Explained,
     SearchResult,
@@ -90,7 +90,7 @@ class AsyncEvents(Generic[T]):
         await self.close()
 
 
-class Session:
+class WriteSession:
     """Largest label written by the clients that share a session.
 
     `reads_own`: whether reads wait until they can see these writes.
@@ -132,16 +132,16 @@ class AsyncIndexClient:
         verify: SSLContext | bool = True,
     ) -> None:
         reach = ConnectionSettings(url, token, timeout_s, retry_s, verify)
-        self._begin(AsyncConnection(reach), Session(session))
+        self._begin(AsyncConnection(reach), WriteSession(session))
 
     @classmethod
-    def _over(cls, connection: Connection, session: Session) -> Self:
+    def _over(cls, connection: Connection, session: WriteSession) -> Self:
         """Create a client over an existing connection."""
         client = cls.__new__(cls)
         client._begin(connection, session)
         return client
 
-    def _begin(self, connection: Connection, session: Session) -> None:
+    def _begin(self, connection: Connection, session: WriteSession) -> None:
         self._connection = connection
         self._session = session
         self._prefix = ""
@@ -278,9 +278,11 @@ class AsyncIndexClient:
             if cursor is None:
                 return
 
-    async def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
+    async def count(
+        self, q: str, *, at: str | None = None, after: str | None = None
+    ) -> CountAnswer:
         """Count the documents that match a query."""
-        return await self._read(f"{self._prefix}/count", Count, _text_params(q=q), at, after)
+        return await self._read(f"{self._prefix}/count", CountAnswer, _text_params(q=q), at, after)
 
     async def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None

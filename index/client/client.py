@@ -8,7 +8,7 @@ from ssl import SSLContext
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from driftline.index.client.async_client import AsyncEvents, AsyncIndexClient, Session, Wait
+from driftline.index.client.async_client import AsyncEvents, AsyncIndexClient, Wait, WriteSession
 from driftline.index.client.batches import Line
 from driftline.index.client.connection import (
     URL,
@@ -19,7 +19,7 @@ from driftline.index.client.connection import (
 from driftline.index.client.results import FailedLine
 from driftline.index.documents.answers import (
     Change,
-    Count,
+    CountAnswer,
     Document,
     Explained,
     SearchResult,
@@ -91,7 +91,7 @@ class IndexClient:
         verify: SSLContext | bool = True,
     ) -> None:
         connection = BlockingConnection(ConnectionSettings(url, token, timeout_s, retry_s, verify))
-        self._async_client = AsyncIndexClient._over(connection, Session(session))
+        self._async_client = AsyncIndexClient._over(connection, WriteSession(session))
 
     def __enter__(self) -> Self:
         return self
@@ -218,7 +218,7 @@ class IndexClient:
             )
         )  # fmt: skip
 
-    def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
+    def count(self, q: str, *, at: str | None = None, after: str | None = None) -> CountAnswer:
         """Count the documents that match a query."""
         return run_blocking(self._async_client.count(q, at=at, after=after))
 

@@ -75,7 +75,7 @@ class SearchResult(Struct, frozen=True, omit_defaults=True):
     facets: Mapping[str, tuple[FacetValue, ...]] = {}
 
 
-class Count(Struct, frozen=True):
+class CountAnswer(Struct, frozen=True):
     """The number of documents that match a query as of `at`."""
 
     at: Label

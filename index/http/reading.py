@@ -194,7 +194,7 @@ class _Reads:
         collection, time = self._index.collection(call), self._index.as_of(call)
         question = CountQuestion(collection=collection.name, q=call[Q], at=time)
         found = sum(each.total for each in await self._ask(call, question, FoundTotal))
-        return json_of(answers.Count(token_of(time), found))
+        return json_of(answers.CountAnswer(token_of(time), found))
 
     async def explain(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)

@@ -49,7 +49,7 @@ def document_schema(collection: Collection) -> dict[str, Json]:
 
 
 SEARCH = body_of(answers.SearchResult)
-COUNT = body_of(answers.Count)
+COUNT = body_of(answers.CountAnswer)
 EXPLAINED = body_of(answers.Explained)
 DOCUMENT_ANSWER = body_of(answers.Document)
 WRITTEN = body_of(answers.Written)

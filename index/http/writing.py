@@ -328,6 +328,10 @@ def _part(data: bytes, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
+LINES_WITHOUT_PAUSE = 500
+"""Number of lines of a body that are read before other requests get a turn."""
+
+
 async def read_lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
     """Yield the lines of a body as they arrive; None for a line of more than `most` bytes.
 
@@ -339,7 +343,9 @@ async def read_lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | Non
         *whole, last = part.split(b"\n")
         if whole:
             reader.reset_rate()
-        for piece in whole:
+        for number, piece in enumerate(whole, 1):
+            if number % LINES_WITHOUT_PAUSE == 0:
+                await asyncio.sleep(0)  # other requests: a compressed part may have many lines
             rest += piece
             if skips:
                 skips = False

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from driftline.connectors.sinks.commit_record import KEPT_BYTES, CommitRecord
-from driftline.connectors.sinks.consumer import Last
+from driftline.connectors.sinks.consumer import LastStored
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.flow.flow import Flow
@@ -144,7 +144,7 @@ class Journal:
         self._log.sync()
         return {barrier: entry.t_last for barrier, entry in self._merged().last.items()}
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last bundle; without blobs if it is large or from an earlier segment."""
         self.sync()
         return self._last(barrier, groups)
@@ -194,12 +194,12 @@ class Journal:
         self._log.close()
         self._claim.close()
 
-    def _last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def _last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         entry = self._merged().last.get(barrier)
         if entry is None:
             return CommitRecord().last_for_groups(groups, str(self.path))
         is_small = sum(map(len, entry.blobs)) <= KEPT_BYTES
-        last = Last(entry.t_last, entry.checksum, entry.blobs if is_small else ())
+        last = LastStored(entry.t_last, entry.checksum, entry.blobs if is_small else ())
         return CommitRecord(entry.groups, last).last_for_groups(groups, str(self.path))
 
     def _merged(self) -> Merge:

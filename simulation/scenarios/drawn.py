@@ -11,19 +11,26 @@ decides values, but not which labels exist.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from random import Random
 
-from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.flow.flow import Flow, KeyedStream, Stream
 from driftline.engine.operators.registry import OPERATORS
 from driftline.simulation.scenarios.functions import (
+    AGGREGATES,
     FLAT_MAPS,
     KEYS,
     MAPS,
     PREDICATES,
     PROCESSES,
     SCANS,
+    TIMED,
+    WINDOWS,
     Element,
+    event_time,
+    of_pair,
+    of_row,
 )
 
 MODULE = "driftline.simulation.scenarios.drawn"
@@ -33,13 +40,18 @@ Elements = Stream[Element]
 OUTPUTS_MAX = 8
 """A stream with about this many elements per record gets no further step that multiplies them."""
 
-_WITHOUT_FUNCTION = [each.kind for each in OPERATORS if each.is_keyed and not each.takes_function]
+_WITHOUT_FUNCTION = [
+    each.kind for each in OPERATORS if each.is_keyed and not (each.takes_function or fields(each))
+]
 """Keyed operators that need only a key."""
 
 
 def draw_flow(seed: int, *, any_order: bool = False) -> Flow:
     """Return the flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
-    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order).draw()
+    timed = None if any_order else Random(f"timers {seed}")
+    if timed is not None and timed.random() < 0.7:
+        timed = None
+    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, timed).draw()
 
 
 @dataclass(slots=True)
@@ -55,6 +67,8 @@ class _Drawing:
     chance: Random
     flow: Flow
     any_order: bool
+    timed: Random | None
+    """Draws stages with timers, apart from the other draws; None: sources have no event times."""
     steps: int = 0
 
     def draw(self) -> Flow:
@@ -73,7 +87,13 @@ class _Drawing:
         return self.flow.validate()
 
     def _source(self, number: int) -> _Branch:
-        records = self.flow.source(f"source-{number}")
+        if self.timed is None:
+            records = self.flow.source(f"source-{number}")
+        else:
+            delay = timedelta(microseconds=self.timed.choice((0, 20, 60)))
+            records = self.flow.source(
+                f"source-{number}", event_time=event_time, unit="us", max_delay=delay
+            )
         if self.chance.random() < 0.5:
             return _Branch(records.map(_element, name=self._name("key and id of")), 1)
         return _Branch(records.flat_map(_words, name=self._name("words of")), 4)
@@ -82,16 +102,46 @@ class _Drawing:
         chance = self.chance
         if len(branches) > 1 and chance.random() < 0.6:
             one, other = branches[0], branches.pop()
-            one.stream = one.stream.union(other.stream, name=self._name("union"))
-            one.elements += other.elements
+            if self.timed is not None and self.timed.random() < 0.6:
+                one.stream = self._join(one.stream, other.stream, self.timed)
+                one.elements *= 2
+            else:
+                one.stream = one.stream.union(other.stream, name=self._name("union"))
+                one.elements += other.elements
         if len(branches) < 3 and chance.random() < 0.6:
             branch = chance.choice(branches)
             branches.append(_Branch(branch.stream, branch.elements))
             self._map(branches[-1])
 
+    def _join(self, one: Elements, other: Elements, chance: Random) -> Elements:
+        """Join two streams in one of the three ways."""
+        kind, name, on = chance.choice(("join", "as_of", "lookup")), self._name("join"), 0
+        if kind == "lookup":
+            pairs = one.lookup(other, on=on, name=name)
+        elif kind == "as_of":
+            tolerance = chance.choice((None, timedelta(microseconds=40)))
+            pairs = one.as_of(other, on=on, tolerance=tolerance, name=name)
+        else:
+            within = timedelta(microseconds=-20), timedelta(microseconds=chance.choice((-5, 10)))
+            how = chance.choice(("inner", "left", "right", "outer"))
+            pairs = one.join(other, on=on, within=within, how=how, name=name)
+        return pairs.map(of_pair, name=self._name(f"pair of {kind}"))
+
     def _add_stage(self, branch: _Branch) -> None:
         chance = self.chance
         keyed = branch.stream.key_by(chance.choice(KEYS).function)
+        if self.timed is not None and self.timed.random() < 0.5 and branch.elements < OUTPUTS_MAX:
+            if self.timed.random() < 0.5:
+                self._add_windows(keyed, branch, self.timed)
+                return
+            timed = self.timed.choice(TIMED)
+            drawn = timed.make(self.timed)
+            assert drawn.on_timer is not None
+            branch.stream = keyed.process(
+                drawn.function, *drawn.states, on_timer=drawn.on_timer, name=self._name(drawn.name)
+            )
+            branch.elements *= timed.outputs
+            return
         if not self.any_order and branch.elements < OUTPUTS_MAX and chance.random() < 0.4:
             number = chance.randrange(len(PROCESSES) + len(_WITHOUT_FUNCTION))
             if number >= len(PROCESSES):
@@ -107,6 +157,24 @@ class _Drawing:
             scan = chance.choice([s for s in SCANS if not (self.any_order and s.fails)])
             one = scan.make(chance)
             branch.stream = keyed.scan(one.function, *one.states, name=self._name(one.name))
+
+    def _add_windows(
+        self, keyed: KeyedStream[object, Element], branch: _Branch, chance: Random
+    ) -> None:
+        """Add windows with an aggregate, and sometimes the elements that are late for them."""
+        lateness = timedelta(microseconds=chance.choice((0, 0, 30)))
+        chosen = chance.sample(sorted(AGGREGATES), chance.choice((1, 3)))
+        aggregates = {name: AGGREGATES[name] for name in chosen}
+        windows = keyed.window(chance.choice(WINDOWS), lateness=lateness)
+        emit = chance.choice(("final", "final", "updates"))
+        rows = windows.aggregate(
+            emit=emit, name=self._name(f"windows with {', '.join(chosen)}"), **aggregates
+        ).map(of_row, name=self._name("row"))
+        if chance.random() < 0.5:
+            late = windows.late.map(of_row, name=self._name("late"))
+            rows = rows.union(late, name=self._name("with late elements"))
+        branch.stream = rows
+        branch.elements *= 3 if emit == "updates" else 1
 
     def _add_steps(self, branch: _Branch, *, free: bool) -> None:
         """Add some stateless steps; they may drop, multiply or fail only if `free`."""

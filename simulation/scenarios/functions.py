@@ -8,11 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
+from driftline.engine.operators.aggregates import (
+    Aggregate,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Sum,
+    Top,
+)
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.timers import TimedContext, Timer
+from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
 from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
 
 Element = tuple[str, int]
@@ -93,6 +109,7 @@ class GeneratedFunction(Generic[T]):
     name: str
     function: Callable[..., T]
     states: tuple[State, ...]
+    on_timer: Callable[..., T] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,3 +376,89 @@ PROCESSES: tuple[KeyedFunctions[Iterable[Element]], ...] = (
     KeyedFunctions(_key, 1, fails=True),
     KeyedFunctions(_changes, 2, fails=True),
 )
+
+
+# Processes with timers. -------------------------------------------------------------------------
+
+
+def event_time(record: dict[str, object]) -> object:
+    """Return the event time of a record: out of order by up to 50; some records have none."""
+    number = int(str(record["id"]))
+    if number % 13 == 5:
+        return "yesterday"
+    return number * 10 - crc32(str(number).encode()) % 50 - 200
+
+
+def _alarms(chance: Random) -> GeneratedFunction[Iterable[Element]]:
+    spread, repeats = chance.choice((20, 200)), chance.choice((0, 2, 3))
+
+    def function(
+        context: TimedContext, element: Element, seen: ValueState[int]
+    ) -> Iterator[Element]:
+        word, number = element
+        before = mixed(seen.get(0), number)
+        seen.set(before)
+        timers = context.timers
+        if before % 5 == 0:
+            timers.cancel("a")
+        elif before % 5 == 1 and (at := timers.get("a")) is not None:
+            timers.set("a", at + spread)
+        else:
+            timers.set("ab"[before % 2], context.event_time + before % spread - 10)
+        if before % 11 == 7:
+            raise ValueError(f"{context.key!r} with timers")
+        if before % 3:
+            yield word, mixed(before, (context.watermark, context.event_time, timers.get("b")))
+
+    def on_timer(context: TimedContext, timer: Timer, seen: ValueState[int]) -> Iterator[Element]:
+        before = mixed(seen.get(0), timer)
+        if before % 4:
+            seen.set(before)
+        else:
+            seen.clear()
+        if before % 9 == 4:
+            raise ValueError(f"{context.key!r} at {timer.at}")
+        if repeats and before % repeats == 0 and not context.at_end:
+            context.timers.set(timer.name, timer.at + 1 + before % spread)
+        yield timer.name, mixed(before, context.watermark)
+
+    return GeneratedFunction(
+        f"sets timers up to {spread} ahead", function, (ValueState("seen"),), on_timer
+    )
+
+
+WINDOWS: tuple[Windows, ...] = (
+    Tumbling(timedelta(microseconds=100)),
+    Hopping(timedelta(microseconds=90), every=timedelta(microseconds=40)),
+    Session(timedelta(microseconds=25)),
+    Days("Europe/Berlin"),
+)
+
+
+AGGREGATES: dict[str, Aggregate] = {
+    "count": Count(),
+    "sum": Sum(lambda e: e[1] / 3),
+    "mean": Mean(1),
+    "first": First(1),
+    "last": Last(),
+    "most": Max(1),
+    "least": Min(0),
+    "different": CountDistinct(0),
+    "all": Collect(),
+    "top": Top(2, 1),
+}
+
+
+def of_row(row: dict[str, object]) -> Element:
+    """Return an element that depends on a whole row of a window, or of a late element."""
+    return str(row.get("key", "late")), mixed(sorted(map(str, row.items())), "")
+
+
+def of_pair(pair: tuple[object, object]) -> Element:
+    """Return an element that depends on both elements of a join."""
+    one, other = pair
+    word = one if isinstance(one, tuple) else other
+    return str(word[0]) if isinstance(word, tuple) else "", mixed(one, other)
+
+
+TIMED: tuple[KeyedFunctions[Iterable[Element]], ...] = (KeyedFunctions(_alarms, 2, fails=True),)

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from driftline import Flow, FlowError, run, run_reference
-from driftline.connectors import NO_BUNDLE, Bundle, Consumer, Last, SinkContext, open_sink
+from driftline.connectors import NO_BUNDLE, Bundle, Consumer, LastStored, SinkContext, open_sink
 from driftline.connectors.outputs import count_delivered, resolve_checked_output
 from tests.connectors.shop import Shop, install_package
 
@@ -146,8 +146,8 @@ class Broken:
     def deliver(self, bundle: Bundle) -> None:
         raise KeyError("no such table")
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        return cast(Last, self.answer)
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
+        return cast(LastStored, self.answer)
 
     def close(self) -> None:
         """Nothing to do."""
@@ -158,7 +158,7 @@ def test_error_of_a_sink_ends_the_run_with_its_name() -> None:
     flow.source("numbers").sink()
     with pytest.raises(FlowError, match="the sink Broken raised KeyError: 'no such table'"):
         run(flow, [[1, 2]], Broken())
-    for answer in (None, (30, 1, ()), Last(3.0, 1, ()), Last(3, 1, ("text",))):  # type: ignore[arg-type]
+    for answer in (None, (30, 1, ()), LastStored(3.0, 1, ()), LastStored(3, 1, ("text",))):  # type: ignore[arg-type]
         with pytest.raises(FlowError, match=r"the sink Broken raised TypeError: last\(\) returned"):
             run(flow, [[1, 2]], Broken(answer))
 

@@ -21,6 +21,17 @@ def _visit(chance: Random, number: int) -> Record:
     return {"user": chance.choice("abc"), "at": at, "page": "/"}
 
 
+def _view(chance: Random, number: int) -> Record:
+    seconds = 5 * number + chance.randrange(60)  # some are too late
+    at = f"2026-03-01T12:{seconds // 60:02}:{seconds % 60:02}Z"
+    return {"user": chance.choice("abc"), "at": at, "page": chance.choice(["/", "/a"])}
+
+
+def _reading(chance: Random, number: int) -> Record:
+    at = 60 * number + chance.randrange(-60, 60)  # not in the order of time
+    return {"sensor": chance.choice("abcde"), "at": at, "celsius": 21.5}
+
+
 def _order(chance: Random, number: int) -> Record:
     return {"order": f"o-{number}", "customer": chance.choice("abc"), "price": 100}
 
@@ -54,6 +65,8 @@ def _card_payment(chance: Random, number: int) -> Record:
 
 _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "sessions": (_visit,),
+    "page_views": (_view,),
+    "silence": (_reading,),
     "join": (_order, _payment),
     "topk": (_sale,),
     "dedupe": (_event,),

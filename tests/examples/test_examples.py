@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -53,30 +54,80 @@ def write(path: Path, rows: Sequence[Record]) -> str:
 # What each gives --------------------------------------------------------------------------------
 
 
-def visit(user: str, at: int) -> Record:
-    return {"user": user, "at": at, "page": "/"}
+def visit(user: str, at: int, page: str = "/") -> Record:
+    return {"user": user, "at": at, "page": page}
 
 
-def test_a_session_leaves_when_a_visit_comes_after_the_gap() -> None:
-    gap = 1800
+def row(key: str, start: int, end: int, **aggregates: object) -> Record:
+    """The row of a window; `start` and `end` in seconds."""
+    start_text, end_text = (
+        f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}" for at in (start, end)
+    )
+    return {"key": key, "start": start_text, "end": end_text, **aggregates}
+
+
+def test_session_leaves_once_the_watermark_has_passed_its_end() -> None:
+    gap, delay = 1800, 900
     found = outputs(
         "sessions",
         [
-            visit("ann", 100),
-            visit("bob", 150),
-            visit("ann", 100 + gap),  # just in time
-            visit("bob", 150 + gap + 1),  # too late: bob's first session is over
-            visit("ann", 50),  # from before: belongs to the session that is open
-            visit("ann", 100 + 3 * gap),
-            visit("ann", 100 + 3 * gap + 7),
-            visit("ann", 100 + 9 * gap),
+            visit("ann", 1000, "/a"),
+            visit("bob", 1050),
+            visit("ann", 1000 + gap, "/b"),  # just in time
+            visit("bob", 1050 + gap + 1),  # too late: a session of its own
+            visit("ann", 950, "/c"),  # from before: belongs to the session that is open
+            visit("cleo", 1050 + gap + delay),  # bob's first session is over
+            visit("bob", 1049),  # later than the delay allows
         ],
     )
     assert found == [
-        ("sessions", ("bob", 150, 150, 1)),
-        ("sessions", ("ann", 50, 100 + gap, 3)),
-        ("sessions", ("ann", 100 + 3 * gap, 100 + 3 * gap + 7, 2)),
+        ("sessions", row("bob", 1050, 1050 + gap, visits=1, pages=("/",))),
+        ("sessions", row("ann", 950, 1000 + 2 * gap, visits=3, pages=("/a", "/b", "/c"))),
+        ("sessions", row("bob", 1050 + gap + 1, 1051 + 2 * gap, visits=1, pages=("/",))),
+        ("sessions", row("cleo", 1950 + gap, 1950 + 2 * gap, visits=1, pages=("/",))),
     ]
+
+
+def test_views_are_counted_per_minute_and_late_ones_set_aside() -> None:
+    late: Record = {"user": "ann", "at": "2026-03-01T12:00:59Z", "page": "/"}
+    found = outputs(
+        "page_views",
+        [
+            {"user": "ann", "at": "2026-03-01T12:00:05Z", "page": "/"},
+            {"user": "ann", "at": "2026-03-01T12:01:09Z", "page": "/a"},
+            {"user": "ann", "at": "2026-03-01T12:00:06Z", "page": "/"},  # within the delay
+            {"user": "bob", "at": "2026-03-01T12:01:10Z", "page": "/"},
+            late,
+        ],
+    )
+    zero, one, two = (f"2026-03-01T12:0{minute}:00Z" for minute in range(3))
+    missed = {"event_time": late["at"], "watermark": one, "windows": ((zero, one),)}
+    assert found == [
+        ("minutes", {"key": "ann", "start": zero, "end": one, "views": 2, "pages": 1}),
+        ("late", {"record": late, **missed}),
+        ("minutes", {"key": "bob", "start": one, "end": two, "views": 1, "pages": 1}),
+        ("minutes", {"key": "ann", "start": one, "end": two, "views": 1, "pages": 1}),
+    ]
+
+
+def test_sensor_that_is_silent_for_five_minutes_raises_one_alert() -> None:
+    def reading(sensor: str, at: int) -> Record:
+        return {"sensor": sensor, "at": at, "celsius": 21.5}
+
+    found = outputs(
+        "silence",
+        [
+            reading("a", 1000),
+            reading("b", 1010),
+            reading("a", 990),  # out of order: the alert counts from the latest reading
+            reading("b", 1329),
+            reading("b", 1330),  # 5 minutes, and the delay, after 1000
+            reading("a", 995),  # no second alert
+            reading("a", 1400),
+            reading("b", 1500),  # at the end there is no alert
+        ],
+    )
+    assert found == [("alerts", ("a", 1000))]
 
 
 def test_payments_meet_their_order_whichever_comes_first() -> None:

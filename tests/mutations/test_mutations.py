@@ -18,6 +18,7 @@ from tests.mutations import (
     channels,
     decisions,
     disks,
+    event_times,
     layouts,
     masters,
     order,
@@ -96,6 +97,11 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (productions.frames_are_tracked_under_an_earlier_time, STRONG, {}),
     (productions.records_leave_that_may_be_forgotten, STRONG, {}),
     (disks.checksums_are_not_compared, STRONG, {"rot": 0.5}),
+    (event_times.watermark_is_that_of_one_source, EXACTLY, {}),
+    (event_times.timers_fire_in_the_wrong_order, EXACTLY, {}),
+    (event_times.late_elements_enter_closed_windows, EXACTLY, {}),
+    (event_times.sessions_are_not_merged, EXACTLY, {}),
+    (event_times.event_times_are_lost_in_snapshots, EXACTLY, {}),
 ]
 
 MASTERS: list[tuple[Mutation, Focus]] = [

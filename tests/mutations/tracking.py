@@ -13,7 +13,7 @@ from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.stages import Peers, Stages
-from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
+from driftline.deploy.node.tracking import NOTHING, Acknowledged, Acks, Cells, Tracking
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.engine.labels import INFINITY
@@ -51,9 +51,9 @@ def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
     """The acknowledgement of a stage arrives before the frames of the stage."""
     acknowledge = Peers.acknowledge
 
-    def mutated(self: Peers, cells: Cells, covered: Intervals) -> Outgoing:
-        late = acknowledge(self, (), ())
-        return [*acknowledge(self, cells, covered), *late]
+    def mutated(self: Peers, acknowledged: Acknowledged) -> Outgoing:
+        late = acknowledge(self, NOTHING)
+        return [*acknowledge(self, acknowledged), *late]
 
     return patch.object(Peers, "acknowledge", mutated)
 

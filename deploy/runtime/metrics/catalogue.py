@@ -102,6 +102,8 @@ FAMILIES = (
     Family("driftline_reapplied_elements_total", COUNTER, _NODE,
            "Elements that were undone and applied again, as another one came late."),
     Family("driftline_keys", GAUGE, _NODE, "Keys with state, over all keyed operators."),
+    Family("driftline_missed_windows_total", COUNTER, _NODE,
+           "Elements too late for all their windows; an element of a replay counts again."),
     Family("driftline_frames_total", COUNTER, _NODE, "Frames made."),
     Family("driftline_consumer_waiting_bytes", GAUGE, _NODE,
            "Bytes of outputs that may leave, and that the consumer has not stored."),

@@ -81,6 +81,7 @@ class OfNode:
         ("driftline_late_elements_total", "late"),
         ("driftline_reapplied_elements_total", "reapplied"),
         ("driftline_keys", "keys"),
+        ("driftline_missed_windows_total", "too_late"),
         ("driftline_frames_total", "frames"),
     )
     _GAUGES = (

@@ -10,7 +10,13 @@ from random import Random
 
 import pytest
 
-from driftline.connectors.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer, commit_record
+from driftline.connectors.sinks import (
+    NO_BUNDLE,
+    Consumer,
+    LastStored,
+    MemoryConsumer,
+    commit_record,
+)
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import pack
@@ -46,8 +52,8 @@ def consumer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Consume
     opened.close()
 
 
-def last_of(bundle: Bundle) -> Last:
-    return Last(bundle.t_last, bundle.checksum, bundle.blobs)
+def last_of(bundle: Bundle) -> LastStored:
+    return LastStored(bundle.t_last, bundle.checksum, bundle.blobs)
 
 
 def test_the_last_bundle_is_returned_whole(consumer: Consumer) -> None:
@@ -112,7 +118,7 @@ def test_a_large_bundle_is_kept_without_its_blobs(
     bundle = stream(4)[3]
     consumer = OPEN[kind](tmp_path)
     consumer.deliver(bundle)
-    assert consumer.last(BARRIER, GROUPS) == Last(bundle.t_last, bundle.checksum, ())
+    assert consumer.last(BARRIER, GROUPS) == LastStored(bundle.t_last, bundle.checksum, ())
     consumer.close()
 
 

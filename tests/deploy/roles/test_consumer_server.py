@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.connectors.sinks import Last, MemoryConsumer
+from driftline.connectors.sinks import LastStored, MemoryConsumer
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.engine.errors import (
     DriftlineError,
@@ -44,7 +44,7 @@ class Failing(MemoryConsumer):
             raise self.error
         super().deliver(bundle)
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         if self.error is not None:
             raise self.error
         return super().last(barrier, groups)

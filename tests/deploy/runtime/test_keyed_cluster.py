@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline import run_reference
-from driftline.connectors.sinks.consumer import NO_BUNDLE, Last, items_of
+from driftline.connectors.sinks.consumer import NO_BUNDLE, LastStored, items_of
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.config import ProcessConfig
@@ -67,16 +67,16 @@ class Kept:
     def __init__(self) -> None:
         self.values: dict[object, list[object]] = {}
         self.count = 0
-        self._last: dict[str, Last] = {}
+        self._last: dict[str, LastStored] = {}
 
     def deliver(self, bundle: Bundle) -> None:
         for item in items_of(bundle):
             assert isinstance(item.value, tuple)
             self.values.setdefault(item.value[0], []).append(item.value[1])
             self.count += 1
-        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+        self._last[bundle.barrier] = LastStored(bundle.t_last, bundle.checksum, bundle.blobs)
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         return self._last.get(barrier, NO_BUNDLE)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from time import monotonic
 import psutil
 import pytest
 
-from driftline.connectors.sinks import Last
+from driftline.connectors.sinks import LastStored
 from driftline.connectors.sinks.consumer import NO_BUNDLE, items_of
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
@@ -66,13 +66,13 @@ class Numbers:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self._last: dict[str, Last] = {}
+        self._last: dict[str, LastStored] = {}
 
     def deliver(self, bundle: Bundle) -> None:
         self.numbers += [int(str(item.value).split()[0]) for item in items_of(bundle)]
-        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, ())
+        self._last[bundle.barrier] = LastStored(bundle.t_last, bundle.checksum, ())
 
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+    def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         return self._last.get(barrier, NO_BUNDLE)
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
         lambda flow: flow.source("in").union(flow.source("b").key_by(0)),  # type: ignore[arg-type]
         "joins streams before .key_by, not a KeyedStream",
     ),
-    (lambda flow: flow.source("in", fields=["a", "b"]).key_by("c"), "after 'in': unknown key"),
+    (lambda flow: flow.source("in", fields=["a", "b"]).key_by("c"), "after 'in': unknown field"),
     (lambda flow: flow.source("in").key_by(True), r"key_by\(True\) after 'in'"),
     (lambda flow: flow.source("in", fields=["a", "a"]), "fields"),
     (lambda flow: flow.source("in").map(str, name="shout", fields="ab"), "shout"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.connectors.sinks import NO_BUNDLE, Last
+from driftline.connectors.sinks import NO_BUNDLE, LastStored
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
@@ -61,7 +61,7 @@ def check_stored(
         if there and last != NO_BUNDLE:
             blobs = there[-1].blobs
             assert last.blobs[len(last.blobs) - len(blobs) :] == blobs or not last.blobs
-            assert last == Last(there[-1].t_last, there[-1].checksum, last.blobs)
+            assert last == LastStored(there[-1].t_last, there[-1].checksum, last.blobs)
     below = 1 + min(
         max((b.t_last for b in there if b.groups[0] <= group <= b.groups[1]), default=-1)
         for group in range(8)

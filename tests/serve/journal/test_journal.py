@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, Last
+from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, LastStored
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.storage import segment_log as module
 from driftline.engine.storage.manifest import Mark
@@ -27,8 +27,8 @@ SMALL = 700
 """Bytes of a segment in these tests."""
 
 
-def last_of(bundle: Bundle) -> Last:
-    return Last(bundle.t_last, bundle.checksum, bundle.blobs)
+def last_of(bundle: Bundle) -> LastStored:
+    return LastStored(bundle.t_last, bundle.checksum, bundle.blobs)
 
 
 def filled(path: Path, bundles: list[Bundle], segment_bytes: int = SMALL) -> Journal:

@@ -36,4 +36,4 @@ events.map(names).map(str.upper)  # error: arg-type
 flow.source("numbers", of=5)  # error: call-overload
 
 # What Driftline does not have.
-driftline.Windows("an hour")  # error: attr-defined
+driftline.Join("an hour")  # error: attr-defined

@@ -11,8 +11,8 @@ records = products.union(orders)
 
 # The states of the operator: another class, one too many.
 records.key_by("product").process(enrich, MapState[str, Row]("row"))  # error: arg-type
-row = ValueState[Row]("row")
-records.key_by("product").process(enrich, row, ValueState[int]("orders"))  # error: arg-type
+row, more = ValueState[Row]("row"), ValueState[int]("orders")
+records.key_by("product").process(enrich, row, more)  # error: arg-type, call-arg
 
 
 # Only one of the types of a union.

@@ -12,11 +12,11 @@ by_card = payments.key_by(lambda payment: payment["card"])
 tried_at, alerts = ValueState[int]("tried-at"), ReducingState[int]("alerts", operator.add)
 
 # In the wrong order, one missing.
-by_card.process(suspicious, alerts, tried_at)  # error: arg-type
+by_card.process(suspicious, alerts, tried_at)  # error: arg-type, call-arg
 by_card.process(suspicious, tried_at)  # error: arg-type
 
 # The second of another class.
-by_card.process(suspicious, tried_at, ValueState[int]("alerts"))  # error: arg-type
+by_card.process(suspicious, tried_at, ValueState[int]("alerts"))  # error: arg-type, call-arg
 
 # A misspelt field.
 payments.key_by(lambda payment: payment["cards"])  # error: typeddict-item

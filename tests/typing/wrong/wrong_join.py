@@ -12,14 +12,14 @@ customer, early = ValueState[str]("customer"), ListState[int]("early")
 # Elements of the wrong type.
 orders.map(tag_payment)  # error: arg-type
 both = orders.map(tag_order).union(payments.map(tag_payment))
-orders.union(payments).key_by("order").process(match, customer, early)  # error: arg-type
+orders.union(payments).key_by("order").process(match, customer, early)  # error: arg-type, call-arg
 
 # One of two states.
 by_order = both.key_by(lambda element: element[1]["order"])
 by_order.process(match, customer)  # error: arg-type
 
 # Another type of value in the second.
-by_order.process(match, customer, ListState[str]("early"))  # error: arg-type
+by_order.process(match, customer, ListState[str]("early"))  # error: arg-type, call-arg
 
 # The key of one type only.
 both.key_by(lambda element: element[1]["customer"])  # error: typeddict-item

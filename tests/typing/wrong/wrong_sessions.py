@@ -1,35 +1,26 @@
-"""Wrong uses of examples/sessions.py: an operator of one state."""
+"""Wrong uses of examples/sessions.py: sessions with aggregates."""
 
-from sessions import Span, Visit, sessions
+from sessions import Visit
 
-from driftline import Context, Flow, ListState, ValueState
+from driftline import Count, Flow, Session
 
 flow = Flow("wrong sessions")
-visits = flow.source("visits", of=Visit)
+visits = flow.source("visits", of=Visit, event_time="at")
 by_user = visits.key_by("user")
-
-# The state is missing.
-by_user.process(sessions)  # error: arg-type
-
-# One too many.
-by_user.process(sessions, ValueState[Span]("session"), ValueState[int]("more"))  # error: arg-type
-
-# Another class of state.
-by_user.process(sessions, ListState[Span]("session"))  # error: arg-type
-
-# Another type of value.
-by_user.process(sessions, ValueState[tuple[int, int]]("session"))  # error: arg-type
-
-# A function of process for scan.
-by_user.scan(sessions, ValueState[Span]("session"))  # error: arg-type
+sessions = by_user.window(Session("30m"))
 
 # No key.
-visits.process(sessions, ValueState[Span]("session"))  # error: attr-defined
+visits.window(Session("30m"))  # error: attr-defined
 
+# A duration in place of windows.
+by_user.window("30m")  # error: arg-type
 
-# One output where any number is meant.
-def last(context: Context, visit: Visit, session: ValueState[Span]) -> int:
-    return session.get((0, 0, 0))[2]
+# No gap.
+by_user.window(Session())  # error: call-arg
 
+# A class, or a function, in place of an aggregate.
+sessions.aggregate(visits=Count)  # error: arg-type
+sessions.aggregate(visits=len)  # error: arg-type
 
-by_user.process(last, ValueState[Span]("session"))  # error: arg-type
+# Windows without an aggregate.
+sessions.sink("sessions")  # error: attr-defined

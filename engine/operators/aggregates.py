@@ -1,0 +1,276 @@
+"""Aggregates of a window: `Count`, `Sum`, `Min`, ..., and the base of a user's own.
+
+An aggregate keeps an accumulator per window: a value that can travel, and that no method changes in
+place. Where windows merge, so do their accumulators.
+
+    >>> mean = Mean("price")
+    >>> accumulator = mean.zero()
+    >>> for record in {"price": 2}, {"price": 4}:
+    ...     accumulator = mean.add(accumulator, record)
+    >>> mean.result(accumulator)
+    3.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import fsum, isfinite
+from operator import itemgetter
+from typing import Any
+
+from driftline.engine.errors import FlowError
+from driftline.engine.wire.codec import canonical_bytes
+
+Field = str | int | Callable[[Any], Any]
+"""Name or position of a value in an element, or a function that takes the element."""
+
+
+class Aggregate:
+    """Base of aggregates. A user's own implements `zero`, `add`, `merge` and `result`."""
+
+    def zero(self) -> Any:
+        """Return the accumulator of an empty window."""
+        raise NotImplementedError
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        """Return the accumulator with an element. Elements come in label order."""
+        raise NotImplementedError
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Return the accumulator of two windows that have become one."""
+        raise NotImplementedError
+
+    def result(self, accumulator: Any) -> Any:
+        """Return the value in the window's row."""
+        return accumulator
+
+    def add_at(self, accumulator: Any, element: Any, event_time: int) -> Any:
+        """Return the accumulator with an element that has this event time."""
+        return self.add(accumulator, element)
+
+
+class _FieldAggregate(Aggregate):
+    def __init__(self, field: Field | None = None) -> None:
+        """`field`: which value of an element; None: the element itself."""
+        self.field = field
+        if field is None:
+            self.get: Callable[[Any], Any] = _itself
+        elif isinstance(field, str | int) and not isinstance(field, bool):
+            self.get = itemgetter(field)
+        elif callable(field):
+            self.get = field
+        else:
+            raise FlowError(
+                f"{type(self).__name__}({field!r}): give a field's name, a position or a function"
+            )
+
+
+def _itself(element: Any) -> Any:
+    return element
+
+
+class Count(Aggregate):
+    """Number of elements."""
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, element: Any) -> int:
+        return accumulator + 1
+
+    def merge(self, one: int, other: int) -> int:
+        return one + other
+
+
+Partials = tuple[int, tuple[float, ...]]
+"""Exact sum: of the ints, and floats whose sum is that of the floats without rounding."""
+
+
+class Sum(_FieldAggregate):
+    """Sum of a field. A sum of floats is rounded once, so it does not depend on their order."""
+
+    def zero(self) -> Partials:
+        return 0, ()
+
+    def add(self, accumulator: Partials, element: Any) -> Partials:
+        value = self.get(element)
+        if isinstance(value, int):
+            return _in_64_bits(accumulator[0] + value), accumulator[1]
+        if isinstance(value, float):
+            return accumulator[0], _with(accumulator[1], value)
+        raise TypeError(f"{type(self).__name__} of {value!r:.100}, which is not a number")
+
+    def merge(self, one: Partials, other: Partials) -> Partials:
+        floats = one[1]
+        for value in other[1]:
+            floats = _with(floats, value)
+        return _in_64_bits(one[0] + other[0]), floats
+
+    def result(self, accumulator: Partials) -> Any:
+        total, floats = accumulator
+        if not floats:
+            return total
+        try:
+            return fsum((total, *floats))
+        except (ValueError, OverflowError):  # infinite
+            return sum(floats) + total
+
+
+class Mean(Sum):
+    """Mean of a field, as a float."""
+
+    def zero(self) -> Any:
+        return 0, super().zero()
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        return accumulator[0] + 1, super().add(accumulator[1], element)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one[0] + other[0], super().merge(one[1], other[1])
+
+    def result(self, accumulator: Any) -> Any:
+        return super().result(accumulator[1]) / accumulator[0]
+
+
+def _in_64_bits(total: int) -> int:
+    if not -(2**63) <= total < 2**64:
+        raise OverflowError("the sum has more than 64 bits")
+    return total
+
+
+def _with(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
+    """Add a float to a sum without rounding (Shewchuk, Adaptive precision arithmetic, 1997)."""
+    if not isfinite(value) or not all(map(isfinite, floats)):
+        return (sum(floats) + value,)
+    exact = []
+    for other in floats:
+        larger, smaller = (value, other) if abs(value) >= abs(other) else (other, value)
+        value = larger + smaller
+        if rest := smaller - (value - larger):
+            exact.append(rest)
+    return (*exact, value)
+
+
+class _Extreme(_FieldAggregate):
+    def zero(self) -> Any:
+        return ()
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        return self.merge(accumulator, (self.get(element),))
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator[0]
+
+
+class Min(_Extreme):
+    """Smallest value of a field."""
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one if not other or (one and one[0] <= other[0]) else other
+
+
+class Max(_Extreme):
+    """Largest value of a field."""
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one if not other or (one and one[0] >= other[0]) else other
+
+
+class _ByTime(_FieldAggregate):
+    def zero(self) -> Any:
+        return ()
+
+    def add_at(self, accumulator: Any, element: Any, event_time: int) -> Any:
+        return self.merge(accumulator, (event_time, self.get(element)))
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator[1]
+
+
+class First(_ByTime):
+    """Value of a field in the element with the smallest event time; of equal ones the first."""
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one if not other or (one and one[0] <= other[0]) else other
+
+
+class Last(_ByTime):
+    """Value of a field in the element with the largest event time; of equal ones the last."""
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one if not other or (one and one[0] > other[0]) else other
+
+
+class CountDistinct(_FieldAggregate):
+    """Number of different values of a field; 1, 1.0 and True are different."""
+
+    def zero(self) -> Any:
+        return ()
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        value = canonical_bytes(self.get(element))
+        return accumulator if value in accumulator else (*accumulator, value)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return (*one, *(value for value in other if value not in one))
+
+    def result(self, accumulator: Any) -> Any:
+        return len(accumulator)
+
+
+class Collect(_FieldAggregate):
+    """List of the values of a field, in label order; those of merged windows one after another."""
+
+    def zero(self) -> Any:
+        return ()
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        return (*accumulator, self.get(element))
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return (*one, *other)
+
+
+class Top(Aggregate):
+    """The elements with the largest values of a field, largest first; of equal ones the first.
+
+    Args:
+        number: How many elements.
+        by: Field to compare.
+    """
+
+    def __init__(self, number: int, by: Field) -> None:
+        if type(number) is not int or number < 1:
+            raise FlowError(f"Top({number!r}): give the number of elements, at least 1")
+        self.number = number
+        self.by = _FieldAggregate(by)
+
+    def zero(self) -> Any:
+        return ()
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        return self.merge(accumulator, (element,))
+
+    def merge(self, one: Any, other: Any) -> Any:
+        best = sorted((*one, *other), key=self.by.get, reverse=True)  # stable
+        return tuple(best[: self.number])
+
+
+class Reduce(_FieldAggregate):
+    """Aggregate of ``windows.reduce(function)``."""
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def zero(self) -> Any:
+        return ()
+
+    def add(self, accumulator: Any, element: Any) -> Any:
+        return self.merge(accumulator, (element,))
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return (self.function(one[0], other[0]),) if one and other else one or other
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator[0]

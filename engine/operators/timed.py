@@ -1,0 +1,306 @@
+"""Keyed operators that depend on event time: label order without speculation, and timers.
+
+The watermark at a label is known once the frontier has passed it. So such an operator waits: its
+elements are applied when the frontier of their stage has passed them, in label order, and nothing
+is ever undone. Between them the *timers* fire, each at the first root at which the watermark
+reaches it. To the next stage the operator is like a source: it emits a labelled sequence, and
+promises that everything below a time has been emitted (`TimedStep.done`).
+
+The timers of a key are a state of the operator: a map from the timer's name to its time. Snapshots
+and rescaling treat it like any other state.
+
+Example: an alarm if a sensor is silent for 10 microseconds. The element of time 3 moves the
+watermark to 112, past the timer at 110:
+
+    >>> from driftline.engine.event_time import Clock, Watermark, timestamped
+    >>> from driftline.engine.flow.flow import Flow
+    >>> class Next:
+    ...     def push(self, labels, values, signs):
+    ...         print(*values)
+    >>> def arm(context, reading):
+    ...     context.timers.set("silent", context.event_time + 10)
+    ...     return [reading]
+    >>> def alarm(context, timer):
+    ...     return [(context.key, "is silent at", timer.at)]
+    >>> flow = Flow("alarms")
+    >>> readings = flow.source("readings", event_time=lambda reading: reading[1], unit="us")
+    >>> stream = readings.key_by(lambda reading: reading[0]).process(arm, on_timer=alarm)
+    >>> clock = Clock([0])
+    >>> step = TimedStep(flow.vertices[-1], Next(), Failures(None), Watermark(clock, (0,)))
+    >>> for time, reading in (1, ("a", 100)), (2, ("b", 105)), (3, ("b", 112)):
+    ...     step.push([timestamped((time, 0), reading[1])], [reading], None)
+    ...     clock.record(0, time, reading[1])
+    >>> clock.complete(4)
+    >>> step.apply_until(4)
+    ('a', 100) ('b', 105) ('b', 112) ('a', 'is silent at', 110)
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from operator import itemgetter
+
+from driftline.engine.event_time import (
+    ENDED,
+    TIMER_LIMIT,
+    Watermark,
+    event_time_of,
+    is_fired,
+    rank_of,
+    timer_label,
+)
+from driftline.engine.keygroups import pack_key, plain_key
+from driftline.engine.labels import Label
+from driftline.engine.operators.applied import Applied
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.outputs import OutputEncoder
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.operators.steps import Failures, Signs, Step, Values, collect_outputs
+from driftline.engine.operators.timers import (
+    FIRINGS_AT_END_MAX,
+    TimedContext,
+    Timer,
+    Timers,
+    endless_timer,
+)
+from driftline.engine.state.managed import MapState, State
+from driftline.engine.state.values import canonical_argument, thaw_argument
+from driftline.engine.wire.label_columns import Labels
+
+
+class TimedStep(Speculative):
+    """Keyed step that applies elements and fires timers in label order, at the frontier.
+
+    Example: see the module's docstring. Nothing that it has applied is ever undone; it shares with
+    its base the states, and the way in which changes become final.
+    """
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        after: Step,
+        failures: Failures,
+        watermark: Watermark,
+        record: bool = True,
+        encoder: OutputEncoder | None = None,
+    ) -> None:
+        super().__init__(vertex, after, failures, record, encoder)
+        assert vertex.on_timer is not None
+        assert self.emits_many
+        self.on_timer = vertex.on_timer
+        self.done = 0
+        """Everything with a smaller time is applied, and its outputs are emitted."""
+        self.too_late = 0
+        """Number of elements that were too late for their windows."""
+        self._watermark = watermark
+        self._until = 0
+        self._taken: list[tuple[Label, object]] = []
+        """Elements for the next `apply_taken`, which applies everything below `_until`."""
+        self._waiting: list[tuple[Label, object, int]] = []
+        """(label, payload, sign) of the elements that are not applied yet."""
+        self._due: list[tuple[int, int, object]] = []
+        """Heap of (time, number, key): for each key with timers an entry that is not later than
+        its earliest timer."""
+        self._earliest: dict[object, int] = {}
+        """Key -> a time that is not later than its earliest timer."""
+        self._numbers = count()
+        self._is_restored = False
+        """Whether `_due` contains the timers of the restored states."""
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+        """Keep elements until `apply_until` applies them."""
+        self.elements += len(labels)
+        self._waiting += zip(labels, values, signs or [1] * len(labels), strict=True)
+
+    def apply_until(self, frontier: int) -> None:
+        """Apply all elements below a time, and fire all timers: see `take`."""
+        self.take(frontier)
+        self.apply_taken()
+
+    def take(self, frontier: int, room: int = 1 << 62) -> tuple[list[Label], Values]:
+        """Choose the elements that `apply_taken` applies next, and return them.
+
+        They are those below a time, at most the frontier, in label order. Precondition: all
+        elements below the frontier have arrived, and the clock is complete there. `room`: about the
+        largest number of elements.
+        """
+        self._until, self._taken = self._cut(frontier, room)
+        return [label for label, _ in self._taken], [value for _, value in self._taken]
+
+    def apply_taken(self) -> None:
+        """Apply the chosen elements, fire the timers between them, and send the outputs."""
+        until, elements, self._taken = self._until, self._taken, []
+        kept, keys, values = self.prepare_batch([value for _, value in elements])
+        by_key: dict[object, list[int]] = {}
+        for index, key in enumerate(keys):
+            by_key.setdefault(key, []).append(index)
+        for key in self._keys_due(self._watermark.before((until, -1))):
+            by_key.setdefault(key, [])
+        labels = [label for label, _ in elements]
+        batch = self._apply_all(by_key, labels, values, until)
+        while self.undo_if_unsafe(batch.results):
+            for key in by_key:
+                self._schedule(key)
+            batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), until)
+        made = zip(batch.labels, batch.keys, batch.results, strict=True)
+        batch.values = batch.results = [None] * len(batch.labels)  # nothing is ever undone
+        in_order = sorted(made, key=itemgetter(0))
+        self._append(batch)
+        self.done = until
+        if in_order:
+            labels, keys, results = map(list, zip(*in_order, strict=True))
+            self.emit(labels, keys, results, None)
+        self.close(until)
+
+    def _apply_all(
+        self, by_key: dict[object, list[int]], labels: list[Label], values: Values, until: int
+    ) -> Applied:
+        """Apply elements, and fire the timers before a time, key by key.
+
+        `by_key`: the positions of the elements of each key.
+        """
+        batch = Applied([], [], [])
+        watermarks = self._watermark.along(labels)
+        end = (until, -1), self._watermark.before((until, -1))
+        function, earliest = self.function, self._earliest
+        for key, positions in by_key.items():
+            *states, timers = self.table.states(key)
+            facade, plain = self._timers_of(key, timers), plain_key(key)
+            last: Label = ()
+            for at in positions:
+                label, value = labels[at], values[at]
+                before, watermark = watermarks[at]
+                if is_fired(label):
+                    watermark = before
+                if key in earliest and earliest[key] <= before and label[:2] != last:
+                    self._fire(key, last, before, batch)
+                last = label[:2]
+                facade.now = event_time = event_time_of(label)
+                length = len(self.undo_log)
+                about = label, plain, event_time, watermark, facade, self._count_late
+                try:
+                    outputs = function(TimedContext(*about), value, *states)
+                    result: object = self._collected(key, outputs)
+                except BaseException as error:
+                    result = self.failed(key, value, error, length)
+                self._note_result(batch, label, key, result)
+            if key in earliest:
+                self._fire(key, last, end[1], batch)
+        if batch.labels:
+            batch.last_time = max(label[0] for label in batch.labels)
+        return batch
+
+    def _note_result(self, batch: Applied, label: Label, key: object, result: object) -> None:
+        assert isinstance(batch.labels, list)
+        assert batch.ends is not None
+        batch.labels.append(label)
+        batch.keys.append(key)
+        batch.results.append(result)
+        batch.ends.append(len(self.undo_log))
+
+    def _cut(self, frontier: int, room: int) -> tuple[int, list[tuple[Label, object]]]:
+        """Remove the next elements in label order; return the time below which they are all."""
+        waiting = self._waiting
+        waiting.sort(key=itemgetter(0))
+        until = frontier
+        if room < len(waiting):  # all elements of a time, and at least one time
+            until = min(frontier, max(waiting[room][0][0], waiting[0][0][0] + 1))
+        cut = next((i for i, element in enumerate(waiting) if element[0][0] >= until), None)
+        taken, self._waiting = waiting[:cut], [] if cut is None else waiting[cut:]
+        if all(sign > 0 for _, _, sign in taken):
+            return until, [(label, value) for label, value, _ in taken]
+        left: list[tuple[Label, object]] = []
+        removed: dict[tuple[Label, bytes], int] = {}
+        for label, value, sign in taken:
+            if sign < 0:
+                place = label, canonical_argument(value)
+                removed[place] = removed.get(place, 0) + 1
+        for label, value, sign in reversed(taken):
+            place = label, canonical_argument(value)
+            if sign > 0 and removed.get(place):
+                removed[place] -= 1
+            elif sign > 0:
+                left.append((label, value))
+        assert not any(removed.values()), "a tombstone for an element that is not there"
+        return until, left[::-1]
+
+    def _keys_due(self, watermark: int) -> list[object]:
+        """Return the keys whose timers may fire up to a watermark, and remove their entries."""
+        if not self._is_restored:
+            self._is_restored = True
+            for key in self.table:
+                self._schedule(key)
+        keys = []
+        while self._due and self._due[0][0] <= watermark:
+            keys.append(heappop(self._due)[2])
+        return keys
+
+    def _timers(self, key: object) -> MapState[str, int]:
+        timers = self.table.states(key)[-1]
+        assert isinstance(timers, MapState)
+        return timers
+
+    def _schedule(self, key: object) -> None:
+        """Note the earliest timer of a key, if any, for `_keys_due`."""
+        times = self._timers(key).values() if key in self.table else []
+        self._earliest.pop(key, None)
+        if times:
+            self._note(key, min(times))
+
+    def _note(self, key: object, at: int) -> None:
+        earliest = self._earliest.get(key)
+        if earliest is None or at < earliest:
+            self._earliest[key] = at
+            heappush(self._due, (at, next(self._numbers), key))
+
+    def _fire(self, key: object, last: Label, watermark: int, batch: Applied) -> None:
+        """Fire the timers of a key that are due before a root.
+
+        `last`: the root of the last element of the key in this call of `apply_taken`, or ();
+        `watermark`: before that root.
+        """
+        if self._earliest[key] > watermark:
+            return
+        *states, timers = self.table.states(key)
+        assert isinstance(timers, MapState)
+        rank, plain = rank_of(pack_key(key)), plain_key(key)
+        fired_at, number, at_end = TIMER_LIMIT, 0, 0
+        while due := [(at, name) for name, at in timers.items() if at <= watermark]:
+            at, name = min(due)
+            root = max(self._watermark.first_root(at), last)
+            number = number + 1 if at == fired_at else 0
+            fired_at = at
+            event_time = self.vertex.operator.event_time_of_timer(Timer(name, at))
+            label = timer_label(root, self.vertex.number, at, rank, number, event_time)
+            reached = self._watermark.at(root)
+            at_end += reached == ENDED
+            del timers[name]
+            length = len(self.undo_log)
+            facade = self._timers_of(key, timers, now=at, least=at + 1)
+            try:
+                if at_end > FIRINGS_AT_END_MAX:
+                    raise RuntimeError(endless_timer(name))
+                context = TimedContext(label, plain, at, reached, facade, self._count_late)
+                result: object = self._collected(
+                    key, self.on_timer(context, Timer(name, at), *states)
+                )
+            except BaseException as error:
+                result = self.failed(key, (name, at), error, length)
+            self._note_result(batch, label, key, result)
+        self._schedule(key)
+
+    def _timers_of(
+        self, key: object, timers: State, now: int = 0, least: int = -TIMER_LIMIT
+    ) -> Timers:
+        """Return the timers of a key for its functions."""
+        assert isinstance(timers, MapState)
+        return Timers(timers, now, least, lambda at: self._note(key, at))
+
+    def _collected(self, key: object, outputs: object) -> Values:
+        """Return the outputs of a function, copied if that is necessary."""
+        made = outputs if type(outputs) is list else collect_outputs(outputs)
+        return self._copy_outputs(key, made) if self.copies_outputs else made
+
+    def _count_late(self) -> None:
+        self.too_late += 1

@@ -1,0 +1,139 @@
+"""Timers of keyed operators, as user functions see them: `context.timers`.
+
+`engine.operators.timed` fires them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import NamedTuple
+
+from driftline.engine.event_time import (
+    ENDED,
+    TIMER_LIMIT,
+    Duration,
+    parse_duration,
+    to_microseconds,
+)
+from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context
+from driftline.engine.state.managed import MapState
+
+TIMERS = MapState[str, int]("(timers)")
+"""State with the timers of a key: name -> time. The last state of each operator with timers."""
+
+
+class Timer(NamedTuple):
+    """Timer that fires."""
+
+    name: str
+    at: int
+    """Time for which it was set, in microseconds since 1970."""
+
+
+FIRINGS_AT_END_MAX = 1000
+"""Timers of one key that may fire one after another at the end of the input."""
+
+
+def endless_timer(name: str) -> str:
+    """Return the error text for a timer that fires more often at the end of the input."""
+    return (
+        f"timer {name!r} is set again each time it fires, and the input has ended: set no timer if "
+        "context.at_end"
+    )
+
+
+class Timers:
+    """Timers of a key: ``context.timers``.
+
+    A timer fires once, at the first label at which the watermark reaches its time, or at once if
+    the watermark has passed it. Timers fire in the order of their times; those of one key for the
+    same time in the order of their names.
+    """
+
+    def __init__(
+        self, state: MutableMapping[str, int], now: int, least: int, on_set: Callable[[int], None]
+    ) -> None:
+        """`now`: event time of the element or timer; `least`: the smallest time that may be set;
+        `on_set`: called with each time that is set."""
+        self._state = state
+        self.now = now
+        self._least = least
+        self._on_set = on_set
+
+    def set(self, name: str, at: object = None, *, after: Duration | None = None) -> None:
+        """Set a timer, or move the timer that has this name.
+
+        Args:
+            name: Name of the timer; other keys have timers of their own.
+            at: When it fires: microseconds since 1970, a datetime or ISO 8601 text, in UTC if it
+                has no time zone.
+            after: Instead of `at`: a duration from the event time of the element, or from the time
+                of the timer that fires.
+
+        Raises:
+            TypeError: The name is not a text, or neither or both of `at` and `after` are given.
+            ValueError: `at` is not a time; or a firing timer sets a timer that is not later.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a timer is a text, not {name!r:.100}")
+        if (at is None) == (after is None):
+            raise TypeError(f"timer {name!r}: give either a time or after=")
+        if after is not None:
+            time = self.now + parse_duration(after, f"timer {name!r}: after", least=-TIMER_LIMIT)
+        else:
+            time = to_microseconds(at, "us") if not isinstance(at, int) else at
+        if not self._least <= time < TIMER_LIMIT:
+            raise ValueError(
+                f"timer {name!r}: a timer that fires at {self.now} can only set later timers, "
+                f"not one at {time}"
+            )
+        if self._state.get(name) != time:
+            self._state[name] = time
+            self._on_set(time)
+
+    def cancel(self, name: str) -> None:
+        """Cancel a timer; do nothing if it is not set."""
+        if name in self._state:
+            del self._state[name]
+
+    def get(self, name: str) -> int | None:
+        """Return the time for which a timer is set, in microseconds since 1970, or None."""
+        return self._state.get(name)
+
+
+class TimedContext(Context):
+    """Context of a function of an operator with timers."""
+
+    __slots__ = ("at_end", "count_late", "event_time", "timers", "watermark")
+
+    event_time: int
+    """Event time of the element, or time of the timer, in microseconds since 1970."""
+
+    watermark: int
+    """Watermark at the label: all records with smaller event times have arrived, or are late."""
+
+    at_end: bool
+    """Whether all sources have ended, and the remaining timers fire."""
+
+    timers: Timers
+    """Timers of the key."""
+
+    count_late: Callable[[], None]
+    """Counts an element that is too late for its windows, in a metric."""
+
+    def __init__(
+        self,
+        label: Label,
+        key: object,
+        event_time: int,
+        watermark: int,
+        timers: Timers,
+        count_late: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(label, key)
+        self.event_time = event_time
+        self.watermark = watermark
+        self.at_end = watermark == ENDED
+        self.timers = timers
+        self.count_late = count_late

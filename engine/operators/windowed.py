@@ -1,0 +1,240 @@
+"""Windowed operator: aggregates the elements of a key in windows of event time.
+
+A window is complete once the watermark has reached its end plus the allowed lateness. Then its row
+leaves, and its state is dropped. An element that finds all its windows complete is *late*: it
+changes no row. `kind` "late" is the same operator with other outputs: the late elements.
+
+The state of a key is a map from the start of each open window to its end and its accumulators. Each
+open window has a timer, named after its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from driftline.engine.event_time import ENDED, NEVER, iso_text
+from driftline.engine.operators.aggregates import Aggregate
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.operator import KeyedOperator, Vertex
+from driftline.engine.operators.timers import TimedContext, Timer
+from driftline.engine.operators.windows import Interval, Windows
+from driftline.engine.state.managed import MapState
+
+Row = dict[str, Any]
+"""Output of a window: key, start, end, and the results of its aggregates."""
+
+Accumulators = tuple[Any, ...]
+OpenWindows = MapState[int, tuple[int, Accumulators]]
+
+_Member = tuple[int, int, object]
+"""(end of its window, event time, element); of the reference interpreter."""
+
+_Elements = MapState[int, tuple[Accumulators, list[_Member]]]
+"""Start of a window -> its accumulators and elements; of the reference interpreter."""
+
+RESERVED = ("key", "start", "end", "preliminary")
+"""Names of a row that no aggregate may have."""
+
+
+@dataclass(frozen=True)
+class Windowed(KeyedOperator):
+    """Operator with one row per window, or, if `emits_updates`, also one per change of a window.
+
+    `lateness`: in microseconds; `aggregates`: (name, aggregate).
+    """
+
+    windows: Windows
+    lateness: int
+    aggregates: tuple[tuple[str, Aggregate], ...] = ()
+    emits_updates: bool = False
+
+    kind = "window"
+    emits_many = True
+    states = (MapState[int, tuple[int, Accumulators]]("windows"),)
+
+    def apply(self, context: TimedContext, value: object, windows: OpenWindows) -> list[Any]:
+        rows: list[Any] = []
+        missed: list[Interval] = []
+        assigned = self.windows.assign(context.event_time)
+        for start, end in assigned:
+            merged = self._touching(windows, start, end) if self.windows.merges else []
+            for other in merged:
+                start, end = min(start, other), max(end, windows[other][0])
+            if end + self.lateness <= context.watermark:
+                missed.append((start, end))
+                continue
+            existing = None if self.windows.merges else windows.get(start)
+            accumulators = existing[1] if existing else self._take(context, windows, merged)
+            accumulators = tuple(
+                [
+                    add(accumulator, value, context.event_time)
+                    for add, accumulator in zip(self._adds, accumulators, strict=True)
+                ]
+            )
+            windows[start] = end, accumulators
+            if existing is None:
+                context.timers.set(str(start), end + self.lateness)
+            if self.emits_updates:
+                rows.append(self.row(context.key, start, end, accumulators, preliminary=True))
+        if len(missed) == len(assigned):
+            return self.late(context, value, missed)
+        return rows
+
+    @cached_property
+    def _adds(self) -> list[Callable[[Any, Any, int], Any]]:
+        """`add_at` of each aggregate."""
+        return [aggregate.add_at for _, aggregate in self.aggregates]
+
+    def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
+        """Return the row of the window that is complete."""
+        start = int(timer.name)
+        end, accumulators = windows.pop(start)
+        return [self.row(context.key, start, end, accumulators)]
+
+    def late(self, context: TimedContext, value: object, missed: list[Interval]) -> list[Any]:
+        """Return the outputs for a late element, and count it."""
+        context.count_late()
+        return []
+
+    def row(
+        self,
+        key: object,
+        start: int,
+        end: int,
+        accumulators: Accumulators,
+        *,
+        preliminary: bool = False,
+    ) -> Any:
+        """Return the output for a window."""
+        describe = self.windows.describe
+        row: Row = {"key": key, "start": describe(start), "end": describe(end)}
+        for (name, aggregate), accumulator in zip(self.aggregates, accumulators, strict=True):
+            row[name] = aggregate.result(accumulator)
+        if self.emits_updates:
+            row["preliminary"] = preliminary
+        return row
+
+    @staticmethod
+    def _touching(windows: OpenWindows, start: int, end: int) -> list[int]:
+        """Return the starts of the open windows that overlap or touch a window, in order."""
+        return [each for each in sorted(windows) if each <= end and windows[each][0] >= start]
+
+    def _take(
+        self, context: TimedContext, windows: OpenWindows, starts: Sequence[int]
+    ) -> Accumulators:
+        """Remove open windows; return their merged accumulators."""
+        merged = tuple(aggregate.zero() for _, aggregate in self.aggregates)
+        for start in starts:
+            _, accumulators = windows.pop(start)
+            context.timers.cancel(str(start))
+            merged = tuple(
+                aggregate.merge(one, other)
+                for (_, aggregate), one, other in zip(
+                    self.aggregates, merged, accumulators, strict=True
+                )
+            )
+        return merged
+
+    def event_time_of_timer(self, timer: Timer) -> int:
+        return timer.at - self.lateness - 1  # the last moment of the window
+
+    def parameters(self) -> object:
+        aggregates = [(name, type(each), vars(each)) for name, each in self.aggregates]
+        return self.windows.parameters(), self.lateness, aggregates, self.emits_updates
+
+    # The same for the reference interpreter: it folds all elements of a window again for each.
+
+    def apply_reference(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        context = cast(TimedContext, context)
+        elements = cast(_Elements, states[0])
+        event_time, complete = context.event_time, context.watermark - self.lateness
+        missed = []
+        rows: list[object] = []
+        for start, end in self.windows.assign(event_time):
+            if self.windows.merges:
+                start, end, members = _session(elements, start, end)
+            else:
+                members = list(elements[start][1]) if start in elements else []
+            if end <= complete:
+                missed.append((start, end))
+                continue
+            for other in [each for each in elements if self.windows.merges and start <= each < end]:
+                del elements[other]
+                context.timers.cancel(str(other))
+            members = [*members, (end, event_time, value)]
+            accumulators = self._fold(members)
+            elements[start] = accumulators, members
+            context.timers.set(str(start), end + self.lateness)
+            if self.emits_updates:
+                rows.append(self.row(context.key, start, end, accumulators, preliminary=True))
+        if len(missed) == len(self.windows.assign(event_time)):
+            return self.late(context, value, missed)
+        return rows
+
+    def fire_reference(
+        self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
+    ) -> list[object]:
+        elements = cast(_Elements, states[0])
+        start = int(timer.name)
+        accumulators, members = elements.pop(start)
+        end = max(end for end, _, _ in members)
+        return [self.row(context.key, start, end, accumulators)]
+
+    def _fold(self, members: Sequence[_Member]) -> Accumulators:
+        """Return the accumulators of a window with these elements."""
+        folded = []
+        for _, aggregate in self.aggregates:
+            accumulator = aggregate.zero()
+            for _, event_time, value in members:
+                accumulator = aggregate.add_at(accumulator, value, event_time)
+            folded.append(accumulator)
+        return tuple(folded)
+
+
+@dataclass(frozen=True)
+class Late(Windowed):
+    """Operator with the elements that are late for windows, and what they missed."""
+
+    kind = "late"
+
+    def late(self, context: TimedContext, value: object, missed: list[Interval]) -> list[Any]:
+        describe = self.windows.describe
+        return [
+            {
+                "record": value,
+                "event_time": describe(context.event_time),
+                "watermark": _text(context.watermark),
+                "windows": [[describe(start), describe(end)] for start, end in missed],
+            }
+        ]
+
+    def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
+        windows.pop(int(timer.name))
+        return []
+
+    def fire_reference(
+        self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
+    ) -> list[object]:
+        super().fire_reference(vertex, context, timer, states)
+        return []
+
+
+def _text(watermark: int) -> str | None:
+    return None if watermark in (ENDED, NEVER) else iso_text(watermark)
+
+
+def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[_Member]]:
+    """Return the session that an element joins: its start, its end, and its other elements."""
+    members: list[_Member] = []
+    for other in sorted(elements):
+        of_other = elements[other][1]
+        other_end = max(each for each, _, _ in of_other)
+        if other <= end and other_end >= start:
+            members += of_other
+            start, end = min(start, other), max(end, other_end)
+    return start, end, members

@@ -1,0 +1,138 @@
+"""Windows: which intervals of event time an element belongs to.
+
+    >>> to_text = lambda windows: [(start // 1_000_000, end // 1_000_000) for start, end in windows]
+    >>> to_text(Tumbling("1m").assign(90_000_000))
+    [(60, 120)]
+    >>> to_text(Hopping("1m", every="30s").assign(100_000_000))
+    [(60, 120), (90, 150)]
+    >>> to_text(Session("30s").assign(100_000_000))
+    [(100, 130)]
+
+A window contains the event times from its start up to, but without, its end.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from driftline.engine.errors import FlowError
+from driftline.engine.event_time import Duration, calendar_day, iso_text, parse_duration
+
+Interval = tuple[int, int]
+"""(start, end) of a window, in microseconds since 1970."""
+
+WINDOWS_MAX = 1000
+"""Largest number of windows that one element may belong to."""
+
+
+class Windows:
+    """Base of the kinds of windows."""
+
+    merges: ClassVar[bool] = False
+    """Whether windows of a key that overlap or touch become one."""
+
+    def assign(self, event_time: int) -> list[Interval]:
+        """Return the windows of an event time, in order."""
+        raise NotImplementedError
+
+    def describe(self, microseconds: int) -> str:
+        """Return the start or end of a window as ISO 8601 text."""
+        return iso_text(microseconds)
+
+    def parameters(self) -> tuple[object, ...]:
+        """Return everything that determines the windows."""
+        return (type(self).__name__, *vars(self).values())
+
+
+class Tumbling(Windows):
+    """Windows of one size that follow each other without a gap, from 1970 on (UTC).
+
+    Args:
+        size: Length of a window.
+        offset: Moves the beginning of all windows.
+
+    Raises:
+        FlowError: A duration is invalid.
+    """
+
+    def __init__(self, size: Duration, *, offset: Duration = 0) -> None:
+        self.size = parse_duration(size, "size of a tumbling window", least=1)
+        self.offset = parse_duration(offset, "offset of a tumbling window")
+
+    def assign(self, event_time: int) -> list[Interval]:
+        start = (event_time - self.offset) // self.size * self.size + self.offset
+        return [(start, start + self.size)]
+
+
+class Hopping(Windows):
+    """Windows of one size that begin at regular intervals, and may overlap.
+
+    Args:
+        size: Length of a window.
+        every: Distance between the starts of two windows.
+
+    Raises:
+        FlowError: A duration is invalid, or an element would be in more than 1000 windows.
+    """
+
+    def __init__(self, size: Duration, *, every: Duration) -> None:
+        self.size = parse_duration(size, "size of a hopping window", least=1)
+        self.every = parse_duration(every, "every of a hopping window", least=1)
+        if self.size > WINDOWS_MAX * self.every:
+            raise FlowError(
+                f"an element would be in {self.size // self.every} hopping windows of {size!r} "
+                f"every {every!r}; give a larger every, so that it is in at most {WINDOWS_MAX}"
+            )
+
+    def assign(self, event_time: int) -> list[Interval]:
+        last = event_time // self.every * self.every
+        first = (event_time - self.size) // self.every * self.every + self.every
+        return [(start, start + self.size) for start in range(first, last + 1, self.every)]
+
+
+class Session(Windows):
+    """Windows that end once a key has had no element for a while.
+
+    Args:
+        gap: A session ends this long after its last element; two sessions are further apart.
+
+    Raises:
+        FlowError: The duration is invalid.
+    """
+
+    merges = True
+
+    def __init__(self, gap: Duration) -> None:
+        self.gap = parse_duration(gap, "gap of sessions", least=1)
+
+    def assign(self, event_time: int) -> list[Interval]:
+        return [(event_time, event_time + self.gap)]
+
+
+class Days(Windows):
+    """Calendar days in a time zone; a day of a change of the clock has 23 or 25 hours.
+
+    Args:
+        zone: Name of the time zone, such as "Europe/Berlin".
+
+    Raises:
+        FlowError: There is no such time zone.
+    """
+
+    def __init__(self, zone: str = "UTC") -> None:
+        try:
+            self.zone = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+            raise FlowError(
+                f"unknown time zone {zone!r}; give a name such as 'Europe/Berlin' or 'UTC'"
+            ) from None
+
+    def assign(self, event_time: int) -> list[Interval]:
+        return [calendar_day(event_time, self.zone)]
+
+    def describe(self, microseconds: int) -> str:
+        return iso_text(microseconds, self.zone)
+
+    def parameters(self) -> tuple[object, ...]:
+        return "Days", self.zone.key

@@ -1,0 +1,129 @@
+"""Windows in real processes: the rows survive a kill -9, and a savepoint on more nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.deploy.local.run_copies import LIMIT_S, ROOT, kill, wait_until
+from tests.deploy.local.test_run_command import driftline, lines
+
+FLOW = """
+from driftline import Count, Flow, Last, Session, Sum, Tumbling
+
+flow = Flow("views")
+views = flow.source("views", event_time="at", max_delay="5s")
+windows = views.key_by("user").window(Tumbling("1m"))
+windows.aggregate(views=Count(), spent=Sum("price"), last=Last("page")).sink("per minute")
+windows.late.sink("too late")
+visits = views.key_by("page").window(Session("20s"))
+visits.aggregate(views=Count(), spent=Sum("price")).sink("visits")
+"""
+
+RECORDS = 3000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a flow and an input of 50 minutes; some records are late."""
+    folder = tmp_path_factory.mktemp("views")
+    (folder / "views.py").write_text(FLOW)
+    chance = Random(7)
+    records = (
+        {
+            "user": f"u{chance.randrange(50)}",
+            "at": 1_700_000_000 + number + chance.choice((0, 0.25, -4.75, -4.75, -30)),
+            "price": chance.randrange(1000) / 10,
+            "page": f"p{chance.randrange(40)}",
+        }
+        for number in range(RECORDS)
+    )
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "views.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> list[str]:
+    done = driftline(*command(folder, folder / "reference"), "--reference")
+    assert done.returncode == 0, done.stderr
+    found = lines(folder / "reference")
+    values = [json.loads(line)["value"] for line in found]
+    assert sum("watermark" in value for value in values) > RECORDS / 20, "late elements"
+    assert sum("views" in value for value in values) > RECORDS / 2, "rows"
+    return found
+
+
+def command(folder: Path, output: Path, *more: str | Path) -> list[str | Path]:
+    paths = folder / "views.py", "--input", folder / "views.jsonl", "--output", output
+    return ["run", *paths, *more]
+
+
+def started(folder: Path, output: Path, *more: str) -> subprocess.Popen[str]:
+    """Start a run that is slow enough to be disturbed."""
+    arguments = command(
+        folder, output, "--nodes", "2", "--window", "4", "--checkpoint-ms", "100", *more
+    )
+    return subprocess.Popen(
+        [sys.executable, "-m", "driftline", *map(str, arguments)],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def whole_lines(output: Path) -> int:
+    return sum(file.read_text().count("\n") for file in output.glob("*.jsonl"))
+
+
+def test_killed_node_leaves_the_rows_of_the_reference(
+    folder: Path, reference: list[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    process = started(folder, tmp_path, "--log-json", "--log-file", str(log))
+
+    def logged(event: str) -> list[dict[str, object]]:
+        found = map(json.loads, log.read_text().splitlines())
+        return [each["fields"] for each in found if each["event"] == event]
+
+    try:
+        wait_until(lambda: whole_lines(tmp_path) > len(reference) / 3, "a third of the rows")
+        [pids] = logged("processes-started")
+        assert isinstance(pids["node-1"], int)
+        os.kill(pids["node-1"], signal.SIGKILL)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 0, errors
+    assert [each["name"] for each in logged("process-died")] == ["node-1"]
+    assert lines(tmp_path) == reference
+
+
+def test_savepoint_of_a_stopped_run_continues_on_more_nodes(
+    folder: Path, reference: list[str], tmp_path: Path
+) -> None:
+    first, savepoint, second = tmp_path / "first", tmp_path / "savepoint", tmp_path / "second"
+    process = started(folder, first)
+    try:
+        wait_until(lambda: whole_lines(first) > len(reference) / 3, "a third of the rows")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    state = first / ".driftline" / "state"
+    done = driftline("savepoint", folder / "views.py", "--state", state, "--output", savepoint)
+    assert done.returncode == 0, done.stderr
+    done = driftline(*command(folder, second, "--nodes", "3", "--from-snapshot", savepoint))
+    assert done.returncode == 0, done.stderr
+    before, after = lines(first), lines(second)
+    assert len(before) > len(reference) / 3
+    assert len(after) > len(reference) / 9
+    assert before + after == reference, "the state is that after the last row"

@@ -1,0 +1,337 @@
+"""Windows contain their elements; aggregates do not depend on how windows were merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+from math import fsum, inf, isnan
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.engine.errors import FlowError
+from driftline.engine.event_time import LIMIT, to_microseconds
+from driftline.engine.operators.aggregates import (
+    Aggregate,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Reduce,
+    Sum,
+    Top,
+)
+from driftline.engine.operators.windows import (
+    WINDOWS_MAX,
+    Days,
+    Hopping,
+    Session,
+    Tumbling,
+    Windows,
+)
+from driftline.engine.wire.codec import canonical_bytes, round_trip
+
+S = 1_000_000
+HOUR = 3600 * S
+
+EVENT_TIMES = st.integers(-300, 300) | st.integers(1 - LIMIT, LIMIT - 1)
+
+
+def microseconds(number: int) -> timedelta:
+    return timedelta(microseconds=number)
+
+
+DURATIONS = st.integers(1, 40).map(microseconds)
+TUMBLING = st.builds(
+    lambda size, offset: Tumbling(size, offset=offset),
+    DURATIONS,
+    st.integers(0, 90).map(microseconds),
+)
+HOPPING = st.builds(lambda size, every: Hopping(size, every=every), DURATIONS, DURATIONS)
+SESSIONS = st.builds(Session, DURATIONS)
+DAYS = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"]).map(Days)
+
+
+@given(TUMBLING | HOPPING | SESSIONS | DAYS, EVENT_TIMES)
+def test_event_time_lies_in_each_of_its_windows(windows: Windows, event_time: int) -> None:
+    assigned = windows.assign(event_time)
+    assert assigned == sorted(set(assigned))
+    assert all(start <= event_time < end for start, end in assigned)
+
+
+@given(TUMBLING | DAYS, EVENT_TIMES)
+def test_windows_follow_each_other_without_a_gap(windows: Windows, event_time: int) -> None:
+    [(start, end)] = windows.assign(event_time)
+    assert windows.assign(start) == windows.assign(end - 1) == [(start, end)]
+    assert windows.assign(end)[0][0] == end
+    assert windows.assign(start - 1)[0][1] == start
+
+
+@given(TUMBLING, EVENT_TIMES)
+def test_tumbling_windows_begin_at_the_offset(windows: Tumbling, event_time: int) -> None:
+    [(start, end)] = windows.assign(event_time)
+    assert end - start == windows.size
+    assert (start - windows.offset) % windows.size == 0
+
+
+@given(HOPPING, EVENT_TIMES)
+def test_hopping_windows_are_all_that_contain_an_event_time(
+    windows: Hopping, event_time: int
+) -> None:
+    near = event_time // windows.every
+    around = range(near - windows.size // windows.every - 1, near + 2)
+    starts = [n * windows.every for n in around]
+    assert windows.assign(event_time) == [
+        (start, start + windows.size)
+        for start in starts
+        if start <= event_time < start + windows.size
+    ]
+
+
+@given(st.integers(1, 30), st.integers(1, WINDOWS_MAX), EVENT_TIMES)
+def test_hopping_windows_are_size_by_every_in_number(
+    every: int, number: int, event_time: int
+) -> None:
+    windows = Hopping(microseconds(number * every), every=microseconds(every))
+    assert len(windows.assign(event_time)) == number
+
+
+@given(st.integers(1, 50), EVENT_TIMES)
+def test_hopping_windows_without_overlap_are_tumbling(size: int, event_time: int) -> None:
+    size_of_both = microseconds(size)
+    hopping = Hopping(size_of_both, every=size_of_both)
+    assert hopping.assign(event_time) == Tumbling(size_of_both).assign(event_time)
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours", "start"),
+    [
+        ("Europe/Berlin", (2024, 3, 30), 24, "2024-03-30T00:00:00+01:00"),
+        ("Europe/Berlin", (2024, 3, 31), 23, "2024-03-31T00:00:00+01:00"),
+        ("Europe/Berlin", (2024, 4, 1), 24, "2024-04-01T00:00:00+02:00"),
+        ("Europe/Berlin", (2024, 10, 27), 25, "2024-10-27T00:00:00+02:00"),
+        ("Europe/Berlin", (2024, 10, 28), 24, "2024-10-28T00:00:00+01:00"),
+        ("Europe/Berlin", (2024, 2, 29), 24, "2024-02-29T00:00:00+01:00"),
+        ("Europe/Berlin", (1969, 12, 31), 24, "1969-12-31T00:00:00+01:00"),
+        ("UTC", (2024, 3, 31), 24, "2024-03-31T00:00:00Z"),
+        ("Australia/Lord_Howe", (2024, 4, 7), 24.5, "2024-04-07T00:00:00+11:00"),
+        # Chile changes its clock at midnight: this day begins at 01:00.
+        ("America/Santiago", (2024, 9, 8), 23, "2024-09-08T01:00:00-03:00"),
+        ("America/Santiago", (2024, 4, 6), 25, "2024-04-06T00:00:00-03:00"),
+        # In Cuba, midnight comes twice. Samoa left out December 30.
+        ("America/Havana", (2024, 11, 3), 25, "2024-11-03T00:00:00-04:00"),
+        ("Pacific/Apia", (2011, 12, 29), 24, "2011-12-29T00:00:00-10:00"),
+        ("Pacific/Apia", (2011, 12, 31), 24, "2011-12-31T00:00:00+14:00"),
+    ],
+)
+def test_days_have_the_hours_of_their_zone(
+    zone: str, day: tuple[int, int, int], hours: float, start: str
+) -> None:
+    windows = Days(zone)
+    noon = to_microseconds(datetime(*day, 12, tzinfo=ZoneInfo(zone)))
+    [(begin, end)] = windows.assign(noon)
+    assert end - begin == hours * HOUR
+    assert windows.describe(begin) == start
+    for event_time in range(begin, end, HOUR // 2):
+        assert windows.assign(event_time) == [(begin, end)]
+    assert windows.assign(begin - 1)[0][1] == begin
+    assert windows.assign(end)[0][0] == end
+
+
+def test_day_contains_an_hour_that_comes_again_after_midnight() -> None:
+    """In Newfoundland, the clock went back from 00:01 to 23:01 of the day before."""
+    event_time = to_microseconds("2010-11-06T23:30:00-03:30")
+    [(start, end)] = Days("America/St_Johns").assign(event_time)
+    assert start <= event_time < end
+
+
+def test_leap_year_has_a_leap_day() -> None:
+    windows = Days("Europe/Berlin")
+    event_time = to_microseconds(datetime(2024, 2, 28, 12, tzinfo=UTC))
+    found = []
+    for _ in range(3):
+        [(start, event_time)] = windows.assign(event_time)
+        found.append(windows.describe(start)[:10])
+    assert found == ["2024-02-28", "2024-02-29", "2024-03-01"]
+
+
+INVALID: dict[str, tuple[Callable[[], object], str]] = {
+    "size 0": (lambda: Tumbling(0), "size of a tumbling window cannot be 0: give a duration such"),
+    "negative size": (lambda: Tumbling("-1s"), "size of a tumbling window cannot be '-1s'"),
+    "size without unit": (lambda: Tumbling("5"), "size of a tumbling window cannot be '5'"),
+    "below a microsecond": (lambda: Tumbling(1e-9), "size of a tumbling window"),
+    "negative offset": (lambda: Tumbling(5, offset=-1), "offset of a tumbling window cannot be -1"),
+    "hopping size": (lambda: Hopping("x", every=1), "size of a hopping window cannot be 'x'"),
+    "every 0": (lambda: Hopping(1, every=0), "every of a hopping window cannot be 0"),
+    "too many": (
+        lambda: Hopping("1h", every="1s"),
+        "in 3600 hopping windows of '1h' every '1s'; give a larger every, .* at most 1000",
+    ),
+    "gap": (lambda: Session(timedelta()), r"gap of sessions cannot be datetime.timedelta\(0\)"),
+    "no gap": (lambda: Session(None), "gap of sessions cannot be None"),  # type: ignore[arg-type]
+    "zone": (lambda: Days("Europe/Bonn"), "unknown time zone 'Europe/Bonn'; give .* 'UTC'"),
+    "no zone": (lambda: Days(""), "unknown time zone ''"),
+    "path": (lambda: Days("../etc/passwd"), "unknown time zone '../etc/passwd'"),
+    "zone of another type": (lambda: Days(UTC), "unknown time zone"),  # type: ignore[arg-type]
+    "field": (lambda: Sum(1.5), r"Sum\(1.5\): give a field's name, a position or a function"),  # type: ignore[arg-type]
+    "bool field": (lambda: Min(True), r"Min\(True\): give a field's name"),
+    "top 0": (lambda: Top(0, "price"), r"Top\(0\): give the number of elements, at least 1"),
+    "top True": (lambda: Top(True, "price"), r"Top\(True\): give the number of elements"),
+}
+
+
+def test_region_without_a_city_is_no_time_zone() -> None:
+    with pytest.raises(FlowError, match="unknown time zone 'Europe'"):
+        Days("Europe")
+
+
+@pytest.mark.parametrize(("make", "text"), INVALID.values(), ids=INVALID)
+def test_invalid_argument_is_named_in_the_error(make: Callable[[], object], text: str) -> None:
+    with pytest.raises(FlowError, match=text):
+        make()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        *(Tumbling("1m"), Tumbling("2m"), Tumbling("1m", offset="1s")),
+        *(Hopping("1m", every="1m"), Hopping("1m", every="2m"), Hopping("2m", every="1m")),
+        *(Session("1m"), Session("2m"), Days(), Days("Europe/Berlin")),
+    ],
+    ids=lambda windows: str(windows.parameters()),
+)
+def test_windows_are_equal_if_their_parameters_are(one: Windows) -> None:
+    others = [Tumbling("60s"), Hopping("60s", every=60), Session(60), Days("UTC")]
+    same = [other for other in others if other.parameters() == one.parameters()]
+    assert len(same) <= 1
+    for other in same:
+        assert type(other) is type(one)
+        assert other.assign(123 * S) == one.assign(123 * S)
+
+
+# Aggregates. -------------------------------------------------------------------------------------
+
+Element = tuple[int, Any]
+"""(event time, value)."""
+
+INTS = st.integers(-(2**59), 2**59) | st.integers(-3, 3)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64).map(lambda x: x / 1e10)
+AWKWARD = st.sampled_from([1e16, -1e16, 1.0, 0.1, 1e-30, 1e290, -1e290, -0.0, 3.0])
+NUMBERS = INTS | FLOATS | AWKWARD
+TEXTS = st.sampled_from(["", "a", "b", "ä"])
+
+
+def plain_sum(values: Sequence[Any]) -> Any:
+    """Return the sum, rounded once."""
+    floats = [value for value in values if isinstance(value, float)]
+    total = sum(value for value in values if isinstance(value, int))
+    return float(sum(map(Fraction, floats), Fraction(total))) if floats else total
+
+
+def plain_first(elements: Sequence[Element]) -> Any:
+    return next(value for at, value in elements if at == min(at for at, _ in elements))
+
+
+def plain_last(elements: Sequence[Element]) -> Any:
+    return next(value for at, value in elements[::-1] if at == max(at for at, _ in elements))
+
+
+def join(one: str, other: str) -> str:
+    return f"{one}{other}"
+
+
+Plain = Callable[[Sequence[Element], list[Any]], Any]
+"""Takes elements and their values, and returns the result in plain Python."""
+
+AGGREGATES: dict[str, tuple[Aggregate, st.SearchStrategy[Any], Plain]] = {
+    "count": (Count(), NUMBERS, lambda elements, values: len(values)),
+    "sum": (Sum(), NUMBERS, lambda elements, values: plain_sum(values)),
+    "sum of ints": (Sum(), INTS, lambda elements, values: sum(values)),
+    "sum of floats": (Sum(), FLOATS | AWKWARD, lambda elements, values: fsum(values)),
+    "mean": (
+        Mean(),
+        FLOATS | AWKWARD | st.integers(-(10**15), 10**15),
+        lambda elements, values: plain_sum(values) / len(values),
+    ),
+    "min": (Min(), NUMBERS, lambda elements, values: min(values)),
+    "max": (Max(), NUMBERS, lambda elements, values: max(values)),
+    "max of texts": (Max(), TEXTS, lambda elements, values: max(values)),
+    "first": (First(), NUMBERS, lambda elements, values: plain_first(elements)),
+    "last": (Last(), NUMBERS, lambda elements, values: plain_last(elements)),
+    "distinct": (
+        CountDistinct(),
+        st.sampled_from([0, 0.0, -0.0, False, "", b"", None, (), (0,), 1, True, 1.0]),
+        lambda elements, values: len({repr(value) for value in values}),
+    ),
+    "collect": (Collect(), TEXTS, lambda elements, values: tuple(values)),
+    "top": (
+        Top(3, lambda value: value),
+        NUMBERS,
+        lambda elements, values: tuple(sorted(values, reverse=True)[:3]),
+    ),
+    "reduce": (Reduce(join), TEXTS, lambda elements, values: "".join(values)),
+}
+
+
+def folded(aggregate: Aggregate, elements: Sequence[Element]) -> Any:
+    """Return the accumulator; it travels after each element, as in a snapshot."""
+    accumulator = aggregate.zero()
+    for at, value in elements:
+        accumulator = round_trip(aggregate.add_at(accumulator, value, at))
+    return accumulator
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+@given(data=st.data())
+def test_aggregate_of_merged_windows_is_that_of_all_elements(
+    name: str, data: st.DataObject
+) -> None:
+    aggregate, values, plain = AGGREGATES[name]
+    elements: list[Element] = data.draw(
+        st.lists(st.tuples(st.integers(-3, 3), values), min_size=1, max_size=14)
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(elements)), max_size=3)))
+    merged = aggregate.zero()
+    for start, end in pairwise([0, *cuts, len(elements)]):
+        merged = aggregate.merge(merged, folded(aggregate, elements[start:end]))
+    expected = canonical_bytes(plain(elements, [value for _, value in elements]))
+    assert canonical_bytes(aggregate.result(folded(aggregate, elements))) == expected
+    assert canonical_bytes(aggregate.result(merged)) == expected
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_sum_does_not_depend_on_the_order(values: list[Any], chance: Any) -> None:
+    shuffled = chance.sample(values, len(values))
+    sums = [Sum().result(folded(Sum(), [(0, v) for v in each])) for each in (values, shuffled)]
+    assert repr(sums[0]) == repr(sums[1])
+
+
+@pytest.mark.parametrize("values", [(inf, 1.0), (1.0, -inf, 5), (inf, -inf), (float("nan"), 1)])
+def test_sum_of_infinities_is_that_of_python(values: tuple[float, ...]) -> None:
+    found = Sum().result(folded(Sum(), [(0, value) for value in values]))
+    assert found == sum(values) or (isnan(found) and isnan(sum(values)))
+
+
+@pytest.mark.parametrize("aggregate", [Sum(), Mean()])
+@pytest.mark.parametrize("value", ["1", None, (1,)])
+def test_sum_of_no_number_names_the_value(aggregate: Aggregate, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{type(aggregate).__name__} of .* is not a number"):
+        aggregate.add(aggregate.zero(), value)
+
+
+@pytest.mark.parametrize("field", ["price", 0, lambda element: element["price"]])
+def test_field_is_a_name_a_position_or_a_function(field: Any) -> None:
+    element: Any = (7,) if field == 0 else {"price": 7}
+    for aggregate in (Sum(field), Min(field), First(field), Collect(field), Mean(field)):
+        result = aggregate.result(folded(aggregate, [(0, element)]))
+        assert result in (7, 7.0, (7,))
+    assert Top(1, field).result(folded(Top(1, field), [(0, element)])) == (element,)

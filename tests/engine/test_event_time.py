@@ -1,0 +1,307 @@
+"""Event times: what a value means, the order of labels, and watermarks by their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.engine.errors import FlowError, MalformedMessage
+from driftline.engine.event_time import (
+    ENDED,
+    LIMIT,
+    NEVER,
+    TIMER_LIMIT,
+    Clock,
+    Duration,
+    Watermark,
+    event_time_of,
+    iso_text,
+    parse_duration,
+    rank_of,
+    timer_label,
+    timestamped,
+    to_microseconds,
+)
+from driftline.engine.labels import Label, child
+
+S = 1_000_000
+DAY = 86_400 * S
+
+# Values. -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "microseconds"),
+    [
+        (0, "s", 0),
+        (7, "s", 7 * S),
+        (7, "ms", 7000),
+        (7, "us", 7),
+        (-7, "ms", -7000),
+        (1.5, "s", 1_500_000),
+        (-0.25, "ms", -250),
+        (0.4, "us", 0),
+        (1e9 + 0.25, "s", 10**15 + 250_000),
+        (LIMIT - 1, "us", LIMIT - 1),
+        (1 - LIMIT, "us", 1 - LIMIT),
+        ("1970-01-01", "s", 0),
+        ("1970-01-01T00:00:01", "s", S),
+        ("1970-01-01T00:00:01Z", "s", S),
+        ("1970-01-01T01:00:00+01:00", "s", 0),
+        ("1970-01-01T00:00:00.000001", "us", 1),
+        ("1969-12-31T23:59:59.999999", "s", -1),
+        ("1969-07-20 20:17:40", "s", -14_182_940 * S),
+        ("2024-02-29T00:00:00Z", "s", 1_709_164_800 * S),
+        ("2024-03-01T00:00:00Z", "s", 1_709_164_800 * S + DAY),
+        (datetime(2024, 2, 29), "s", 1_709_164_800 * S),
+        (datetime(2024, 2, 29, tzinfo=UTC), "ms", 1_709_164_800 * S),
+        (datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), "s", 0),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999), "s", -1),
+    ],
+)
+def test_event_time_is_in_microseconds_since_1970(
+    value: object, unit: str, microseconds: int
+) -> None:
+    assert to_microseconds(value, unit) == microseconds
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(float("nan"), float("inf"), float("-inf"), True, False, None, b"1970-01-01", [1], {}),
+        *("", "yesterday", "2023-02-29", "12:00", "1700000000", "1970-01-01T25:00:00"),
+        *(datetime(2024, 1, 1).date(), timedelta(1), 1e300, 10**400, LIMIT, -LIMIT),
+        *(datetime.max, datetime.min, "9999-12-31", "0001-01-01"),
+    ],
+    ids=lambda value: f"{value!r:.30}",
+)
+def test_no_event_time_raises_value_error(value: object) -> None:
+    with pytest.raises(ValueError, match=r".") as error:
+        to_microseconds(value, "us")
+    assert len(str(error.value)) < 250
+
+
+@given(st.datetimes(datetime(830, 1, 1), datetime(3110, 1, 1)))
+def test_text_of_an_event_time_is_the_same_event_time(moment: datetime) -> None:
+    microseconds = to_microseconds(moment)
+    text = iso_text(microseconds)
+    assert text.endswith("Z")
+    assert to_microseconds(text) == microseconds
+    assert datetime.fromisoformat(text) == moment.replace(tzinfo=UTC)
+
+
+def test_float_whose_microseconds_overflow_raises_value_error() -> None:
+    with pytest.raises(ValueError, match="out of the range"):
+        to_microseconds(1e305, "s")
+
+
+def test_hint_at_the_unit_is_in_the_error_of_a_large_number() -> None:
+    with pytest.raises(ValueError, match="is the unit s") as error:
+        to_microseconds(1_700_000_000_000)
+    assert "1700000000000" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("duration", "microseconds"),
+    [
+        ("0s", 0),
+        ("5s", 5 * S),
+        ("500ms", 500_000),
+        ("3us", 3),
+        ("15m", 900 * S),
+        ("15min", 900 * S),
+        ("1h", 3600 * S),
+        ("7d", 7 * DAY),
+        ("1.5m", 90 * S),
+        (" 2 s ", 2 * S),
+        (5, 5 * S),
+        (0.25, 250_000),
+        (timedelta(days=1, microseconds=1), DAY + 1),
+    ],
+)
+def test_duration_is_in_microseconds(duration: Duration, microseconds: int) -> None:
+    assert parse_duration(duration, "size") == microseconds
+
+
+@pytest.mark.parametrize(
+    "duration",
+    [
+        *("", "5", "s", "5 parsecs", "5S", "1h30m", "-1s", "1e3s", "5.s", "nan s"),
+        *(-1, -0.001, timedelta(-1), True, None, [], b"5s"),
+        *(float("nan"), float("inf"), 1e300, 10**400, timedelta.max, "99999999d"),
+        "9" * 400 + "s",
+    ],
+    ids=lambda value: f"{value!r:.20}",
+)
+def test_invalid_duration_is_named_in_the_error(duration: Any) -> None:
+    with pytest.raises(FlowError, match=r"^size of a window cannot be .*'500ms', '5s', '15m'"):
+        parse_duration(duration, "size of a window")
+
+
+def test_duration_below_the_least_is_invalid() -> None:
+    assert parse_duration("1us", "size", least=1) == 1
+    with pytest.raises(FlowError, match="size cannot be '0s'"):
+        parse_duration("0s", "size", least=1)
+
+
+# Labels. -----------------------------------------------------------------------------------------
+
+ROOTS = st.tuples(st.integers(0, 50), st.integers(0, 3))
+TIMES = st.integers(1 - LIMIT, LIMIT - 1) | st.integers(-5, 5)
+PATHS = st.lists(st.integers(0, 2**31), max_size=4)
+TIMER_TIMES = st.integers(-TIMER_LIMIT, TIMER_LIMIT - 1) | st.integers(-5, 5)
+
+
+def descendant(label: Label, path: Sequence[int]) -> Label:
+    for number in path:
+        label = child(label, number)
+    return label
+
+
+@given(ROOTS, TIMES, PATHS)
+def test_descendants_have_the_event_time_of_their_record(
+    root: Label, event_time: int, path: list[int]
+) -> None:
+    label = descendant(timestamped(root, event_time), path)
+    assert label[:2] == root
+    assert all(0 <= number < 2**63 for number in label)
+    assert event_time_of(label) == event_time
+
+
+@given(ROOTS, st.integers(0, 1000), TIMER_TIMES, st.binary(), st.integers(0, 9), PATHS)
+def test_outputs_of_a_timer_have_its_time(
+    root: Label, operator: int, at: int, key: bytes, number: int, path: list[int]
+) -> None:
+    label = descendant(timer_label(root, operator, at, rank_of(key), number, at - 1), path)
+    assert label[:2] == root
+    assert all(0 <= number < 2**63 for number in label)
+    assert event_time_of(label) == at - 1
+
+
+Firing = tuple[int, int, int, int]
+FIRINGS = st.tuples(
+    st.integers(0, 1000),
+    TIMER_TIMES,
+    st.binary(max_size=3).map(rank_of),
+    st.integers(0, 3),
+)
+
+
+@given(ROOTS, TIMES, PATHS, st.lists(FIRINGS, min_size=2, max_size=6, unique=True), PATHS)
+def test_timers_fire_between_their_root_and_the_next(
+    root: Label, event_time: int, path: list[int], firings: list[Firing], after: list[int]
+) -> None:
+    """In the order of operators, times, keys and numbers."""
+    element = descendant(timestamped(root, event_time), path)
+    labels = [timer_label(root, *firing, event_time) for firing in sorted(firings)]
+    for one, other in pairwise([element, *labels, (root[0], root[1] + 1)]):
+        assert one < other
+        assert descendant(one, after) < other or one == element
+
+
+# Watermarks. -------------------------------------------------------------------------------------
+
+FRONTS = 3
+LAST = 25
+
+Recorded = tuple[int, int, int]
+"""(front, time, event time)."""
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[Recorded]:
+    """At most one record of each front and time; some fronts end after their last one."""
+    found = []
+    for front in range(FRONTS):
+        times = sorted(draw(st.sets(st.integers(1, LAST - 2), max_size=12)))
+        found += [(front, time, draw(st.integers(-20, 20))) for time in times]
+        if draw(st.booleans()):
+            found.append((front, max(times, default=0) + 1, ENDED))
+    return found
+
+
+def defined(
+    recorded: Sequence[Recorded], delays: Sequence[int | None], fronts: Sequence[int], label: Label
+) -> int:
+    """Return the watermark of an operator before a label, by its definition."""
+    watermarks = []
+    for front in fronts:
+        delay = delays[front]
+        assert delay is not None
+        before = [at for f, time, at in recorded if f == front and (time, front) < label]
+        largest = max(before, default=NEVER)
+        watermarks.append(largest if largest in (ENDED, NEVER) else largest - delay)
+    return min(watermarks)
+
+
+ALL_ROOTS = [(time, front) for time in range(LAST + 1) for front in range(FRONTS)]
+
+
+@given(data=st.data(), recorded=records())
+def test_watermark_follows_its_definition(data: st.DataObject, recorded: list[Recorded]) -> None:
+    """Whatever nodes record, in any order, and after clocks have forgotten or were restored."""
+    draw = data.draw
+    fronts = tuple(draw(st.sampled_from([(0,), (2,), (0, 1), (0, 1, 2)])))
+    delays = [draw(st.sampled_from([0, 4, 11])) if front in fronts else None for front in range(3)]
+    clock = Clock(delays)
+    watermark = Watermark(clock, fronts)
+    forgotten = 0
+    cuts = [*sorted(draw(st.lists(st.integers(1, LAST), max_size=3))), LAST + 1]
+    left = draw(st.permutations(recorded))
+    for until in cuts:
+        # Some records of later times arrive early; some of a restart arrive again.
+        early = draw(st.integers(0, 5))
+        now = [r for r in left if r[1] < until] + [r for r in left if r[1] >= until][:early]
+        clock.record_all(draw(st.permutations(now)))
+        left = [r for r in left if r not in now]
+        clock.complete(until)
+        clock.record_all([r for r in recorded if r[1] < until][:early])
+        clock.complete(until - 1)
+        assert clock.completed == until
+
+        known = [root for root in ALL_ROOTS if forgotten <= root[0] < until]
+        before = [defined(recorded, delays, fronts, root) for root in known]
+        at = [defined(recorded, delays, fronts, (root[0], root[1] + 1)) for root in known]
+        assert [watermark.before(root) for root in known] == before
+        assert [watermark.at(root) for root in known] == at
+        some = sorted(draw(st.lists(st.sampled_from(known), max_size=9))) if known else []
+        both = dict(zip(known, zip(before, at, strict=True), strict=True))
+        assert watermark.along([(*root, 7, 1) for root in some]) == [both[r] for r in some]
+
+        for value in range(-35, 25):
+            if not watermark.before((forgotten, -1)) < value <= watermark.before((until, -1)):
+                continue
+            first = watermark.first_root(value)
+            assert watermark.before(first) < value <= watermark.at(first)
+
+        cut = draw(st.integers(forgotten, until))
+        state = clock.as_of(cut)
+        if draw(st.booleans()):
+            clock.forget(cut)
+            forgotten = cut
+        if draw(st.booleans()):  # a node recovers, and its replay begins at the cut
+            forgotten = cut
+            clock = Clock(delays)
+            clock.restore(state, cut)
+            watermark = Watermark(clock, fronts)
+            assert watermark.before((cut, -1)) == defined(recorded, delays, fronts, (cut, -1))
+            left = draw(st.permutations([r for r in recorded if r[1] >= cut]))
+
+
+def test_record_of_an_unknown_front_is_malformed() -> None:
+    for front in (-1, 1):
+        with pytest.raises(MalformedMessage, match="front"):
+            Clock([0]).record_all([(front, 1, 1)])
+
+
+def test_source_without_event_times_records_nothing() -> None:
+    clock = Clock([None, 0])
+    clock.record_all([(0, 1, 50), (1, 2, 7)])
+    clock.complete(9)
+    assert clock.as_of(9) == ((0, 0), (2, 7))

@@ -1,0 +1,61 @@
+"""Event time without a safeguard: wrong watermarks, timers out of order, windows that forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from driftline.engine.event_time import NEVER, Clock, Watermark
+from driftline.engine.operators import timed
+from driftline.engine.operators.timers import TimedContext
+from driftline.engine.operators.windowed import OpenWindows, Windowed
+
+
+def watermark_is_that_of_one_source() -> AbstractContextManager[object]:
+    """The watermark of an operator ignores all sources but the first one that reaches it."""
+    init = Watermark.__init__
+
+    def mutated(self: Watermark, clock: Clock, fronts: tuple[int, ...]) -> None:
+        init(self, clock, fronts[:1])
+
+    return patch.object(Watermark, "__init__", mutated)
+
+
+def timers_fire_in_the_wrong_order() -> AbstractContextManager[object]:
+    """Of several timers of a key that are due, the last one fires first."""
+
+    def mutated(*values: Any) -> Any:
+        is_due = len(values) == 1 and isinstance(values[0], list) and type(values[0][0]) is tuple
+        return max(values[0]) if is_due else min(*values)
+
+    return patch.object(timed, "min", mutated, create=True)
+
+
+def late_elements_enter_closed_windows() -> AbstractContextManager[object]:
+    """An element whose window is complete opens the window again."""
+    apply = Windowed.apply
+
+    def mutated(
+        self: Windowed, context: TimedContext, value: object, windows: OpenWindows
+    ) -> list[Any]:
+        context.watermark = NEVER
+        return apply(self, context, value, windows)
+
+    return patch.object(Windowed, "apply", mutated)
+
+
+def sessions_are_not_merged() -> AbstractContextManager[object]:
+    """Each element of a key begins a session."""
+    return patch.object(Windowed, "_touching", staticmethod(lambda windows, start, end: []))
+
+
+def event_times_are_lost_in_snapshots() -> AbstractContextManager[object]:
+    """A clock that a snapshot restores has seen no record."""
+    restore = Clock.restore
+
+    def mutated(self: Clock, state: Iterable[tuple[int, int]], time: int) -> None:
+        restore(self, [], time)
+
+    return patch.object(Clock, "restore", mutated)
