@@ -1,19 +1,17 @@
 """Sessions: group the visits of each user, split at gaps of more than half an hour.
 
-Time is event time: seconds, from the field "at". A visit more than GAP seconds after the previous
-one closes the user's session, emits it, and starts a new session.
+The field "at" is the event time, in seconds. A visit may arrive 15 minutes after later ones. A
+session leaves once the watermark has passed its end; at the end of the input the last sessions
+leave.
 
     {"user": "ann", "at": 1700000000, "page": "/"}
 
     driftline run examples/sessions.py --input visits.jsonl --output out
 """
 
-from collections.abc import Iterator
 from typing import TypedDict
 
-from driftline import Context, Flow, ValueState
-
-GAP_S = 30 * 60
+from driftline import Collect, Count, Flow, Session
 
 
 class Visit(TypedDict):
@@ -24,26 +22,11 @@ class Visit(TypedDict):
     page: str
 
 
-Span = tuple[int, int, int]
-"""Times of the first and last visit of a session, and the number of its visits."""
-
-
-def sessions(
-    context: Context, visit: Visit, session: ValueState[Span]
-) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the previous session, if the visit starts a new one."""
-    at = visit["at"]
-    begin, last, visits = session.get((at, at, 0))
-    if at - last > GAP_S:
-        yield visit["user"], begin, last, visits
-        begin, last, visits = at, at, 0
-    session.set((min(begin, at), max(last, at), visits + 1))
-
-
 flow = Flow("sessions")
 (
-    flow.source("visits", of=Visit)
+    flow.source("visits", of=Visit, event_time="at", max_delay="15m")
     .key_by("user")
-    .process(sessions, ValueState("session"), fields=("user", "begin", "end", "visits"))
+    .window(Session("30m"))
+    .aggregate(visits=Count(), pages=Collect("page"))
     .sink("sessions")
 )

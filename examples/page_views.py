@@ -1,0 +1,30 @@
+"""Page views: count the views of each user and minute; views that come too late leave by a sink.
+
+A view may arrive 10 seconds after later ones. Then the row of its minute contains it.
+
+    {"user": "ann", "at": "2026-03-01T12:00:05Z", "page": "/"}
+
+    driftline run examples/page_views.py --input views.jsonl --output out
+"""
+
+from typing import TypedDict
+
+from driftline import Count, CountDistinct, Flow, Tumbling
+
+
+class View(TypedDict):
+    """A page view by a user."""
+
+    user: str
+    at: str
+    page: str
+
+
+flow = Flow("page views")
+minutes = (
+    flow.source("views", of=View, event_time="at", max_delay="10s")
+    .key_by("user")
+    .window(Tumbling("1m"))
+)
+minutes.aggregate(views=Count(), pages=CountDistinct("page")).sink("minutes")
+minutes.late.sink("late")
