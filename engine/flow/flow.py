@@ -841,8 +841,8 @@ class WindowedStream(Generic[K, T]):
         )
 
 
-_KEYED = [operator.kind for operator in OPERATORS if operator.is_keyed]
-_NOT_KEYED = ["key_by", *(operator.kind for operator in OPERATORS if not operator.is_keyed)]
+_KEYED = [operator.kind for operator in OPERATORS if hasattr(KeyedStream, operator.kind)]
+_NOT_KEYED = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
 
 
 def _one_of(kinds: Sequence[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from driftline.engine.operators.joins import AsOfJoin, IntervalJoin, Lookup
 from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
-from driftline.engine.operators.windowed import Windowed
+from driftline.engine.operators.windowed import Late, Windowed
 
 OPERATORS: tuple[type[Operator], ...] = (
     SourceOperator,
@@ -17,6 +18,10 @@ OPERATORS: tuple[type[Operator], ...] = (
     Process,
     Distinct,
     Windowed,
+    Late,
+    IntervalJoin,
+    AsOfJoin,
+    Lookup,
     Sink,
 )
 """All operator classes, in the order in which errors list their kinds."""

@@ -41,7 +41,9 @@ OUTPUTS_MAX = 8
 """A stream with about this many elements per record gets no further step that multiplies them."""
 
 _WITHOUT_FUNCTION = [
-    each.kind for each in OPERATORS if each.is_keyed and not (each.takes_function or fields(each))
+    each.kind
+    for each in OPERATORS
+    if hasattr(KeyedStream, each.kind) and not (each.takes_function or fields(each))
 ]
 """Keyed operators that need only a key."""
 

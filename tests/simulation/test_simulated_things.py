@@ -171,7 +171,7 @@ def test_drawn_flows_cover_all_operators_and_states() -> None:
     states = {type(state) for vertex in vertices for state in vertex.states}
     assert states == {ValueState, ReducingState, ListState, MapState}
     assert {len(flow.sources) for flow in flows} == {1, 2, 3}
-    assert {sum(v.is_keyed for v in flow.vertices) for flow in flows} == {1, 2, 3}
+    assert {sum(v.is_keyed for v in flow.vertices) for flow in flows} >= {1, 2, 3}
     assert any(len(flow.successors(v.number)) > 1 for flow in flows for v in flow.vertices)
     assert sum(bool(_outputs(flow, 1)) for flow in flows) > 55
 
