@@ -283,12 +283,6 @@ class Clock:
         assert delay is not None
         return largest if largest == ENDED else largest - delay
 
-    def cursor(self, front: int, time: int) -> WatermarkCursor:
-        """Return a cursor over the watermarks of a source, at a time."""
-        delay = self.delays[front]
-        assert delay is not None
-        return WatermarkCursor(self._times[front], self._largest[front], delay, time)
-
     def first_time(self, front: int, watermark: int) -> int:
         """Return the time of the record at which the watermark of a source reaches a value.
 
@@ -324,32 +318,6 @@ class Clock:
         self.completed = time
 
 
-class WatermarkCursor:
-    """Position in the watermarks of a source, which moves forward."""
-
-    __slots__ = ("_at", "_delay", "_largest", "_next", "_times", "_watermark")
-
-    def __init__(self, times: list[int], largest: list[int], delay: int, time: int) -> None:
-        self._times, self._largest, self._delay = times, largest, delay
-        self._at = bisect_left(times, time)
-        self._watermark = NEVER
-        self._next = -1
-        """Time from which on `_watermark` may be too small."""
-
-    def advance(self, time: int) -> int:
-        """Return the watermark before the record of a time, which is not smaller than before."""
-        if time > self._next:
-            times, at = self._times, self._at
-            while at < len(times) and times[at] < time:
-                at += 1
-            self._at = at
-            self._next = times[at] if at < len(times) else INFINITY
-            if at:
-                largest = self._largest[at - 1]
-                self._watermark = largest if largest == ENDED else largest - self._delay
-        return self._watermark
-
-
 class Watermark:
     """Watermark of an operator. `fronts`: the numbers of the fronts of the sources that reach it.
 
@@ -368,22 +336,18 @@ class Watermark:
         )
 
     def at(self, root: Label) -> int:
-        """Return the watermark at a record, which its own event time has moved."""
+        """Return the watermark at a record, with its own event time."""
         return self.before((root[0], root[1] + 1))
 
     def along(self, labels: Sequence[Label]) -> list[tuple[int, int]]:
         """Return, per label in ascending order, the watermark before and at its root."""
         found = []
-        cursors = [self.clock.cursor(front, labels[0][0]) for front in self._fronts if labels]
-        last, both = (-1, -1), (NEVER, NEVER)
-        for of_root, number, *_ in labels:
-            if (of_root, number) != last:
-                last = of_root, number
-                before = at = ENDED
-                for front, cursor in zip(self._fronts, cursors, strict=True):
-                    before = min(before, cursor.advance(of_root + (front < number)))
-                    at = min(at, cursor.advance(of_root + (front <= number)))
-                both = before, at
+        last: Label = ()
+        both = NEVER, NEVER
+        for label in labels:
+            root = label[:2]
+            if root != last:
+                last, both = root, (self.before(root), self.at(root))
             found.append(both)
         return found
 

@@ -139,9 +139,8 @@ class Stages:
             frontier, since = self._tracking.arrived[self._stage_of[port]], step.done
             if step.done < frontier:
                 self._apply_waiting(port, step, frontier)
-                self._tracking.acks.cover_emitted(
-                    self._first_waiting + number * len(self._names), since, step.done
-                )
+                waiting = self._first_waiting + number * len(self._names)
+                self._tracking.acks.join(covered=[(waiting, since, step.done)])
                 self.gates_due |= step.done < frontier
 
     def _apply_waiting(self, port: int, step: TimedStep, frontier: int) -> None:
@@ -171,7 +170,7 @@ class Stages:
             if block.covers and port.front is not None:
                 acks.cover(port.front, block.covers, block.roots)
         if event_times := self._pipeline.chains.event_times:
-            acks.add_event_times(event_times)
+            acks.join(event_times=event_times)
             event_times.clear()
         if self._pipeline.outbounds[number]:
             self._send_on(number)

@@ -68,21 +68,13 @@ class Acks:
         self._covered.append((front, since, until))
         self.roots += roots
 
-    def cover_emitted(self, number: int, since: int, until: int) -> None:
-        """Add what an operator that waits for the frontier has emitted; `number`: see `Tracker`."""
-        self._covered.append((number, since, until))
-
-    def add_event_times(self, event_times: Iterable[tuple[int, int, int]]) -> None:
-        """Add event times of records in processed frames."""
-        self._event_times += event_times
-
     def join(
         self,
-        cells: Iterable[tuple[int, int, int]],
+        cells: Iterable[tuple[int, int, int]] = (),
         covered: Iterable[tuple[int, int, int]] = (),
         event_times: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """Add another acknowledgement, or tokens."""
+        """Add another acknowledgement, or parts of one: tokens, covered times, event times."""
         for cell in cells:
             self.add(*cell)
         self._covered += covered

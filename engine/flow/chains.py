@@ -30,6 +30,7 @@ class Chains:
         self.owners = owners
         self.event_times: list[tuple[int, int, int]] = []
         """New (front, time, event time) of records with the largest event times of their source."""
+        self._needs_event_times = bool(plan.waiting_ports)
         self._largest = [NEVER] * plan.fronts
         """Per front: the largest event time so far."""
         self.outbounds = {
@@ -41,7 +42,7 @@ class Chains:
 
     def record_event_times(self, roots: Sequence[Label], event_times: Sequence[int]) -> None:
         """Add event times of records of a source, in label order, to `event_times`."""
-        if not self.plan.waiting_ports:
+        if not self._needs_event_times:
             return
         for root, event_time in zip(roots, event_times, strict=True):
             time, front = root

@@ -135,14 +135,15 @@ class TimedStep(Speculative):
         by_key: dict[object, list[int]] = {}
         for index, key in enumerate(keys):
             by_key.setdefault(key, []).append(index)
-        for key in self._keys_due(self._watermark.before((until, -1))):
+        watermark = self._watermark.before((until, -1))
+        for key in self._keys_due(watermark):
             by_key.setdefault(key, [])
         labels = [label for label, _ in elements]
-        batch = self._apply_all(by_key, labels, values, until)
+        batch = self._apply_all(by_key, labels, values, watermark)
         while self.undo_if_unsafe(batch.results):
             for key in by_key:
                 self._schedule(key)
-            batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), until)
+            batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), watermark)
         made = zip(batch.labels, batch.keys, batch.results, strict=True)
         batch.values = batch.results = [None] * len(batch.labels)  # nothing is ever undone
         in_order = sorted(made, key=itemgetter(0))
@@ -154,15 +155,14 @@ class TimedStep(Speculative):
         self.close(until)
 
     def _apply_all(
-        self, by_key: dict[object, list[int]], labels: list[Label], values: Values, until: int
+        self, by_key: dict[object, list[int]], labels: list[Label], values: Values, final: int
     ) -> Applied:
-        """Apply elements, and fire the timers before a time, key by key.
+        """Apply elements, and fire the timers up to a watermark, key by key.
 
-        `by_key`: the positions of the elements of each key.
+        `by_key`: the positions of the elements of each key; `final`: the watermark after them.
         """
         batch = Applied([], [], [])
         watermarks = self._watermark.along(labels)
-        end = (until, -1), self._watermark.before((until, -1))
         function, earliest = self.function, self._earliest
         for key, positions in by_key.items():
             *states, timers = self.table.states(key)
@@ -186,7 +186,7 @@ class TimedStep(Speculative):
                     result = self.failed(key, value, error, length)
                 self._note_result(batch, label, key, result)
             if key in earliest:
-                self._fire(key, last, end[1], batch)
+                self._fire(key, last, final, batch)
         if batch.labels:
             batch.last_time = max(label[0] for label in batch.labels)
         return batch

@@ -192,7 +192,7 @@ def by_sink(flow: Flow, items: Iterable[Item]) -> dict[str, list[Item]]:
 def run_killed(
     flow: Flow, records: Sequence[Record], nodes: int, kills: Mapping[int, str], seed: int = 0
 ) -> dict[str, list[Item]]:
-    """Return all items of a `FlowTest`. `kills`: index of a record -> who is killed after it."""
+    """Return all items of a `FlowTest`. `kills`: record -> process to kill after it."""
     with FlowTest(flow, nodes=nodes, seed=seed, dead_letters=True) as test:
         for i, record in enumerate(records):
             test.send(record, settle=False)
@@ -344,7 +344,7 @@ def scripted(
 def fired(
     context: TimedContext, timer: Timer, seen: ListState[str]
 ) -> Iterator[tuple[object, ...]]:
-    """Emit what has fired; the name of a timer may say what else to do."""
+    """Emit the timer; its name may contain another action."""
     at = timer.at // S
     seen.append(timer.name)
     if timer.name.startswith("again"):
