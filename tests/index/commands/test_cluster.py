@@ -81,7 +81,9 @@ def test_cluster_service_loses_no_write_when_processes_are_killed(
         told_since = service.log.read_text()[told:]
         assert "reads records again" not in told_since
         assert "driftline stop: no more is taken" in told_since
-        assert "input-0, journal: of `driftline serve`" in machine.command("verify", "web")
+        assert "input-0, journal: in the --state directory of `driftline serve`" in machine.command(
+            "verify", "web"
+        )
         done = run("verify", str(machine.folder / "web"))
         assert done.returncode == 0, done.stdout
         for part in ("journal", "flows/web/input-0", "documents-0"):
