@@ -8,12 +8,12 @@ everything that depends on it is the same in each run: late records, windows, ti
 Example: two sources, the first with an allowed delay of 5 microseconds.
 
     >>> clock = Clock([5, 0])
+    >>> watermark = Watermark(clock, (0, 1))
     >>> clock.record(front=0, time=1, event_time=100)
     >>> clock.record(front=1, time=2, event_time=97)
     >>> clock.record(front=0, time=3, event_time=90)  # out of order: the watermark stays
     >>> clock.record(front=0, time=4, event_time=110)
     >>> clock.complete(5)  # all steps of records with times below 5 are recorded
-    >>> watermark = Watermark(clock, (0, 1))
     >>> [watermark.before((time, 0)) for time in (3, 5)]
     [95, 97]
     >>> watermark.first_root(at=96)
@@ -25,17 +25,20 @@ Event times are integers: microseconds since 1970, UTC.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from enum import IntEnum
 from hashlib import blake2b
 from math import isfinite
+from typing import TypeGuard
 
 import msgpack
 
 from driftline.engine.errors import FlowError, MalformedMessage
 from driftline.engine.labels import INFINITY, Label
+from driftline.engine.wire.codec import unpack
 
 LIMIT = 1 << 55
 """Event times lie between -LIMIT and LIMIT: in the years 829 to 3111."""
@@ -52,9 +55,21 @@ ENDED = INFINITY
 NEVER = -INFINITY
 """Watermark before the first record; smaller than every event time."""
 
-END = msgpack.ExtType(1, b"end")
-"""Payload of the record that a front adds at the end of a source with event times: from its label
-on the watermark of the source is ENDED."""
+IDLE, RESUMED = NEVER, NEVER + 1
+"""Event times that stand for the beginning and the end of an idle time of a source."""
+
+_MARK = 1
+"""Code of the ExtType of a mark."""
+
+END = msgpack.ExtType(_MARK, b"end")
+"""Mark at the end of a source. A *mark* is a record that a source with event times adds to those of
+the user: it only moves watermarks."""
+
+IDLE_MARK, RESUMED_MARK = msgpack.ExtType(_MARK, b"idle"), msgpack.ExtType(_MARK, b"resumed")
+"""Marks at the beginning and the end of an idle time: until RESUMED_MARK the source does not hold
+back watermarks."""
+
+_SPECIAL = {END: ENDED, IDLE_MARK: IDLE, RESUMED_MARK: RESUMED}
 
 _NEGATIVE = 1 << 61
 """Offset of the number in a label that stands for a negative event time."""
@@ -173,10 +188,44 @@ def _midnight(day: date, zone: tzinfo) -> int:
 
 @dataclass(frozen=True)
 class EventTime:
-    """Event times of a source. `unit`: of numbers; `max_delay`: in microseconds."""
+    """Event times of a source, in microseconds.
+
+    `unit`: of numbers; `idle_after`: how long the source waits for a record before it is idle;
+    `tick`: interval of the marks with the time of day. Both are for sources of live records.
+    """
 
     unit: str
     max_delay: int
+    idle_after: int | None = None
+    tick: int | None = None
+
+
+# Marks.
+
+
+def time_mark(microseconds: int) -> msgpack.ExtType:
+    """Return the mark that moves the largest event time of a source without a record."""
+    return msgpack.ExtType(_MARK, microseconds.to_bytes(8, "big", signed=True))
+
+
+def is_mark(payload: object) -> TypeGuard[msgpack.ExtType]:
+    """Return whether the payload of a record is a mark."""
+    return isinstance(payload, msgpack.ExtType) and payload.code == _MARK
+
+
+def is_packed_mark(payload: bytes) -> bool:
+    """Return whether an encoded payload is a mark."""
+    return payload[0] in _EXTENSIONS and is_mark(unpack(payload))
+
+
+_EXTENSIONS = frozenset((0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)))
+"""First bytes of an encoded ExtType."""
+
+
+def event_time_of_mark(mark: msgpack.ExtType) -> int:
+    """Return the event time that a mark stands for: see `Clock.record`."""
+    found = _SPECIAL.get(mark)
+    return int.from_bytes(mark.data, "big", signed=True) if found is None else found
 
 
 # Labels.
@@ -227,8 +276,20 @@ def event_time_of(label: Label) -> int:
 # Watermarks.
 
 
+class Status(IntEnum):
+    """Status of a source with event times."""
+
+    ACTIVE = 0
+    IDLE = 1
+    ENDED = 2
+
+
+SourceTime = tuple[int, int]
+"""(largest event time, status) of a source."""
+
+
 class Clock:
-    """Event times of the sources, as functions of the label.
+    """Event times of the sources, as functions of the label, for the watermarks of operators.
 
     `delays`: per front, the allowed delay of its source in microseconds; None: it has no event
     times.
@@ -236,19 +297,25 @@ class Clock:
 
     def __init__(self, delays: Sequence[int | None]) -> None:
         self.delays = delays
-        self._times: list[list[int]] = [[] for _ in delays]
-        """Per front: times of the records at which the largest event time grows."""
-        self._largest: list[list[int]] = [[] for _ in delays]
-        """Per front: the largest event time from each of these times on."""
-        self._recorded: list[list[tuple[int, int]]] = [[] for _ in delays]
-        """Per front: (time, event time) of records above the complete times."""
         self.completed = 0
         """Event times of all records below this time are known."""
+        self.sources: list[SourceTime] = [(NEVER, Status.ACTIVE)] * len(delays)
+        """Per front, as of the completed time."""
+        self.watermarks: list[Watermark] = []
+        self._forgotten = list(self.sources)
+        """`sources` as of the last `forget`."""
+        self._changes: list[tuple[int, int, SourceTime]] = []
+        """(time, front, new state) of the changes of `sources` since then."""
+        self._recorded: list[tuple[int, int, int]] = []
+        """(time, front, event time) of records above the completed time."""
 
     def record(self, front: int, time: int, event_time: int) -> None:
-        """Record the event time of a record, or ENDED at the end of a source."""
+        """Record the event time of a record, or ENDED, IDLE or RESUMED (see `event_time_of_mark`).
+
+        Records with smaller event times than an earlier one of their source may be left out.
+        """
         if time >= self.completed and self.delays[front] is not None:
-            self._recorded[front].append((time, event_time))
+            self._recorded.append((time, front, event_time))
 
     def record_all(self, event_times: Iterable[tuple[int, int, int]]) -> None:
         """Record (front, time, event time) of several records. Raises MalformedMessage."""
@@ -262,60 +329,81 @@ class Clock:
         if time <= self.completed:
             return
         self.completed = time
-        for front, recorded in enumerate(self._recorded):
-            if not recorded:
-                continue
-            recorded.sort()
-            cut = bisect_left(recorded, (time,))
-            times, largest = self._times[front], self._largest[front]
-            for of_record, event_time in recorded[:cut]:
-                if not largest or event_time > largest[-1]:
-                    times.append(of_record)
-                    largest.append(event_time)
-            del recorded[:cut]
+        if not self._recorded:
+            return
+        self._recorded.sort()
+        cut = bisect_left(self._recorded, (time,))
+        for of_record, front, event_time in self._recorded[:cut]:
+            before = self.sources[front]
+            after = self._after(front, before, event_time)
+            if after != before:
+                self.sources[front] = after
+                self._changes.append((of_record, front, after))
+                for watermark in self.watermarks:
+                    if front in watermark.fronts:
+                        watermark.update((of_record, front))
+        del self._recorded[:cut]
 
-    def watermark_before(self, front: int, time: int) -> int:
-        """Return the watermark of a source before its record of a time."""
-        at = bisect_left(self._times[front], time)
-        if at == 0:
-            return NEVER
-        largest, delay = self._largest[front][at - 1], self.delays[front]
-        assert delay is not None
-        return largest if largest == ENDED else largest - delay
+    def _after(self, front: int, source: SourceTime, event_time: int) -> SourceTime:
+        """Return the state of a source after a record."""
+        largest, status = source
+        if event_time == ENDED:
+            return largest, Status.ENDED
+        if event_time == IDLE:
+            return largest, Status.IDLE
+        if event_time == RESUMED:  # no watermark goes back
+            delay = self.delays[front]
+            assert delay is not None
+            reached = [w.newest for w in self.watermarks if front in w.fronts]
+            reached = [watermark + delay for watermark in reached if NEVER < watermark < ENDED]
+            return max((largest, *reached)), Status.ACTIVE
+        return max(largest, event_time), status
 
-    def first_time(self, front: int, watermark: int) -> int:
-        """Return the time of the record at which the watermark of a source reaches a value.
+    def watermark(self, fronts: Iterable[int]) -> int:
+        """Return the watermark of an operator that these sources reach, as of the completed time.
 
-        Precondition: a complete record reaches it.
+        It is the minimum over the active sources. If there are none, it is the maximum over all, or
+        ENDED once all have ended.
         """
-        delay = self.delays[front]
-        assert delay is not None
-        return self._times[front][bisect_left(self._largest[front], watermark + delay)]
+        watermarks: list[int] = []
+        statuses = set()
+        active = ENDED
+        for front in fronts:
+            (largest, status), delay = self.sources[front], self.delays[front]
+            assert delay is not None
+            watermark = max(NEVER, largest - delay)
+            watermarks.append(watermark)
+            statuses.add(status)
+            if status == Status.ACTIVE:
+                active = min(active, watermark)
+        return max(watermarks) if active == ENDED and Status.IDLE in statuses else active
 
     def forget(self, time: int) -> None:
         """Forget what only labels below a time need."""
-        for times, largest in zip(self._times, self._largest, strict=True):
-            cut = bisect_left(times, time) - 1
-            if cut > 0:
-                del times[:cut], largest[:cut]
+        cut = bisect_left(self._changes, (time,))
+        for _, front, source in self._changes[:cut]:
+            self._forgotten[front] = source
+        del self._changes[:cut]
+        for watermark in self.watermarks:
+            watermark.forget(time)
 
-    def as_of(self, time: int) -> tuple[tuple[int, int], ...]:
-        """Return the state as of a complete time: per front, (time, largest event time) or (0, 0).
+    def as_of(self, time: int) -> tuple[SourceTime, ...]:
+        """Return the states of the sources as of a complete time.
 
         Precondition: no later time was forgotten.
         """
-        found = []
-        for times, largest in zip(self._times, self._largest, strict=True):
-            at = bisect_left(times, time)
-            found.append((times[at - 1], largest[at - 1]) if at else (0, 0))
-        return tuple(found)
+        sources = list(self._forgotten)
+        for _, front, source in self._changes[: bisect_left(self._changes, (time,))]:
+            sources[front] = source
+        return tuple(sources)
 
-    def restore(self, state: Iterable[tuple[int, int]], time: int) -> None:
-        """Restore the state as of a time."""
-        for front, (of_record, event_time) in enumerate(state):
-            if of_record:
-                self._times[front], self._largest[front] = [of_record], [event_time]
+    def restore(self, sources: Iterable[SourceTime], time: int) -> None:
+        """Restore the states of the sources as of a time."""
+        for front, source in enumerate(sources):
+            self.sources[front] = self._forgotten[front] = source
         self.completed = time
+        for watermark in self.watermarks:
+            watermark.reset()
 
 
 class Watermark:
@@ -325,35 +413,60 @@ class Watermark:
     """
 
     def __init__(self, clock: Clock, fronts: tuple[int, ...]) -> None:
-        self.clock = clock
-        self._fronts = fronts
+        self.fronts = fronts
+        self._clock = clock
+        self.reset()
+        clock.watermarks.append(self)
+
+    def reset(self) -> None:
+        """Begin at the completed time of the clock."""
+        self._since = self._clock.completed
+        self._roots: list[Label] = [()]
+        """Roots at which the watermark grows, after a label that is smaller than all."""
+        self._values = [self._clock.watermark(self.fronts)]
+        """The watermark from each of them on."""
+
+    @property
+    def newest(self) -> int:
+        """The watermark at the last root of the clock."""
+        return self._values[-1]
+
+    def update(self, root: Label) -> None:
+        """Note that a source has changed at a root."""
+        value = self._clock.watermark(self.fronts)
+        if value > self._values[-1]:
+            self._roots.append(root)
+            self._values.append(value)
+
+    def forget(self, time: int) -> None:
+        """Forget what only labels below a time need."""
+        cut = bisect_left(self._roots, (time,)) - 1
+        del self._roots[:cut], self._values[:cut]
 
     def before(self, root: Label) -> int:
         """Return the watermark before the record with this label: (time, front)."""
-        time, number = root[0], root[1]
-        return min(
-            self.clock.watermark_before(front, time + (front < number)) for front in self._fronts
-        )
+        return self._values[bisect_left(self._roots, root) - 1]
 
     def at(self, root: Label) -> int:
         """Return the watermark at a record, with its own event time."""
-        return self.before((root[0], root[1] + 1))
+        return self._values[bisect_right(self._roots, root) - 1]
 
     def along(self, labels: Sequence[Label]) -> list[tuple[int, int]]:
         """Return, per label in ascending order, the watermark before and at its root."""
         found = []
         last: Label = ()
-        both = NEVER, NEVER
+        before = at = NEVER
         for label in labels:
             root = label[:2]
             if root != last:
-                last, both = root, (self.before(root), self.at(root))
-            found.append(both)
+                last, before, at = root, self.before(root), self.at(root)
+            found.append((before, at))
         return found
 
     def first_root(self, at: int) -> Label:
         """Return the first root at which the watermark is at least `at`.
 
-        Precondition: it is, at a complete label.
+        Precondition: it is, at a complete label. If it was before the clock began, the first root
+        of the clock.
         """
-        return max((self.clock.first_time(front, at), front) for front in self._fronts)
+        return self._roots[bisect_left(self._values, at)] or (self._since, 0)

@@ -35,10 +35,15 @@ from driftline.engine.errors import (
 from driftline.engine.event_time import (
     END,
     ENDED,
+    IDLE,
     NEVER,
+    RESUMED,
     TIMER_LIMIT,
+    Status,
     event_time_of,
+    event_time_of_mark,
     is_fired,
+    is_mark,
     rank_of,
     timer_label,
     timestamped,
@@ -192,22 +197,47 @@ class _Interpreter:
         self.states: dict[tuple[int, bytes], list[Any]] = {}
         """(vertex, packed key) -> states"""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
-        self.watermarks = [NEVER] * len(flow.sources)
-        """Per source, at the current root."""
-        self.watermarks_before = self.watermarks
+        self.sources = [(NEVER, Status.ACTIVE)] * len(flow.sources)
+        """Per source its watermark and its status, at the current root."""
+        self.sources_before = self.sources
         """The same before the current root."""
 
     def enter(self, root: Label, payload: object) -> Iterator[Item]:
         """Yield all items that result from a record, or from the end of a source."""
         source = self.flow.sources[root[1]]
-        self.watermarks_before = self.watermarks[:]
-        if type(payload) is type(END) and payload == END:
-            self.watermarks[root[1]] = NEVER if source.event_time is None else ENDED
-        else:
+        self.sources_before = self.sources[:]
+        if not is_mark(payload):
             yield from self.enter_record(source, root, _Made(round_trip(payload), source.name))
+        elif source.event_time is not None:
+            self.sources[root[1]] = self.source_after(root[1], event_time_of_mark(payload))
         for vertex in self.flow.vertices:
             if vertex.on_timer is not None:
                 yield from self.fire(vertex, root)
+
+    def source_after(self, front: int, event_time: int) -> tuple[int, Status]:
+        """Return the state of a source after a record or a mark."""
+        watermark, status = self.sources[front]
+        if event_time == ENDED:
+            return watermark, Status.ENDED
+        if event_time == IDLE:
+            return watermark, Status.IDLE
+        if event_time == RESUMED:  # the source begins where the operators behind it are
+            behind = [
+                v for v in self.flow.vertices if v.on_timer and front in self.flow.fronts_of(v)
+            ]
+            reached = [self.watermark(vertex, self.sources) for vertex in behind]
+            return max([watermark, *(at for at in reached if at < ENDED)]), Status.ACTIVE
+        times = self.flow.sources[front].event_time
+        assert times is not None
+        return max(watermark, event_time - times.max_delay), status
+
+    def watermark(self, vertex: Vertex, sources: Sequence[tuple[int, Status]]) -> int:
+        """Return the watermark of an operator for these states of the sources."""
+        reaching = [sources[front] for front in self.flow.fronts_of(vertex)]
+        if all(status == Status.ENDED for _, status in reaching):
+            return ENDED
+        active = [watermark for watermark, status in reaching if status == Status.ACTIVE]
+        return min(active) if active else max(watermark for watermark, _ in reaching)
 
     def enter_record(self, source: Vertex, root: Label, made: _Made) -> Iterator[Item]:
         """Yield the items that result from a record, before timers fire."""
@@ -215,20 +245,20 @@ class _Interpreter:
             yield from self.follow(source, root, made)
             return
         try:
-            assert source.function is not None
-            event_time = to_microseconds(source.function(made.value), source.event_time.unit)
+            event_time = root[0]
+            if source.function is not None:
+                event_time = to_microseconds(source.function(made.value), source.event_time.unit)
         except BaseException as error:
             name = f"event_time of {source.name}"
             failure = Failure.from_exception(name, None, made.value, error, source.line)
             yield Item(root, FAILURES, failure.payload())
             return
-        watermark = event_time - source.event_time.max_delay
-        self.watermarks[root[1]] = max(self.watermarks[root[1]], watermark)
+        self.sources[root[1]] = self.source_after(root[1], event_time)
         yield from self.follow(source, timestamped(root, event_time), made)
 
     def fire(self, vertex: Vertex, root: Label) -> Iterator[Item]:
         """Yield all items that result from the timers of an operator that are due at a root."""
-        watermark = min(self.watermarks[front] for front in self.flow.fronts_of(vertex))
+        watermark = self.watermark(vertex, self.sources)
         fired: Counter[tuple[bytes, int]] = Counter()
         at_end: Counter[bytes] = Counter()
         while due := min(self.due(vertex, watermark), default=None):
@@ -266,11 +296,11 @@ class _Interpreter:
         timers = self.states_of(vertex, key)[-1]
         if timer is None:
             now, least = event_time_of(label), -TIMER_LIMIT
-            watermarks = self.watermarks_before if is_fired(label) else self.watermarks
+            sources = self.sources_before if is_fired(label) else self.sources
         else:
-            now, least, watermarks = timer.at, timer.at + 1, self.watermarks
+            now, least, sources = timer.at, timer.at + 1, self.sources
         facade = Timers(timers, now, least, lambda at: None)
-        watermark = min(watermarks[front] for front in self.flow.fronts_of(vertex))
+        watermark = self.watermark(vertex, sources)
         return TimedContext(label, key, now, watermark, facade)
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:

@@ -282,7 +282,9 @@ class Simulation:
     def _live_front(self, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             self.damages.maybe_damage(feed.log)
-            source = ReceivedSource(feed.log, self._clock_of(feed), feed.log.name)
+            event_time = self.plan.flow.sources[feed.front].event_time
+            clock = self._clock_of(feed)
+            source = ReceivedSource(feed.log, clock, feed.log.name, event_time=event_time)
             front = self._front_of(feed.front, process, source)
             return [front, SimulatedIntake(source, f"intake-{feed.front}")]
 

@@ -58,6 +58,9 @@ PRODUCER_BYTES_MAX = 255
 PIPE = "standard input"
 """The producer of all records of a pipe."""
 
+MARKS = ""
+"""The producer of the marks of a source (see `engine.event_time`)."""
+
 INPUT_LOG = "input log"
 """Prefix of the identity of a log that is read as a source."""
 
@@ -237,8 +240,8 @@ class InputLog:
         return found
 
     def count(self, start: int) -> int:
-        """Count the entries with time >= `start`; reads all of them."""
-        return sum(1 for _ in self._entries(start))
+        """Count the records with time >= `start`, without marks; reads all of them."""
+        return sum(1 for entry in self._entries(start) if entry.producer != MARKS)
 
     def write(self, group: WriteGroup) -> None:
         """Write a group durably, and remove segments that are no longer needed."""
@@ -430,7 +433,7 @@ def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
         return BadRecord(entry.time, file, f"its entry in the log cannot be read: {error}", "")
     if entry.producer == PIPE and isinstance(payload, tuple):
         return pipe_record(entry.time, payload)
-    if reason := why_invalid_record(payload, len(entry.data)):
+    if entry.producer != MARKS and (reason := why_invalid_record(payload, len(entry.data))):
         return make_bad_record(entry.time, payload, file, reason)
     return entry.time, payload
 

@@ -18,6 +18,9 @@ written at a time: records that arrive meanwhile form the next group. A promise 
 below some time (`advance_to`) has to survive a crash, too: so times are reserved in the log in
 advance, and a restart begins after them.
 
+A source with event times adds *marks* to the log, records of its own that move the watermark: at
+its end, while it is idle, and with the time of day (see `engine.event_time`).
+
 Memory holds a record until it is both read and stored; `waiting_records` counts these records, so
 that the caller can limit them. A large record waits as bytes.
 """
@@ -32,7 +35,10 @@ from itertools import chain, pairwise
 from typing import Protocol
 from zlib import crc32
 
+from msgpack import ExtType
+
 from driftline.connectors.logs.inputlog import (
+    MARKS,
     PIPE,
     PRODUCER_BYTES_MAX,
     LoggedRecord,
@@ -41,6 +47,7 @@ from driftline.connectors.logs.inputlog import (
     record_of,
 )
 from driftline.engine.errors import InputError, PayloadError, StateMismatch
+from driftline.engine.event_time import END, IDLE_MARK, RESUMED_MARK, EventTime, time_mark
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord, RetainedSource
@@ -102,7 +109,7 @@ class Log(Protocol):
         """
 
     def count(self, start: int) -> int:
-        """Return the number of entries with time >= `start`."""
+        """Return the number of records with time >= `start`, without marks."""
 
 
 class ReceivedSource(RetainedSource):
@@ -116,14 +123,17 @@ class ReceivedSource(RetainedSource):
         ahead_us: int = RESERVE_US,
         producers_max: int = PRODUCERS_MAX,
         today_us: Callable[[], int] | None = None,
+        event_time: EventTime | None = None,
     ) -> None:
         """Continue the records of a log.
 
         `now_us`: a clock in microseconds; `ahead_us`: how far ahead times are reserved, which a
         restart skips; `producers_max`: the maximum number of producers; `today_us`: the time of
-        day, for the age of records, by default `now_us`.
+        day, for the age of records and for marks, by default `now_us`; `event_time`: that of the
+        source, for marks.
         """
         self.name = name
+        self.event_time = event_time
         self.now_us = now_us
         self.producers_max = producers_max
         self._log = log
@@ -131,6 +141,12 @@ class ReceivedSource(RetainedSource):
         self._today_us = today_us or now_us
         self._accepted = log.sequences()
         """Producer -> number of its last received record."""
+        self._marks = self._accepted.pop(MARKS, 0)
+        """Number of marks ever added."""
+        self._is_idle = True
+        """Whether the next record ends an idle time; true at first, as it may have before."""
+        self._last_received_us = self._last_tick_us = (today_us or now_us)()
+        """When the last record arrived, and when the last mark with the time of day was added."""
         self._acknowledged = dict(self._accepted)
         """Producer -> number of its last record in the log."""
         self.records = sum(self._accepted.values())
@@ -210,7 +226,32 @@ class ReceivedSource(RetainedSource):
 
     def close(self) -> None:
         """End the source for good: it takes no more records, even after a restart."""
+        if self.event_time is not None and not self.closed:
+            self._add_mark(END)
         self._next = INFINITY
+
+    def add_marks(self) -> int | None:
+        """Add the marks that are due. Return the microseconds until the next; None: none is due."""
+        event_time, now = self.event_time, self._today_us()
+        if event_time is None or self.closed or self.stopped:
+            return None
+        due = []
+        if event_time.tick is not None:
+            if now >= self._last_tick_us + event_time.tick:
+                self._last_tick_us = now
+                self._add_mark(time_mark(now))
+            due.append(self._last_tick_us + event_time.tick)
+        if event_time.idle_after is not None and not self._is_idle:
+            if now >= self._last_received_us + event_time.idle_after:
+                self._is_idle = True
+                self._add_mark(IDLE_MARK)
+            else:
+                due.append(self._last_received_us + event_time.idle_after)
+        return max(0, min(due) - now) if due else None
+
+    def _add_mark(self, mark: ExtType) -> None:
+        self._marks += 1
+        self._append(MARKS, self._marks, mark, pack(mark))
 
     @property
     def closed(self) -> bool:
@@ -272,6 +313,7 @@ class ReceivedSource(RetainedSource):
         self._trimmed = group.trim
         self._floor = group.reserved
         stored = {entry.producer: entry.sequence for entry in group.entries}
+        stored.pop(MARKS, None)
         self._acknowledged.update(stored)
         if group.entries:
             self.stored_below = group.entries[-1].time + 1
@@ -362,11 +404,19 @@ class ReceivedSource(RetainedSource):
         assert self._ended.keys() <= self._accepted.keys(), "only who has sent a record ends"
 
     def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
+        if self.event_time is not None and self.event_time.idle_after is not None:
+            self._last_received_us = self._today_us()
+            if self._is_idle:
+                self._is_idle = False
+                self._add_mark(RESUMED_MARK)
+        self._accepted[producer] = sequence
+        self.records += 1
+        self._append(producer, sequence, payload, data)
+
+    def _append(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
         time = max(self._next, self.now_us())
         assert time < INFINITY, f"a clock that shows {time}"
         self._next = time + 1
-        self._accepted[producer] = sequence
-        self.records += 1
         self._incoming.append(LoggedRecord(time, producer, sequence, data, self._today_us()))
         kept = _Packed(data) if len(data) >= LARGE else payload
         self._unread.append((time, kept, len(data)))
@@ -448,14 +498,16 @@ class PipedSource(ReceivedSource):
         *,
         keep_bad: bool = False,
         today_us: Callable[[], int] | None = None,
+        event_time: EventTime | None = None,
     ) -> None:
         """Continue the records of a log.
 
         `now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
-        cannot be read instead of raising; `today_us`: the time of day, for the age of records.
+        cannot be read instead of raising; `today_us`, `event_time`: see `ReceivedSource`.
         """
         ahead_us = 0 if now_us is None else RESERVE_US
-        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, today_us=today_us)
+        clock = now_us or (lambda: 0)
+        super().__init__(log, clock, PIPE, ahead_us, today_us=today_us, event_time=event_time)
         before = self.last_accepted(PIPE)
         self.logged_records = before >> SUM_BITS
         """Records that the log had before this start."""
@@ -524,8 +576,14 @@ class PolledSource(ReceivedSource):
     show how many records earlier calls received.
     """
 
-    def __init__(self, log: Log, now_us: Callable[[], int], name: str) -> None:
-        super().__init__(log, now_us, name)
+    def __init__(
+        self,
+        log: Log,
+        now_us: Callable[[], int],
+        name: str,
+        event_time: EventTime | None = None,
+    ) -> None:
+        super().__init__(log, now_us, name, event_time=event_time)
         self.records = log.count(0)
 
     def offsets(self) -> dict[str, int]:

@@ -76,6 +76,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             stack,
             lambda: any(front.draining for front in asked),
             alone=len(flow.sources) == 1,
+            event_time=flow.sources[number].event_time,
         )
         if before.base and not before.incarnation:
             _check_initial_state(config, flow_plan, number, source)

@@ -114,7 +114,9 @@ def _run(
         asked = partial(_asked_to_end, signals)
         sources = [
             open_input(
-                i, given, config, process, runtime, receivers, asked, alone=len(config.inputs) == 1
+                *(i, given, config, process, runtime, receivers, asked),
+                alone=len(config.inputs) == 1,
+                event_time=flow.sources[i].event_time,
             )
             for i, given in enumerate(config.inputs)
         ]

@@ -29,7 +29,7 @@ from itertools import chain
 
 from driftline.deploy.roles.member import Member
 from driftline.deploy.roles.window import WINDOW, LatencyMeter, Window
-from driftline.engine.event_time import END
+from driftline.engine.event_time import END, is_packed_mark
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
@@ -417,12 +417,16 @@ class Front(Member):
                     self.next = max(self.next, record.time + 1)
                 continue
             time, payload = record
+            is_user_record = not is_packed_mark(payload)
+            if not (is_user_record or self._has_event_times):  # of an earlier version of the flow
+                self.next = time + 1
+                continue
             taken_bytes += len(payload)
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
             if time > self.furthest:
                 self.furthest = time
-                self.sent_records += payload is not _END
+                self.sent_records += is_user_record
                 self.meter.record_sent(time, self.now)
             self.window.add(time, len(payload))
             node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)

@@ -95,7 +95,9 @@ class Receiver(Role):
         if now >= self._again_at:
             self._again_at = inf
             self.jobs.append(self.source.group_again())
-        return min(self._again_at, super().tick(now))
+        marks_in_us = self.source.add_marks()
+        marks_at = inf if marks_in_us is None else now + marks_in_us / 1e6
+        return min(self._again_at, marks_at, super().tick(now))
 
     def turn(self) -> bool:
         group = self.source.next_group()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from driftline.engine.event_time import NEVER
+from driftline.engine.event_time import NEVER, RESUMED
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
@@ -40,13 +40,14 @@ class Chains:
         }
         self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
 
-    def record_event_times(self, roots: Sequence[Label], event_times: Sequence[int]) -> None:
-        """Add event times of records of a source, in label order, to `event_times`."""
+    def record_event_times(self, timed: Iterable[tuple[Label, int]]) -> None:
+        """Add (root, event time) of records and marks of a source, in label order."""
         if not self._needs_event_times:
             return
-        for root, event_time in zip(roots, event_times, strict=True):
-            time, front = root
-            if event_time > self._largest[front]:
+        for (time, front), event_time in timed:
+            if event_time <= RESUMED:
+                self.event_times.append((front, time, event_time))
+            elif event_time > self._largest[front]:
                 self._largest[front] = event_time
                 self.event_times.append((front, time, event_time))
 

@@ -113,6 +113,8 @@ class Flow:
         event_time: Callable[[T], object] | str | int | None = None,
         unit: str = "s",
         max_delay: Duration = 0,
+        idle_after: Duration | None = None,
+        tick: Duration | None = None,
     ) -> Stream[T]: ...
     @overload
     def source(
@@ -123,6 +125,8 @@ class Flow:
         event_time: Callable[[Any], object] | str | int | None = None,
         unit: str = "s",
         max_delay: Duration = 0,
+        idle_after: Duration | None = None,
+        tick: Duration | None = None,
     ) -> Stream[Any]: ...
     def source(
         self,
@@ -133,6 +137,8 @@ class Flow:
         event_time: Callable[[Any], object] | str | int | None = None,
         unit: str = "s",
         max_delay: Duration = 0,
+        idle_after: Duration | None = None,
+        tick: Duration | None = None,
     ) -> Stream[Any]:
         """Add a source to the flow. Each run connects it to an input, such as a file.
 
@@ -149,6 +155,11 @@ class Flow:
             unit: Unit of numbers: "s", "ms" or "us".
             max_delay: Expected disorder: by how much the event time of a record may be smaller than
                 that of an earlier record. The watermark follows the largest event time by it.
+            idle_after: How long a live source may have no records before it is idle, and no longer
+                holds back the watermark of operators that other sources reach, too.
+            tick: Interval at which a live source moves its watermark to the time of day minus
+                `max_delay`, so that timers fire and windows end although no record arrives. Without
+                an `event_time`, that of a record is then the time of its arrival.
 
         Returns:
             The stream of records; without `of` they may be of any type.
@@ -158,12 +169,20 @@ class Flow:
         """
         what = f"source {name!r}"
         times, function = None, None
-        if event_time is not None:
+        if event_time is not None or tick is not None:
             if unit not in UNITS:
                 raise FlowError(f"{what}: the unit is {unit!r}, but must be {', '.join(UNITS)}")
-            times = EventTime(unit, parse_duration(max_delay, f"{what}: max_delay"))
-            names = _fields(what, fields)
-            function = _getter(event_time, names, f"{what}: event_time={event_time!r}")
+            delay = parse_duration(max_delay, f"{what}: max_delay")
+            idle, ticks = (
+                None if each is None else parse_duration(each, f"{what}: {name_of}", least=1)
+                for each, name_of in ((idle_after, "idle_after"), (tick, "tick"))
+            )
+            times = EventTime(unit, delay, idle, ticks)
+            if event_time is not None:
+                names = _fields(what, fields)
+                function = _getter(event_time, names, f"{what}: event_time={event_time!r}")
+        elif idle_after is not None:
+            raise FlowError(f"{what}: idle_after is for a source with an event_time or a tick")
         vertex = self._add(SourceOperator(), name, (), function, fields=fields, event_time=times)
         return Stream(self, vertex)
 
@@ -271,7 +290,8 @@ class Flow:
                 if source.event_time is None:
                     raise FlowError(
                         f"{vertex.kind} {vertex.name!r} of flow {self.name!r} needs event times: "
-                        f"give source {source.name!r} its event_time{as_line(source.line)}"
+                        f"give source {source.name!r} its event_time, or a tick"
+                        f"{as_line(source.line)}"
                     )
 
     def _check_length(self) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
-from driftline.engine.event_time import END, ENDED, timestamped, to_microseconds
+from msgpack import ExtType
+
+from driftline.engine.event_time import (
+    event_time_of_mark,
+    is_mark,
+    timestamped,
+    to_microseconds,
+)
+from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import Chain, Operator, Vertex
 from driftline.engine.operators.outputs import OutputEncoder
@@ -167,36 +175,43 @@ class EventTimeStep:
     """Step that adds their event times to the labels of records, and reports them to the chain."""
 
     def __init__(self, vertex: Vertex, chain: Chain, after: Step) -> None:
-        assert vertex.function is not None
         assert vertex.event_time is not None
         self.vertex = vertex
         self.chain = chain
         self.next_step = after
-        extract, unit = vertex.function, vertex.event_time.unit
-        self._event_time: Function = lambda value: to_microseconds(extract(value), unit)
+        self._event_time: Function | None = None
+        """Event time of a record; None: the time of its arrival."""
+        if vertex.function is not None:
+            extract, unit = vertex.function, vertex.event_time.unit
+            self._event_time = lambda value: to_microseconds(extract(value), unit)
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         vertex = self.vertex
-        if type(END) in map(type, values):
-            at_end = [type(value) is type(END) for value in values]
-            ends = list(compress(labels, at_end))
+        marks: list[tuple[Label, int]] = []
+        if ExtType in map(type, values):
+            are_marks = list(map(is_mark, values))
+            marks = [
+                (label, event_time_of_mark(value))
+                for label, value, is_one in zip(labels, values, are_marks, strict=True)
+                if is_one
+            ]
             labels, values, signs = select_elements(
-                (labels, values, signs), [not is_end for is_end in at_end]
+                (labels, values, signs), [not is_one for is_one in are_marks]
             )
-            self.push(labels, values, signs)
-            self.chain.record_event_times(ends, [ENDED] * len(ends))
-            return
-        found = call_each(self._event_time, f"event_time of {vertex.name}", values, vertex.line)
+        if self._event_time is None:
+            found: Values = [label[0] for label in labels]
+        else:
+            found = call_each(self._event_time, f"event_time of {vertex.name}", values, vertex.line)
         good = self.chain.failures.report_failures(labels, found, signs)
         if good is not None:
             found = list(compress(found, good))
             labels, values, signs = select_elements((labels, values, signs), good)
-        if not found:
-            return
         roots = list(labels)
         event_times: list[int] = found  # type: ignore[assignment]
-        self.chain.record_event_times(roots, event_times)
-        self.next_step.push(list(map(timestamped, roots, event_times)), values, signs)
+        timed = zip(roots, event_times, strict=True)
+        self.chain.record_event_times(sorted([*timed, *marks]) if marks else timed)
+        if roots:
+            self.next_step.push(list(map(timestamped, roots, event_times)), values, signs)
 
 
 class Union(_PassingOn):

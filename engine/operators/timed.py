@@ -68,6 +68,9 @@ from driftline.engine.state.managed import MapState, State
 from driftline.engine.state.values import canonical_argument, thaw_argument
 from driftline.engine.wire.label_columns import Labels
 
+NO_OUTPUTS: Values = []
+"""Result of an element without outputs."""
+
 
 class TimedStep(Speculative):
     """Keyed step that applies elements and fires timers in label order, at the frontier.
@@ -145,8 +148,8 @@ class TimedStep(Speculative):
                 self._schedule(key)
             batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), watermark)
         made = zip(batch.labels, batch.keys, batch.results, strict=True)
+        in_order = sorted([each for each in made if each[2] is not NO_OUTPUTS], key=itemgetter(0))
         batch.values = batch.results = [None] * len(batch.labels)  # nothing is ever undone
-        in_order = sorted(made, key=itemgetter(0))
         self._append(batch)
         self.done = until
         if in_order:
@@ -163,29 +166,32 @@ class TimedStep(Speculative):
         """
         batch = Applied([], [], [])
         watermarks = self._watermark.along(labels)
-        function, earliest = self.function, self._earliest
+        function, earliest, absorb = self.function, self._earliest, self.vertex.operator.absorb
+        undo_log, note = self.undo_log, self._note_result
         for key, positions in by_key.items():
             *states, timers = self.table.states(key)
-            facade, plain = self._timers_of(key, timers), plain_key(key)
+            facade = self._timers_of(key, timers)
             last: Label = ()
             for at in positions:
                 label, value = labels[at], values[at]
                 before, watermark = watermarks[at]
                 if is_fired(label):
                     watermark = before
-                if key in earliest and earliest[key] <= before and label[:2] != last:
+                if earliest.get(key, ENDED) <= before and label[:2] != last:
                     self._fire(key, last, before, batch)
                 last = label[:2]
                 facade.now = event_time = event_time_of(label)
-                length = len(self.undo_log)
-                about = label, plain, event_time, watermark, facade, self._count_late
+                length = len(undo_log)
+                result: object = NO_OUTPUTS
                 try:
-                    outputs = function(TimedContext(*about), value, *states)
-                    result: object = self._collected(key, outputs)
+                    if not absorb(value, event_time, watermark, states, facade):
+                        about = label, plain_key(key), event_time, watermark, facade
+                        context = TimedContext(*about, self._count_late)
+                        result = self._collected(key, function(context, value, *states))
                 except BaseException as error:
                     result = self.failed(key, value, error, length)
-                self._note_result(batch, label, key, result)
-            if key in earliest:
+                note(batch, label, key, result)
+            if earliest.get(key, ENDED) <= final:
                 self._fire(key, last, final, batch)
         if batch.labels:
             batch.last_time = max(label[0] for label in batch.labels)
@@ -243,7 +249,7 @@ class TimedStep(Speculative):
 
     def _schedule(self, key: object) -> None:
         """Note the earliest timer of a key, if any, for `_keys_due`."""
-        times = self._timers(key).values() if key in self.table else []
+        times = dict.values(self._timers(key)) if key in self.table else ()
         self._earliest.pop(key, None)
         if times:
             self._note(key, min(times))
@@ -255,18 +261,16 @@ class TimedStep(Speculative):
             heappush(self._due, (at, next(self._numbers), key))
 
     def _fire(self, key: object, last: Label, watermark: int, batch: Applied) -> None:
-        """Fire the timers of a key that are due before a root.
+        """Fire the timers of a key that are due before a root. Precondition: there may be some.
 
         `last`: the root of the last element of the key in this call of `apply_taken`, or ();
         `watermark`: before that root.
         """
-        if self._earliest[key] > watermark:
-            return
         *states, timers = self.table.states(key)
         assert isinstance(timers, MapState)
         rank, plain = rank_of(pack_key(key)), plain_key(key)
         fired_at, number, at_end = TIMER_LIMIT, 0, 0
-        while due := [(at, name) for name, at in timers.items() if at <= watermark]:
+        while due := [(at, name) for name, at in dict.items(timers) if at <= watermark]:
             at, name = min(due)
             root = max(self._watermark.first_root(at), last)
             number = number + 1 if at == fired_at else 0
@@ -300,6 +304,8 @@ class TimedStep(Speculative):
     def _collected(self, key: object, outputs: object) -> Values:
         """Return the outputs of a function, copied if that is necessary."""
         made = outputs if type(outputs) is list else collect_outputs(outputs)
+        if not made:
+            return NO_OUTPUTS
         return self._copy_outputs(key, made) if self.copies_outputs else made
 
     def _count_late(self) -> None:

@@ -19,7 +19,7 @@ from driftline.engine.event_time import ENDED, NEVER, iso_text
 from driftline.engine.operators.aggregates import Aggregate
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
-from driftline.engine.operators.timers import TimedContext, Timer
+from driftline.engine.operators.timers import TimedContext, Timer, Timers
 from driftline.engine.operators.windows import Interval, Windows
 from driftline.engine.state.managed import MapState
 
@@ -59,29 +59,77 @@ class Windowed(KeyedOperator):
         rows: list[Any] = []
         missed: list[Interval] = []
         assigned = self.windows.assign(context.event_time)
-        for start, end in assigned:
-            merged = self._touching(windows, start, end) if self.windows.merges else []
-            for other in merged:
-                start, end = min(start, other), max(end, windows[other][0])
+        for interval in assigned:
+            start, end, merged = self._merge_interval(windows, interval)
             if end + self.lateness <= context.watermark:
                 missed.append((start, end))
                 continue
-            existing = None if self.windows.merges else windows.get(start)
-            accumulators = existing[1] if existing else self._take(context, windows, merged)
-            accumulators = tuple(
-                [
-                    add(accumulator, value, context.event_time)
-                    for add, accumulator in zip(self._adds, accumulators, strict=True)
-                ]
-            )
-            windows[start] = end, accumulators
-            if existing is None:
-                context.timers.set(str(start), end + self.lateness)
+            self._add(value, context.event_time, windows, start, end, merged, context.timers)
             if self.emits_updates:
-                rows.append(self.row(context.key, start, end, accumulators, preliminary=True))
+                row = self.row(context.key, start, end, windows[start][1], preliminary=True)
+                rows.append(row)
         if len(missed) == len(assigned):
             return self.late(context, value, missed)
         return rows
+
+    def absorb(
+        self, value: Any, event_time: int, watermark: int, states: Sequence[Any], timers: Timers
+    ) -> bool:
+        if self.emits_updates:
+            return False
+        windows: OpenWindows = states[0]
+        placed = self.windows.assign(event_time)
+        if placed[0][1] + self.lateness <= watermark:  # the first one is complete first
+            return False
+        for start, end in placed:
+            merged: Sequence[int] = ()
+            if self.windows.merges:
+                start, end, merged = self._merge_interval(windows, (start, end))
+            self._add(value, event_time, windows, start, end, merged, timers)
+        return True
+
+    def _merge_interval(
+        self, windows: OpenWindows, interval: Interval
+    ) -> tuple[int, int, Sequence[int]]:
+        """Return a window's start and end, and the starts of the open windows that it joins."""
+        start, end = interval
+        if not self.windows.merges:
+            return start, end, ()
+        merged = self._touching(windows, start, end)
+        for other in merged:
+            start, end = min(start, other), max(end, windows[other][0])
+        return start, end, merged
+
+    def _add(
+        self,
+        value: object,
+        event_time: int,
+        windows: OpenWindows,
+        start: int,
+        end: int,
+        merged: Sequence[int],
+        timers: Timers,
+    ) -> None:
+        """Add an element to a window, which replaces the merged ones."""
+        existing = windows.get(start) if not merged or merged == [start] else None
+        if existing is not None:
+            accumulators = existing[1]
+        elif merged:
+            accumulators = self._take(windows, merged, timers)
+        else:
+            accumulators = tuple([aggregate.zero() for _, aggregate in self.aggregates])
+        if len(self._adds) == 1:
+            added: Accumulators = (self._adds[0](accumulators[0], value, event_time),)
+        else:
+            added = tuple(
+                [
+                    add(accumulator, value, event_time)
+                    for add, accumulator in zip(self._adds, accumulators, strict=True)
+                ]
+            )
+        windows[start] = end, added
+        if existing is None or existing[0] != end:
+            timers.set(str(start), end + self.lateness)
 
     @cached_property
     def _adds(self) -> list[Callable[[Any, Any, int], Any]]:
@@ -122,14 +170,14 @@ class Windowed(KeyedOperator):
         """Return the starts of the open windows that overlap or touch a window, in order."""
         return [each for each in sorted(windows) if each <= end and windows[each][0] >= start]
 
-    def _take(
-        self, context: TimedContext, windows: OpenWindows, starts: Sequence[int]
-    ) -> Accumulators:
+    def _take(self, windows: OpenWindows, starts: Sequence[int], timers: Timers) -> Accumulators:
         """Remove open windows; return their merged accumulators."""
-        merged = tuple(aggregate.zero() for _, aggregate in self.aggregates)
+        taken = []
         for start in starts:
-            _, accumulators = windows.pop(start)
-            context.timers.cancel(str(start))
+            taken.append(windows.pop(start)[1])
+            timers.cancel(str(start))
+        merged = taken[0]
+        for accumulators in taken[1:]:
             merged = tuple(
                 aggregate.merge(one, other)
                 for (_, aggregate), one, other in zip(

@@ -159,7 +159,8 @@ class _Run:
         self._stack.callback(input_log.close)
         self._resume_time = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"
-        source = ReceivedSource(input_log, _now_us, name="records")
+        event_time = self._plan.flow.sources[0].event_time
+        source = ReceivedSource(input_log, _now_us, name="records", event_time=event_time)
         keys = serving.sender_rules.keys_of(0, address) if serving.producers else None
         intake = ServiceIntake(source, address, self._tell, keys=keys)
         self._stack.callback(intake.close)

@@ -93,8 +93,18 @@ class _Drawing:
             records = self.flow.source(f"source-{number}")
         else:
             delay = timedelta(microseconds=self.timed.choice((0, 20, 60)))
+            marks = Random(f"marks of {self.flow.name} {number}")
+            idle_after = timedelta(milliseconds=40) if marks.random() < 0.5 else None
+            tick = timedelta(milliseconds=80) if marks.random() < 0.3 else None
+            if tick is not None:
+                delay = timedelta(milliseconds=marks.choice((0, 200, 500)))
             records = self.flow.source(
-                f"source-{number}", event_time=event_time, unit="us", max_delay=delay
+                f"source-{number}",
+                event_time=event_time if tick is None or marks.random() < 0.5 else None,
+                unit="us",
+                max_delay=delay,
+                idle_after=idle_after,
+                tick=tick,
             )
         if self.chance.random() < 0.5:
             return _Branch(records.map(_element, name=self._name("key and id of")), 1)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 from zlib import crc32
 
-from driftline.connectors.logs.inputlog import LoggedRecord, WriteGroup
+from driftline.connectors.logs.inputlog import MARKS, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import (
     ClusterState,
     WriteState,
@@ -193,8 +193,8 @@ class LogDisk:
         return [self._decoded(t) for t in times]
 
     def count(self, start: int) -> int:
-        """Return the number of entries with time >= `start`."""
-        return len(self._times) - bisect_left(self._times, start)
+        """Return the number of records with time >= `start`, without marks."""
+        return sum(1 for entry in self.read(start) if entry.producer != MARKS)
 
     def carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, WriteGroup)

@@ -10,25 +10,36 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgpack import ExtType
 
 from driftline.engine.errors import FlowError, MalformedMessage
 from driftline.engine.event_time import (
+    END,
     ENDED,
+    IDLE,
+    IDLE_MARK,
     LIMIT,
     NEVER,
+    RESUMED,
+    RESUMED_MARK,
     TIMER_LIMIT,
     Clock,
     Duration,
+    Status,
     Watermark,
     event_time_of,
+    event_time_of_mark,
+    is_packed_mark,
     iso_text,
     parse_duration,
     rank_of,
+    time_mark,
     timer_label,
     timestamped,
     to_microseconds,
 )
 from driftline.engine.labels import Label, child
+from driftline.engine.wire.codec import pack, unpack
 
 S = 1_000_000
 DAY = 86_400 * S
@@ -216,28 +227,51 @@ Recorded = tuple[int, int, int]
 
 @st.composite
 def records(draw: st.DrawFn) -> list[Recorded]:
-    """At most one record of each front and time; some fronts end after their last one."""
+    """At most one record of each front and time; fronts become idle and resume, some end."""
     found = []
     for front in range(FRONTS):
+        is_idle = False
         times = sorted(draw(st.sets(st.integers(1, LAST - 2), max_size=12)))
-        found += [(front, time, draw(st.integers(-20, 20))) for time in times]
+        for time in times:
+            event_time = draw(st.one_of(st.integers(-20, 20), st.just(IDLE)))
+            found.append((front, time, RESUMED if is_idle else event_time))
+            is_idle = found[-1][2] == IDLE
         if draw(st.booleans()):
             found.append((front, max(times, default=0) + 1, ENDED))
     return found
 
 
-def defined(
-    recorded: Sequence[Recorded], delays: Sequence[int | None], fronts: Sequence[int], label: Label
-) -> int:
-    """Return the watermark of an operator before a label, by its definition."""
-    watermarks = []
-    for front in fronts:
-        delay = delays[front]
-        assert delay is not None
-        before = [at for f, time, at in recorded if f == front and (time, front) < label]
-        largest = max(before, default=NEVER)
-        watermarks.append(largest if largest in (ENDED, NEVER) else largest - delay)
-    return min(watermarks)
+GROUPS = (0,), (2,), (0, 1), (0, 1, 2)
+"""The fronts that reach each of some operators."""
+
+DELAYS = 0, 4, 11
+
+
+def defined(recorded: Sequence[Recorded], label: Label) -> list[int]:
+    """Return the watermarks of `GROUPS` before a label, by their definition."""
+    reached = dict.fromkeys(GROUPS, NEVER)
+    sources = dict.fromkeys(range(FRONTS), NEVER)
+    active, ended = set(sources), set()
+    for front, time, event_time in sorted(recorded, key=lambda each: (each[1], each[0])):
+        if (time, front) >= label:
+            break
+        if event_time in (IDLE, ENDED):
+            active.discard(front)
+            ended |= {front} if event_time == ENDED else set()
+        elif event_time == RESUMED:
+            active.add(front)
+            behind = [reached[group] for group in GROUPS if front in group]
+            sources[front] = max(sources[front], *(at for at in behind if at < ENDED), NEVER)
+        else:
+            sources[front] = max(sources[front], event_time - DELAYS[front])
+        for group in GROUPS:
+            now = [sources[each] for each in group if each in active]
+            if ended.issuperset(group):
+                reached[group] = ENDED
+            else:
+                value = min(now) if now else max(sources[each] for each in group)
+                reached[group] = max(reached[group], value)
+    return list(reached.values())
 
 
 ALL_ROOTS = [(time, front) for time in range(LAST + 1) for front in range(FRONTS)]
@@ -247,10 +281,8 @@ ALL_ROOTS = [(time, front) for time in range(LAST + 1) for front in range(FRONTS
 def test_watermark_follows_its_definition(data: st.DataObject, recorded: list[Recorded]) -> None:
     """Whatever nodes record, in any order, and after clocks have forgotten or were restored."""
     draw = data.draw
-    fronts = tuple(draw(st.sampled_from([(0,), (2,), (0, 1), (0, 1, 2)])))
-    delays = [draw(st.sampled_from([0, 4, 11])) if front in fronts else None for front in range(3)]
-    clock = Clock(delays)
-    watermark = Watermark(clock, fronts)
+    clock = Clock(DELAYS)
+    watermarks = [Watermark(clock, group) for group in GROUPS]
     forgotten = 0
     cuts = [*sorted(draw(st.lists(st.integers(1, LAST), max_size=3))), LAST + 1]
     left = draw(st.permutations(recorded))
@@ -266,19 +298,20 @@ def test_watermark_follows_its_definition(data: st.DataObject, recorded: list[Re
         assert clock.completed == until
 
         known = [root for root in ALL_ROOTS if forgotten <= root[0] < until]
-        before = [defined(recorded, delays, fronts, root) for root in known]
-        at = [defined(recorded, delays, fronts, (root[0], root[1] + 1)) for root in known]
-        assert [watermark.before(root) for root in known] == before
-        assert [watermark.at(root) for root in known] == at
+        all_before = [defined(recorded, root) for root in known]
+        all_at = [defined(recorded, (root[0], root[1] + 1)) for root in known]
         some = sorted(draw(st.lists(st.sampled_from(known), max_size=9))) if known else []
-        both = dict(zip(known, zip(before, at, strict=True), strict=True))
-        assert watermark.along([(*root, 7, 1) for root in some]) == [both[r] for r in some]
-
-        for value in range(-35, 25):
-            if not watermark.before((forgotten, -1)) < value <= watermark.before((until, -1)):
-                continue
-            first = watermark.first_root(value)
-            assert watermark.before(first) < value <= watermark.at(first)
+        for number, watermark in enumerate(watermarks):
+            before = [each[number] for each in all_before]
+            at = [each[number] for each in all_at]
+            assert [watermark.before(root) for root in known] == before
+            assert [watermark.at(root) for root in known] == at
+            both = dict(zip(known, zip(before, at, strict=True), strict=True))
+            assert watermark.along([(*root, 7, 1) for root in some]) == [both[r] for r in some]
+            for value in range(-35, 25):
+                if watermark.before((forgotten, -1)) < value <= watermark.before((until, -1)):
+                    first = watermark.first_root(value)
+                    assert watermark.before(first) < value <= watermark.at(first)
 
         cut = draw(st.integers(forgotten, until))
         state = clock.as_of(cut)
@@ -287,11 +320,25 @@ def test_watermark_follows_its_definition(data: st.DataObject, recorded: list[Re
             forgotten = cut
         if draw(st.booleans()):  # a node recovers, and its replay begins at the cut
             forgotten = cut
-            clock = Clock(delays)
-            clock.restore(state, cut)
-            watermark = Watermark(clock, fronts)
-            assert watermark.before((cut, -1)) == defined(recorded, delays, fronts, (cut, -1))
+            clock = Clock(DELAYS)
+            if draw(st.booleans()):
+                clock.restore(state, cut)
+                watermarks = [Watermark(clock, group) for group in GROUPS]
+            else:
+                watermarks = [Watermark(clock, group) for group in GROUPS]
+                clock.restore(state, cut)
+            assert [w.before((cut, -1)) for w in watermarks] == defined(recorded, (cut, -1))
             left = draw(st.permutations([r for r in recorded if r[1] >= cut]))
+
+
+def test_marks_travel_and_keep_their_event_time() -> None:
+    times = 0, 1, -1, LIMIT, -LIMIT, 1_700_000_000_000_000
+    marks = [END, IDLE_MARK, RESUMED_MARK, *map(time_mark, times)]
+    found = [event_time_of_mark(unpack(pack(mark))) for mark in marks]
+    assert found == [ENDED, IDLE, RESUMED, *times]
+    assert all(is_packed_mark(pack(mark)) for mark in marks)
+    others = [ExtType(2, b"end"), b"end", "", 7, {"a": 1}, None, [1], -1.5]
+    assert not any(is_packed_mark(pack(other)) for other in others)
 
 
 def test_record_of_an_unknown_front_is_malformed() -> None:
@@ -304,4 +351,4 @@ def test_source_without_event_times_records_nothing() -> None:
     clock = Clock([None, 0])
     clock.record_all([(0, 1, 50), (1, 2, 7)])
     clock.complete(9)
-    assert clock.as_of(9) == ((0, 0), (2, 7))
+    assert clock.as_of(9) == ((NEVER, Status.ACTIVE), (7, Status.ACTIVE))

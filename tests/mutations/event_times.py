@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from driftline.engine.event_time import NEVER, Clock, Watermark
+from driftline.engine.event_time import IDLE, NEVER, RESUMED, Clock, SourceTime, Watermark
 from driftline.engine.operators import timed
 from driftline.engine.operators.timers import TimedContext
 from driftline.engine.operators.windowed import OpenWindows, Windowed
@@ -59,3 +59,23 @@ def event_times_are_lost_in_snapshots() -> AbstractContextManager[object]:
         restore(self, [], time)
 
     return patch.object(Clock, "restore", mutated)
+
+
+def idle_sources_hold_back_the_watermark() -> AbstractContextManager[object]:
+    """A clock ignores that a source is idle."""
+    after = Clock._after
+
+    def mutated(self: Clock, front: int, source: SourceTime, event_time: int) -> SourceTime:
+        return source if event_time == IDLE else after(self, front, source, event_time)
+
+    return patch.object(Clock, "_after", mutated)
+
+
+def resumed_source_stays_idle() -> AbstractContextManager[object]:
+    """A source that has been idle never holds back a watermark again."""
+    after = Clock._after
+
+    def mutated(self: Clock, front: int, source: SourceTime, event_time: int) -> SourceTime:
+        return source if event_time == RESUMED else after(self, front, source, event_time)
+
+    return patch.object(Clock, "_after", mutated)

@@ -102,6 +102,8 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (event_times.late_elements_enter_closed_windows, EXACTLY, {}),
     (event_times.sessions_are_not_merged, EXACTLY, {}),
     (event_times.event_times_are_lost_in_snapshots, EXACTLY, {}),
+    (event_times.idle_sources_hold_back_the_watermark, EXACTLY, {}),
+    (event_times.resumed_source_stays_idle, EXACTLY, {}),
 ]
 
 MASTERS: list[tuple[Mutation, Focus]] = [

@@ -29,6 +29,7 @@ from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.receivers import PolledReceiver, StandardInput
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
+from driftline.engine.event_time import EventTime
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
@@ -50,11 +51,13 @@ def open_input(
     asked_to_end: Callable[[], bool],
     *,
     alone: bool,
+    event_time: EventTime | None,
 ) -> Source | RetainedSource:
     """Return the source of input `number`, with a log and a receiver if it cannot be read again.
 
     `receivers`: closes log and receiver; `asked_to_end`: returns whether the run is to drain;
-    `alone`: it is the only input. Raises Unavailable, StateMismatch, NotPermitted.
+    `alone`: it is the only input; `event_time`: that of the source in the flow. Raises Unavailable,
+    StateMismatch, NotPermitted.
     """
     if not isinstance(given, str | Piped | LiveSource):
         return given
@@ -70,6 +73,7 @@ def open_input(
         keep_bad=config.dead_letters,
         asked_to_end=asked_to_end,
         reach=config.sender_rules,
+        event_time=event_time,
     )
     if not config.policy.replay:
         receivers.callback(_trim_log, input_log, receiver.source)
@@ -187,32 +191,36 @@ def receiver_of(
     keep_bad: bool,
     asked_to_end: Callable[[], bool],
     reach: SenderRules = LOCAL_ONLY,
+    event_time: EventTime | None = None,
 ) -> Receiver:
     """Return a receiver for input `number`, driven by the runtime; it writes records to
     `input_log`.
 
     `given`: standard input, a live source, or the address to listen at; `alone`: it is the only
     input; `keep_bad`: unreadable records do not end the run; `asked_to_end`: returns whether the
-    run is to drain; `reach`: the rules for senders. Raises Unavailable if there is no standard
-    input or the address cannot be used, NotPermitted.
+    run is to drain; `reach`: the rules for senders; `event_time`: that of the source. Raises
+    Unavailable if there is no standard input or the address cannot be used, NotPermitted.
     """
     if isinstance(given, Piped):
-        clock = None if alone else _now_us
-        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, today_us=_now_us)
+        has_ticks = event_time is not None and event_time.tick is not None
+        clock = None if alone and not has_ticks else _now_us
+        source_of_pipe = PipedSource(
+            input_log, clock, keep_bad=keep_bad, today_us=_now_us, event_time=event_time
+        )
         piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
         store = input_log.carry_out
         runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
         return piped
     if isinstance(given, LiveSource):
         polled = PolledReceiver(
-            PolledSource(input_log, _now_us, GuardedSource(given).name),
+            PolledSource(input_log, _now_us, GuardedSource(given).name, event_time),
             given,
             name=f"poller-{number}",
         )
         store = input_log.carry_out
         runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
         return polled
-    source = ReceivedSource(input_log, _now_us, name=given)
+    source = ReceivedSource(input_log, _now_us, name=given, event_time=event_time)
     keys = reach.keys_of(number, given)
     intake = IntakeSocket(source, given, name=f"intake-{number}", keys=keys)
     runtime.watch(
