@@ -10,7 +10,13 @@ from driftline.api.cluster import Cluster
 from driftline.api.inputs import check_record
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.event_time import END
+from driftline.engine.event_time import (
+    END,
+    IDLE_MARK,
+    RESUMED_MARK,
+    time_mark,
+    to_microseconds,
+)
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, resolve_flow
 from driftline.engine.keygroups import exact_key
@@ -53,7 +59,7 @@ class FlowTest:
         {'spent': 6}
 
     Nodes, master, fronts and consumer are those of a cluster, in this process and in virtual time,
-    so a test never waits. The record of the n-th call of `send` has time n, whatever its source.
+    so a test never waits. The n-th record or mark of the test has time n, whatever its source.
     Values pass through the wire format, so a list that is sent arrives as a tuple. All records are
     kept, and replayed after a kill.
 
@@ -90,6 +96,8 @@ class FlowTest:
             source.name: ScriptedSource(source.name, lambda: self._time)
             for source in self._flow.sources
         }
+        self._idle: set[str] = set()
+        """Sources that are idle until their next record."""
         self._consumer = MemoryConsumer()
         self._taken: dict[int, int] = {}
         """Sink -> number of the consumer's items that `take` has seen."""
@@ -126,19 +134,64 @@ class FlowTest:
             FunctionFailed: A function raised. The run has ended: every later call raises it again.
         """
         source = self._source(source_and_record[:-1], len(source_and_record))
-        record = source_and_record[-1]
-        if self._cluster.failed is not None:
-            raise self._cluster.failed
-        if self._cluster.over:
-            raise FlowError(f"flow {self._flow.name!r}: this test has ended, nothing can be sent")
-        arrived = check_record(source.name, self._time + 1, record)
-        self._time += 1
-        source.send(self._time, arrived)
-        self._cluster.wake_fronts()
+        arrived = check_record(source.name, self._time + 1, source_and_record[-1])
+        if source.name in self._idle:
+            self._idle.remove(source.name)
+            self._append(source, RESUMED_MARK)
+        self._append(source, arrived)
         if settle:
             self.settle()
         else:
             self._cluster.pass_time(self._cluster.chance.random() * MOMENT_S)
+
+    def advance_to(self, time: object) -> None:
+        """Move the watermarks of all sources to a time of day minus their `max_delay`.
+
+        The ticks of live sources do this in a run: timers fire and windows end without a record.
+
+        Args:
+            time: Microseconds since 1970, a datetime or ISO 8601 text; without time zone in UTC.
+
+        Raises:
+            FlowError: It is not a time, no source has event times, or the test has ended.
+            FunctionFailed: A function raised.
+        """
+        try:
+            mark = time_mark(to_microseconds(time, "us"))
+        except ValueError as error:
+            raise FlowError(f"advance_to({time!r}): {error}") from None
+        for name in self._sources_with_event_times():
+            self._append(self._sources[name], mark)
+        self.settle()
+
+    def let_idle(self, source: str) -> None:
+        """Let a source be idle until its next record, as `idle_after` does in a run.
+
+        Raises:
+            FlowError: There is no such source, it has no event times, or the test has ended.
+            FunctionFailed: A function raised.
+        """
+        if self._source((source,), 2).name not in self._sources_with_event_times():
+            raise FlowError(f"source {source!r} has no event times")
+        self._idle.add(source)
+        self._append(self._sources[source], IDLE_MARK)
+        self.settle()
+
+    def _sources_with_event_times(self) -> list[str]:
+        names = [vertex.name for vertex in self._flow.sources if vertex.event_time is not None]
+        if not names:
+            raise FlowError(f"no source of flow {self._flow.name!r} has event times")
+        return names
+
+    def _append(self, source: ScriptedSource, payload: object) -> None:
+        """Append a record or a mark to a source. Raises FlowError, FunctionFailed."""
+        if self._cluster.failed is not None:
+            raise self._cluster.failed
+        if self._cluster.over:
+            raise FlowError(f"flow {self._flow.name!r}: this test has ended, nothing can be sent")
+        self._time += 1
+        source.send(self._time, payload)
+        self._cluster.wake_fronts()
 
     def kill(self, process: str) -> None:
         """Kill a process as ``kill -9`` does; it restarts, and the run recovers.

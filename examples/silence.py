@@ -1,7 +1,8 @@
 """Silence: raise an alert if a sensor sends nothing for 5 minutes.
 
-Each reading moves the timer of its sensor. The timer fires once the readings of all sensors show
-that 5 minutes have passed. `at` of an alert is the time of the sensor's last reading, in seconds.
+Each reading moves the timer of its sensor. The timer fires once the readings of all sensors, or the
+ticks of a live source, show that 5 minutes have passed. `at` of an alert is the time of the
+sensor's last reading, in seconds.
 
     {"sensor": "s-1", "at": 1700000000, "celsius": 21.5}
 
@@ -42,7 +43,7 @@ def alert(context: TimedContext, timer: Timer, last: ValueState[int]) -> Iterato
 
 flow = Flow("silence")
 (
-    flow.source("readings", of=Reading, event_time="at", max_delay="30s")
+    flow.source("readings", of=Reading, event_time="at", max_delay="30s", tick="1s")
     .key_by("sensor")
     .process(read, ValueState[int]("last"), on_timer=alert, fields=("sensor", "at"))
     .sink("alerts")

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline import (
+    Collect,
+    Count,
     Flow,
     FlowError,
     FlowTest,
     FunctionFailed,
     Item,
     ReducingState,
+    TimedContext,
+    Timer,
+    Tumbling,
 )
 from driftline.engine.errors import PayloadError
 from driftline.engine.reference import interpret
@@ -224,3 +230,79 @@ def test_a_function_that_calls_its_own_test_is_an_error() -> None:
     test = FlowTest(flow)
     with pytest.raises(FunctionFailed, match="calls the run or the test that it is part of"):
         test.send(1)
+
+
+# Event time. -------------------------------------------------------------------------------------
+
+
+def test_advance_to_fires_timers_without_a_record() -> None:
+    def read(context: TimedContext, reading: dict[str, int]) -> tuple[()]:
+        context.timers.set("silence", after="5s")
+        return ()
+
+    def alert(context: TimedContext, timer: Timer) -> tuple[tuple[object, int], ...]:
+        return () if context.at_end else ((context.key, context.watermark),)
+
+    flow = Flow("silence")
+    readings = flow.source("readings", event_time="at", max_delay="1s", tick="1s")
+    readings.key_by("sensor").process(read, on_timer=alert).sink()
+    with FlowTest(flow) as test:
+        test.send({"sensor": "a", "at": 10})
+        test.advance_to(15_999_999)
+        assert test.outputs() == []
+        test.kill("node-0")
+        test.advance_to("1970-01-01T00:00:17Z")
+        test.send({"sensor": "a", "at": 3})
+        assert test.outputs() == [("a", 16_000_000), ("a", 16_000_000)]
+        with pytest.raises(FlowError, match=r"advance_to\('soon'\)"):
+            test.advance_to("soon")
+
+
+def test_idle_source_does_not_hold_back_windows_until_it_resumes() -> None:
+    flow = Flow("minutes")
+    one, other = (flow.source(name, event_time="at", idle_after="1m") for name in ("one", "other"))
+    windows = one.union(other).key_by(lambda record: "all").window(Tumbling(10))
+    windows.aggregate(count=Count()).sink("rows")
+    windows.late.sink("late")
+    with FlowTest(flow) as test:
+
+        def counts() -> list[int]:
+            rows: list[Any] = test.take("rows")
+            return [row["count"] for row in rows]
+
+        test.send("other", {"at": 1})
+        test.send("one", {"at": 12})
+        assert counts() == []
+        test.let_idle("other")
+        assert counts() == [1]
+        test.kill("node-1")
+        test.send("other", {"at": 5})
+        test.send("one", {"at": 25})
+        late: list[Any] = test.take("late")
+        assert [each["record"] for each in late] == [{"at": 5}]
+        assert counts() == [], "the other source is at 12 again"
+        test.send("other", {"at": 21})
+        assert counts() == [1]
+
+
+def test_time_of_arrival_is_the_event_time_of_a_source_with_ticks_only() -> None:
+    flow = Flow("arrivals")
+    windows = flow.source("all", tick="1s").key_by(lambda record: 0).window(Tumbling(1e-6 * 2))
+    windows.aggregate(values=Collect()).sink()
+    with FlowTest(flow) as test:
+        for record in "abcd":
+            test.send(record)
+    rows: list[Any] = test.outputs()
+    assert [row["values"] for row in rows] == [("a",), ("b", "c"), ("d",)]
+
+
+def test_marks_need_a_source_with_event_times() -> None:
+    flow = Flow("plain")
+    flow.source("all").sink()
+    with FlowTest(flow) as test:
+        with pytest.raises(FlowError, match="event times"):
+            test.advance_to(1)
+        with pytest.raises(FlowError, match="event times"):
+            test.let_idle("all")
+    with pytest.raises(FlowError, match="idle_after is for"):
+        Flow("bad").source("all", idle_after=1)

@@ -102,6 +102,7 @@ def numbered(orders: list[dict[str, object]]) -> list[object]:
     return outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["python:shop.py:Orders", "shop://main/orders"])
 def test_killed_run_of_a_live_source_delivers_each_record_once(
     tmp_path: Path, address: str

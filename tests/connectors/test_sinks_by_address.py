@@ -78,6 +78,7 @@ def expected() -> list[tuple[object, ...]]:
     return [(item.label, item.sink, list(item.value)) for item in items]  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
     opening = "\n\ndef open_sink(address, context):\n    return SqliteConsumer('outputs.db')\n"
     install_package(tmp_path, SINK + opening)
@@ -98,6 +99,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
     assert "complete" in verified.stdout
 
 
+@pytest.mark.slow
 def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_path: Path) -> None:
     shop = SinkShop(tmp_path, "python:shop_sink.py:outputs")
     shop.finish()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import ReceivedSource
+from driftline.engine.event_time import EventTime
 from driftline.engine.sources import BadRecord
 
 
@@ -25,9 +26,9 @@ class Clock:
 class Front:
     """A log with its source, and what a runtime does for them."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, event_time: EventTime | None = None) -> None:
         self.log = InputLog(path, "flow")
-        self.source = ReceivedSource(self.log, clock)
+        self.source = ReceivedSource(self.log, clock, event_time=event_time)
 
     def commit(self) -> list[str]:
         """Write everything. Returns who is to be told, in order."""
@@ -41,7 +42,7 @@ class Front:
     def restarted(self, clock: Clock) -> Front:
         """The front after a crash."""
         self.log.close()
-        return Front(Path(self.log.name), clock)
+        return Front(Path(self.log.name), clock, self.source.event_time)
 
 
 def taken(records: Iterator[tuple[int, object] | BadRecord | None]) -> list[tuple[int, object]]:

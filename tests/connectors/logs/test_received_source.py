@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 from driftline.connectors.logs.inputlog import WriteGroup
 from driftline.connectors.logs.received import LARGE, READ_AT_ONCE, Receipt
 from driftline.engine.errors import PayloadError, StateMismatch
+from driftline.engine.event_time import END, IDLE_MARK, RESUMED_MARK, EventTime, time_mark
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, unpack
@@ -59,6 +60,33 @@ def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> N
     again.source.receive("p", 1, "a")
     ((time, _),) = taken(again.source.read(5000))
     assert time >= 5000
+
+
+def test_source_with_event_times_logs_its_idle_times_ticks_and_end(clock: Clock) -> None:
+    with memory_disk() as directory:
+        front = Front(directory / "log", clock, EventTime("s", 0, idle_after=300, tick=1000))
+        source = front.source
+        assert source.add_marks() == 1000, "a source that has had no record does not become idle"
+        clock.now = 1100
+        source.receive("p", 1, "a")
+        assert source.add_marks() == 300
+        clock.now = 1400
+        assert source.add_marks() == 600
+        clock.now = 2005
+        assert source.add_marks() == 1000
+        front.commit()
+        front = front.restarted(clock)
+        source = front.source
+        clock.now = 2100
+        source.receive("p", 2, "b")
+        source.end_producer("p")
+        front.commit()
+        records = taken(source.read(1))
+        assert [payload for _, payload in records] == [
+            *(RESUMED_MARK, "a", IDLE_MARK, time_mark(2005), RESUMED_MARK, "b", END)
+        ]
+        assert (source.records, source.producers, front.log.count(1)) == (2, 1, 2)
+        assert [type(record) for record in source.read(1)] == [tuple] * 7, "and it has ended"
 
 
 def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:

@@ -182,6 +182,7 @@ def test_concurrent_processes_can_open_one_new_directory(kind: str, tmp_path: Pa
         assert refused in ([False, True] * 2, [True, False] * 2), errors
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one(
     kind: str, tmp_path: Path
 ) -> None:

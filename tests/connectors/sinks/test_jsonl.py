@@ -185,6 +185,7 @@ def test_sink_name_is_escaped_to_stay_in_the_directory(tmp_path: Path) -> None:
 calls = st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans()), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(calls, st.integers(0, 2**32))
 def test_files_match_the_model_after_any_failure(

@@ -173,6 +173,7 @@ class Hurried(Simulation):
         return hurried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ordering"),
     [

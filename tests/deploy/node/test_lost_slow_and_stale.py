@@ -86,6 +86,7 @@ def test_lost_marker_is_detected_without_later_messages(mode: str, sender: str) 
     assert prepared[0] - lost[0] < 1.0, "it took long until a snapshot could be prepared again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
 def test_slow_disks_take_snapshots_slowly_and_nothing_is_recovered_from(mode: str) -> None:
     """Disks take 35 s for a part, on average: markers or not, slow is not lost."""

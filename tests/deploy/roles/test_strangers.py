@@ -85,6 +85,7 @@ FIELDS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.tuples(*FIELDS).flatmap(lambda f: st.sampled_from([f[:n] for n in range(7)]))))
 def test_no_message_of_msgpack_ends_the_intake(messages: list[tuple[object, ...]]) -> None:

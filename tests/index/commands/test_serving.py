@@ -58,7 +58,6 @@ def refusal(*arguments: object) -> str:
     return f"{ended.output} {ended.exception}"
 
 
-@pytest.mark.fast
 def test_flow_values_are_served_again_after_a_kill(tmp_path: Path) -> None:
     service = Service(tmp_path / "state", "examples/wordcount.py")
     try:

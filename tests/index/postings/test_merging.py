@@ -68,6 +68,7 @@ def test_versions_are_left_out_as_if_they_had_never_been(
         check(merged, 7, [row for row, stays in zip(some, kept, strict=True) if stays])
 
 
+@pytest.mark.slow
 def test_segments_with_many_versions(tmp_path: Path) -> None:
     some = many_rows(120, seed=4)
     sealed: list[SegmentReader] = [
@@ -80,6 +81,7 @@ def test_segments_with_many_versions(tmp_path: Path) -> None:
     check(Segment(tmp_path / "all"), 0, some)
 
 
+@pytest.mark.slow
 def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:
     """Whatever the order of merges was, so replicas can be compared. Stored blocks may differ."""
     some = many_rows(60, seed=5)

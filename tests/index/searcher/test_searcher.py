@@ -38,6 +38,7 @@ def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "first_to_merge", merged_from)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_merges_soon")
 @given(
     history=histories(),
@@ -70,6 +71,7 @@ def test_answers_equal_the_model_after_saves_merges_and_restarts(
                 check(searchers, model, queries, at)
 
 
+@pytest.mark.slow
 def test_forked_process_saves_while_the_searcher_continues(tmp_path: Path) -> None:
     """With versions, a merge and questions between; as a host does it."""
     model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
@@ -102,6 +104,7 @@ def test_forked_process_saves_while_the_searcher_continues(tmp_path: Path) -> No
     assert len(list((tmp_path / "segments").iterdir())) <= 8
 
 
+@pytest.mark.slow
 def test_index_size_is_bounded_when_documents_are_replaced(tmp_path: Path) -> None:
     """Versions that nobody can ask for any more go away, with their documents, if those are gone;
     what can be asked for stays, also for who opens the last checkpoint."""
