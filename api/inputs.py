@@ -25,6 +25,7 @@ from driftline.connectors.logs.received import check_position
 from driftline.connectors.registry import open_source as open_address
 from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import DriftlineError, FlowError, InputError, PayloadError, Unavailable
+from driftline.engine.event_time import END
 from driftline.engine.events import Trouble
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
@@ -266,6 +267,7 @@ class IteratorSource(QueueSource):
         try:
             record = next(self._records_left)
         except StopIteration:
+            self.put(END)
             self.close()
             return
         except Unavailable as error:  # an iterator that raised cannot be retried

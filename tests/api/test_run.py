@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline import (
+    Count,
     Flow,
     FlowError,
     FunctionFailed,
     Item,
     RunSummary,
+    Tumbling,
     run,
     run_reference,
 )
@@ -235,3 +237,12 @@ def test_what_is_read_is_closed_when_the_caller_stops_reading() -> None:
     assert next(outputs).value == 0
     outputs.close()
     assert closed
+
+
+def test_end_of_an_iterator_ends_its_windows() -> None:
+    flow = Flow("windows")
+    numbers = flow.source("numbers", event_time=lambda number: number)
+    windows = numbers.key_by(lambda number: "all").window(Tumbling(1))
+    windows.aggregate(count=Count()).sink()
+    records = [0.1, 0.7, 1.2, 3.5]
+    assert list(run(flow, [iter(records)])) == list(run_reference(flow, [records]))

@@ -61,19 +61,22 @@ def reference(folder: Path) -> list[str]:
     return found
 
 
-def command(folder: Path, output: Path, *more: str | Path) -> list[str | Path]:
-    paths = folder / "views.py", "--input", folder / "views.jsonl", "--output", output
-    return ["run", *paths, *more]
+def command(
+    folder: Path, output: Path, *more: str | Path, is_piped: bool = False
+) -> list[str | Path]:
+    given = "-" if is_piped else folder / "views.jsonl"
+    return ["run", folder / "views.py", "--input", given, "--output", output, *more]
 
 
-def started(folder: Path, output: Path, *more: str) -> subprocess.Popen[str]:
-    """Start a run that is slow enough to be disturbed."""
-    arguments = command(
-        folder, output, "--nodes", "2", "--window", "4", "--checkpoint-ms", "100", *more
-    )
+def started(
+    folder: Path, output: Path, *more: str, piped: int | None = None
+) -> subprocess.Popen[str]:
+    """Start a run that is slow enough to be disturbed. `piped`: its standard input."""
+    slow = "--nodes", "2", "--window", "4", "--checkpoint-ms", "100"
+    arguments = command(folder, output, *slow, *more, is_piped=piped is not None)
     return subprocess.Popen(
         [sys.executable, "-m", "driftline", *map(str, arguments)],
-        cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        cwd=ROOT, stdin=piped, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
 
@@ -84,8 +87,12 @@ def whole_lines(output: Path) -> int:
 def test_killed_node_leaves_the_rows_of_the_reference(
     folder: Path, reference: list[str], tmp_path: Path
 ) -> None:
+    """On standard input, whose log has the mark that ends the last windows."""
     log = tmp_path / "log"
-    process = started(folder, tmp_path, "--log-json", "--log-file", str(log))
+    with (folder / "views.jsonl").open() as views:
+        process = started(
+            folder, tmp_path, "--log-json", "--log-file", str(log), piped=views.fileno()
+        )
 
     def logged(event: str) -> list[dict[str, object]]:
         found = map(json.loads, log.read_text().splitlines())
