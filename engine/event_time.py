@@ -453,14 +453,16 @@ class Watermark:
 
     def along(self, labels: Sequence[Label]) -> list[tuple[int, int]]:
         """Return, per label in ascending order, the watermark before and at its root."""
+        roots, values = self._roots, self._values
         found = []
-        last: Label = ()
-        before = at = NEVER
+        next_root = bisect_left(roots, labels[0][:2]) if labels else 0
         for label in labels:
             root = label[:2]
-            if root != last:
-                last, before, at = root, self.before(root), self.at(root)
-            found.append((before, at))
+            while next_root < len(roots) and roots[next_root] < root:
+                next_root += 1
+            before = values[next_root - 1]
+            moves = next_root < len(roots) and roots[next_root] == root
+            found.append((before, values[next_root] if moves else before))
         return found
 
     def first_root(self, at: int) -> Label:

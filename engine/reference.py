@@ -299,7 +299,7 @@ class _Interpreter:
             sources = self.sources_before if is_fired(label) else self.sources
         else:
             now, least, sources = timer.at, timer.at + 1, self.sources
-        facade = Timers(timers, now, least, lambda at: None)
+        facade = Timers(timers, key, lambda key, at: None, now, least)
         watermark = self.watermark(vertex, sources)
         return TimedContext(label, key, now, watermark, facade)
 

@@ -37,8 +37,9 @@ watermark to 112, past the timer at 110:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 from operator import itemgetter
 
 from driftline.engine.event_time import (
@@ -64,9 +65,11 @@ from driftline.engine.operators.timers import (
     Timers,
     endless_timer,
 )
-from driftline.engine.state.managed import MapState, State
-from driftline.engine.state.values import canonical_argument, thaw_argument
+from driftline.engine.state.managed import MapState
+from driftline.engine.state.values import are_immutable, canonical_argument, thaw_argument
 from driftline.engine.wire.label_columns import Labels
+
+_label_of = itemgetter(0)
 
 NO_OUTPUTS: Values = []
 """Result of an element without outputs."""
@@ -102,6 +105,8 @@ class TimedStep(Speculative):
         """Elements for the next `apply_taken`, which applies everything below `_until`."""
         self._waiting: list[tuple[Label, object, int]] = []
         """(label, payload, sign) of the elements that are not applied yet."""
+        self._has_tombstones = False
+        """Whether some of them may be tombstones."""
         self._due: list[tuple[int, int, object]] = []
         """Heap of (time, number, key): for each key with timers an entry that is not later than
         its earliest timer."""
@@ -115,6 +120,7 @@ class TimedStep(Speculative):
         """Keep elements until `apply_until` applies them."""
         self.elements += len(labels)
         self._waiting += zip(labels, values, signs or [1] * len(labels), strict=True)
+        self._has_tombstones |= signs is not None
 
     def apply_until(self, frontier: int) -> None:
         """Apply all elements below a time, and fire all timers: see `take`."""
@@ -148,7 +154,7 @@ class TimedStep(Speculative):
                 self._schedule(key)
             batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), watermark)
         made = zip(batch.labels, batch.keys, batch.results, strict=True)
-        in_order = sorted([each for each in made if each[2] is not NO_OUTPUTS], key=itemgetter(0))
+        in_order = sorted([each for each in made if each[2] is not NO_OUTPUTS], key=_label_of)
         batch.values = batch.results = [None] * len(batch.labels)  # nothing is ever undone
         self._append(batch)
         self.done = until
@@ -166,26 +172,28 @@ class TimedStep(Speculative):
         """
         batch = Applied([], [], [])
         watermarks = self._watermark.along(labels)
-        function, earliest, absorb = self.function, self._earliest, self.vertex.operator.absorb
+        function, absorb, earliest = self.function, self.vertex.operator.absorb, self._earliest
         undo_log, note = self.undo_log, self._note_result
         for key, positions in by_key.items():
-            *states, timers = self.table.states(key)
-            facade = self._timers_of(key, timers)
+            *states, set_timers = self.table.states(key)
+            assert isinstance(set_timers, MapState)
+            timers = Timers(set_timers, key, self._note)
             last: Label = ()
             for at in positions:
                 label, value = labels[at], values[at]
+                root = label[:2]
                 before, watermark = watermarks[at]
+                if earliest.get(key, ENDED) <= before and root != last:
+                    self._fire(key, last, before, batch)
+                last = root
                 if is_fired(label):
                     watermark = before
-                if earliest.get(key, ENDED) <= before and label[:2] != last:
-                    self._fire(key, last, before, batch)
-                last = label[:2]
-                facade.now = event_time = event_time_of(label)
+                timers.now = event_time = event_time_of(label)
                 length = len(undo_log)
                 result: object = NO_OUTPUTS
                 try:
-                    if not absorb(value, event_time, watermark, states, facade):
-                        about = label, plain_key(key), event_time, watermark, facade
+                    if not absorb(value, event_time, watermark, states, timers):
+                        about = label, plain_key(key), event_time, watermark, timers
                         context = TimedContext(*about, self._count_late)
                         result = self._collected(key, function(context, value, *states))
                 except BaseException as error:
@@ -196,6 +204,11 @@ class TimedStep(Speculative):
         if batch.labels:
             batch.last_time = max(label[0] for label in batch.labels)
         return batch
+
+    def kept_results(self, results: Values) -> Values:
+        """Return the same list if no function can change the results; they are not stored."""
+        outputs = [*chain.from_iterable(each for each in results if type(each) is list)]
+        return results if are_immutable(outputs, self.encoder.functions_follow) else results[:]
 
     def _note_result(self, batch: Applied, label: Label, key: object, result: object) -> None:
         assert isinstance(batch.labels, list)
@@ -208,14 +221,15 @@ class TimedStep(Speculative):
     def _cut(self, frontier: int, room: int) -> tuple[int, list[tuple[Label, object]]]:
         """Remove the next elements in label order; return the time below which they are all."""
         waiting = self._waiting
-        waiting.sort(key=itemgetter(0))
+        waiting.sort(key=_label_of)
         until = frontier
         if room < len(waiting):  # all elements of a time, and at least one time
             until = min(frontier, max(waiting[room][0][0], waiting[0][0][0] + 1))
-        cut = next((i for i, element in enumerate(waiting) if element[0][0] >= until), None)
-        taken, self._waiting = waiting[:cut], [] if cut is None else waiting[cut:]
-        if all(sign > 0 for _, _, sign in taken):
+        cut = bisect_left(waiting, (until,), key=_label_of)
+        taken, self._waiting = waiting[:cut], waiting[cut:]
+        if not self._has_tombstones:
             return until, [(label, value) for label, value, _ in taken]
+        self._has_tombstones = any(sign < 0 for _, _, sign in self._waiting)
         left: list[tuple[Label, object]] = []
         removed: dict[tuple[Label, bytes], int] = {}
         for label, value, sign in taken:
@@ -281,7 +295,7 @@ class TimedStep(Speculative):
             at_end += reached == ENDED
             del timers[name]
             length = len(self.undo_log)
-            facade = self._timers_of(key, timers, now=at, least=at + 1)
+            facade = Timers(timers, key, self._note, at, at + 1)
             try:
                 if at_end > FIRINGS_AT_END_MAX:
                     raise RuntimeError(endless_timer(name))
@@ -293,13 +307,6 @@ class TimedStep(Speculative):
                 result = self.failed(key, (name, at), error, length)
             self._note_result(batch, label, key, result)
         self._schedule(key)
-
-    def _timers_of(
-        self, key: object, timers: State, now: int = 0, least: int = -TIMER_LIMIT
-    ) -> Timers:
-        """Return the timers of a key for its functions."""
-        assert isinstance(timers, MapState)
-        return Timers(timers, now, least, lambda at: self._note(key, at))
 
     def _collected(self, key: object, outputs: object) -> Values:
         """Return the outputs of a function, copied if that is necessary."""

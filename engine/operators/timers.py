@@ -52,11 +52,17 @@ class Timers:
     """
 
     def __init__(
-        self, state: MutableMapping[str, int], now: int, least: int, on_set: Callable[[int], None]
+        self,
+        state: MutableMapping[str, int],
+        key: object,
+        on_set: Callable[[object, int], None],
+        now: int = 0,
+        least: int = -TIMER_LIMIT,
     ) -> None:
-        """`now`: event time of the element or timer; `least`: the smallest time that may be set;
-        `on_set`: called with each time that is set."""
+        """`on_set`: called with the key and each time that is set; `now`: event time of the element
+        or timer; `least`: the smallest time that may be set."""
         self._state = state
+        self._key = key
         self.now = now
         self._least = least
         self._on_set = on_set
@@ -90,7 +96,7 @@ class Timers:
             )
         if self._state.get(name) != time:
             self._state[name] = time
-            self._on_set(time)
+            self._on_set(self._key, time)
 
     def cancel(self, name: str) -> None:
         """Cancel a timer; do nothing if it is not set."""

@@ -123,19 +123,26 @@ class Copy(bytes):
     __slots__ = ()
 
 
-def freeze_outputs(values: list[object], also_objects: bool = False) -> list[object]:
-    """Return the stored form of sent outputs: the same list if all are immutable.
+def are_immutable(values: list[object], also_objects: bool = False) -> bool:
+    """Return whether no function can change these outputs.
 
     `also_objects`: do not assume that an object with a hash is immutable. Set it if a user function
     receives the output next.
     """
     try:
         hash((*values,))
-        if not also_objects or all_plain(values):
-            return values
     except BaseException as error:  # nearly always a TypeError; a user's class may raise anything
         reraise_interrupt(error)
-    return list(map(_copy, values))
+        return False
+    return not also_objects or all_plain(values)
+
+
+def freeze_outputs(values: list[object], also_objects: bool = False) -> list[object]:
+    """Return the stored form of sent outputs: the same list if all are immutable.
+
+    `also_objects`: see `are_immutable`.
+    """
+    return values if are_immutable(values, also_objects) else list(map(_copy, values))
 
 
 def thaw_output(kept: object) -> object:
