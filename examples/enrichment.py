@@ -1,25 +1,24 @@
-"""Enrichment: join orders with the name and price of their product, from a changing table.
+"""Enrichment: the price that a product had at the time of its order, from a table that changes.
 
-An order sees the table as of its place in the total order, also in a replay after a failure. Record
-n of each file has time n; at equal times the first file comes first. Orders of unknown products go
-to a second sink.
+An order finds the newest row of its product that is at most 30 days old at the event time of the
+order. It waits until all rows up to this time have arrived.
 
-    {"kind": "product", "product": "p-1", "name": "tea", "price": 300}    in the first file
-    {"kind": "order", "product": "p-1", "pieces": 2}                      in the second
+    {"product": "p-1", "at": "2026-03-01T00:00:00Z", "name": "tea", "price": 300}   first file
+    {"product": "p-1", "at": "2026-03-01T12:00:05Z", "pieces": 2}                   second file
 
     driftline run examples/enrichment.py --input products.jsonl --input orders.jsonl --output out
 """
 
-from typing import Literal, TypedDict
+from typing import TypedDict
 
-from driftline import Context, Flow, ValueState
+from driftline import Flow
 
 
 class Product(TypedDict):
-    """A row of the table; replaces the product's earlier row. The price is in cents."""
+    """A row of the table: from this time on, a product has this name and this price, in cents."""
 
-    kind: Literal["product"]
     product: str
+    at: str
     name: str
     price: int
 
@@ -27,32 +26,17 @@ class Product(TypedDict):
 class Order(TypedDict):
     """An order of some pieces of a product."""
 
-    kind: Literal["order"]
     product: str
+    at: str
     pieces: int
 
 
-Row = tuple[str, int]
-"""Name and price."""
-
-Priced = tuple[str, str | None, int]
-"""Product, its name (None: unknown), and the cost of the order in cents."""
-
-
-def enrich(context: Context, record: Product | Order, row: ValueState[Row]) -> list[Priced]:
-    """Return an order with its product's name and its cost; store a product without output."""
-    if record["kind"] == "product":
-        row.set((record["name"], record["price"]))
-        return []
-    name, price = row.get((None, 0))
-    return [(record["product"], name, record["pieces"] * price)]
-
-
 flow = Flow("enrichment")
-priced = (
-    flow.union(flow.source("products", of=Product), flow.source("orders", of=Order))
-    .key_by("product")
-    .process(enrich, ValueState("row"), fields=("product", "name", "cost"))
-)
-priced.filter(lambda order: order[1] is not None).sink("priced")
-priced.filter(lambda order: order[1] is None).map(lambda order: order[0]).sink("unknown")
+products = flow.source("products", of=Product, event_time="at")
+orders = flow.source("orders", of=Order, event_time="at", max_delay="30s")
+pairs = orders.as_of(products, on="product", tolerance="30d")
+known, unknown = pairs.split(lambda pair: pair[1] is not None)
+known.map(
+    lambda pair: {**pair[0], "name": pair[1]["name"], "cost": pair[0]["pieces"] * pair[1]["price"]}
+).sink("priced")
+unknown.map(lambda pair: pair[0]).sink("unknown")

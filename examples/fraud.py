@@ -1,52 +1,31 @@
 """Fraud detection: a small payment tests a card, and a large one follows within a minute.
 
-Time is event time: seconds, from the field "at". Amounts are in cents.
+Amounts are in cents.
 
     {"card": "c-1", "at": 1700000000, "amount": 100}
 
     driftline run examples/fraud.py --input payments.jsonl --output out
 """
 
-import operator
-from collections.abc import Iterator
 from typing import TypedDict
 
-from driftline import Context, Flow, ReducingState, ValueState
+from driftline import Flow
 
 SMALL, LARGE = 200, 50_000
-WITHIN_S = 60
 
 
 class Payment(TypedDict):
-    """A payment with a card."""
+    """A payment with a card; the time is in seconds."""
 
     card: str
     at: int
     amount: int
 
 
-def suspicious(
-    context: Context, payment: Payment, tried_at: ValueState[int], alerts: ReducingState[int]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield the card, the large amount, and the number of alerts for the card so far."""
-    at, amount = payment["at"], payment["amount"]
-    if amount <= SMALL:
-        tried_at.set(at)
-    elif amount >= LARGE:
-        tried = tried_at.get()
-        if tried is not None and 0 <= at - tried <= WITHIN_S:
-            yield payment["card"], amount, alerts.add(1)
-
-
 flow = Flow("fraud")
-(
-    flow.source("payments", of=Payment)
-    .key_by(lambda payment: payment["card"])
-    .process(
-        suspicious,
-        ValueState("tried-at"),
-        ReducingState("alerts", operator.add),
-        fields=("card", "amount", "alert"),
-    )
-    .sink("alerts")
-)
+payments = flow.source("payments", of=Payment, event_time="at", max_delay="10s")
+small = payments.filter(lambda payment: payment["amount"] <= SMALL, name="small")
+large = payments.filter(lambda payment: payment["amount"] >= LARGE, name="large")
+pairs = small.join(large, on="card", within=("0s", "1m"))
+alerts = pairs.map(lambda pair: pair[1]).key_by("card", "at", "amount").distinct(ttl="1m")
+alerts.sink("alerts")

@@ -1,24 +1,23 @@
-"""Join: match each payment with its order, whichever arrives first.
+"""Join: match each payment with its order, at most 15 minutes later or 5 minutes before.
 
-Both sources tag their elements, so that one operator can distinguish them. Payments that arrive
-before their order wait in a list state.
+Orders and payments without a partner leave once their time has passed.
 
-    {"order": "o-1", "customer": "ann", "price": 500}    in the first file
-    {"order": "o-1", "amount": 200}                      in the second
+    {"order": "o-1", "at": "2026-03-01T12:00:05Z", "customer": "ann", "price": 500}   first file
+    {"order": "o-1", "at": "2026-03-01T12:03:00Z", "amount": 200}                     second file
 
     driftline run examples/join.py --input orders.jsonl --input payments.jsonl --output out
 """
 
-from collections.abc import Iterator
-from typing import Literal, TypedDict
+from typing import TypedDict
 
-from driftline import Context, Flow, ListState, ValueState
+from driftline import Flow
 
 
 class Order(TypedDict):
     """A customer's order; the price is in cents."""
 
     order: str
+    at: str
     customer: str
     price: int
 
@@ -27,49 +26,14 @@ class Payment(TypedDict):
     """A full or partial payment for an order, in cents."""
 
     order: str
+    at: str
     amount: int
 
 
-TaggedOrder = tuple[Literal["order"], Order]
-TaggedPayment = tuple[Literal["payment"], Payment]
-
-
-def tag_order(order: Order) -> TaggedOrder:
-    """Tag an order."""
-    return "order", order
-
-
-def tag_payment(payment: Payment) -> TaggedPayment:
-    """Tag a payment."""
-    return "payment", payment
-
-
-def match(
-    context: Context,
-    element: TaggedOrder | TaggedPayment,
-    customer: ValueState[str],
-    early: ListState[int],
-) -> Iterator[tuple[str, str, int]]:
-    """Yield (order, customer, amount) for each payment whose order has arrived."""
-    if element[0] == "order":
-        customer.set(element[1]["customer"])
-    else:
-        early.append(element[1]["amount"])
-    known = customer.get()
-    if known is not None:
-        for amount in early:
-            yield element[1]["order"], known, amount
-        early.clear()
-
-
 flow = Flow("join")
-orders = flow.source("orders", of=Order).map(tag_order)
-payments = flow.source("payments", of=Payment).map(tag_payment)
-(
-    orders.union(payments)
-    .key_by(lambda element: element[1]["order"])
-    .process(
-        match, ValueState("customer"), ListState("early"), fields=("order", "customer", "paid")
-    )
-    .sink("paid")
-)
+orders = flow.source("orders", of=Order, event_time="at", max_delay="30s")
+payments = flow.source("payments", of=Payment, event_time="at", max_delay="30s")
+pairs = orders.join(payments, on="order", within=("-5m", "15m"), how="outer")
+paid, alone = pairs.split(lambda pair: None not in pair)
+paid.map(lambda pair: {**pair[0], "paid": pair[1]["amount"]}).sink("paid")
+alone.map(lambda pair: pair[0] or pair[1]).sink("unmatched")

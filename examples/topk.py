@@ -1,51 +1,37 @@
-"""Top k: the three best-selling products so far, updated after each sale of one of them.
+"""Top k: the ten products that sold best in the last hour, each minute.
 
-The first keyed operator sums the pieces of each product, on all nodes in parallel. The second
-receives all products under one key, and keeps only the best in its state.
+The first windows sum the pieces of each product, on all nodes in parallel. The rows of a minute
+have the same end, so windows of one minute then bring the products of an hour together.
 
-    {"product": "tea", "pieces": 2}
+    {"product": "tea", "at": "2026-03-01T12:00:05Z", "pieces": 2}
 
     driftline run examples/topk.py --input sales.jsonl --output out
 """
 
-import operator
 from typing import TypedDict
 
-from driftline import Context, Flow, MapState, ReducingState
-
-K = 3
+from driftline import Flow, Hopping, Sum, Top, Tumbling
 
 
 class Sale(TypedDict):
     """A sale of some pieces of a product."""
 
     product: str
+    at: str
     pieces: int
 
 
-def add(sale: Sale, total: ReducingState[int]) -> tuple[str, int]:
-    """Return the product, and the number of its pieces sold so far."""
-    return sale["product"], total.add(sale["pieces"])
-
-
-def rank(
-    context: Context, sold: tuple[str, int], best: MapState[str, int]
-) -> list[tuple[tuple[str, int], ...]]:
-    """Return the K best products, ties by name; nothing if the product is not among them."""
-    product, total = sold
-    best[product] = total
-    ranking = sorted(best.items(), key=lambda item: (-item[1], item[0]))
-    for name, _ in ranking[K:]:
-        del best[name]
-    return [tuple(ranking[:K])] if product in best else []
-
-
 flow = Flow("top k")
-(
-    flow.source("sales", of=Sale)
+hours = (
+    flow.source("sales", of=Sale, event_time="at", max_delay="10s")
     .key_by("product")
-    .scan(add, ReducingState("total", operator.add), fields=("product", "total"))
-    .key_by(lambda sold: "all")
-    .process(rank, MapState("best"))
-    .sink("best")
+    .window(Hopping("1h", every="1m"))
+    .aggregate(pieces=Sum("pieces"), name="sum of an hour")
 )
+best = hours.key_by(lambda row: "all").window(Tumbling("1m")).aggregate(best=Top(10, by="pieces"))
+best.map(
+    lambda row: {
+        "until": row["end"],
+        "best": [(product["key"], product["pieces"]) for product in row["best"]],
+    }
+).sink("best")

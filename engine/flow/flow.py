@@ -42,7 +42,7 @@ from driftline.engine.operators.joins import (
     tag_left,
     tag_right,
 )
-from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
+from driftline.engine.operators.keyed_operators import Distinct, DistinctInTime, Process, Scan
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
@@ -470,8 +470,12 @@ class Stream(Generic[T_co]):
     def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[K, T_co]: ...
     @overload
     def key_by(self, key: str | int) -> KeyedStream[Any, T_co]: ...
-    def key_by(self, key: Callable[[T_co], object] | str | int) -> KeyedStream[Any, T_co]:
-        """Partition by a key, for `scan`, `process` and `distinct`.
+    @overload
+    def key_by(self, key: str | int, *more: str | int) -> KeyedStream[tuple[Any, ...], T_co]: ...
+    def key_by(
+        self, key: Callable[[T_co], object] | str | int, *more: str | int
+    ) -> KeyedStream[Any, T_co]:
+        """Partition by a key, for `scan`, `process`, `distinct` and `window`.
 
         A key is None, bool, int, float (no NaN), str, bytes or a tuple of these. Keys are the same
         only if type and value are the same: 5, 5.0 and True are three keys.
@@ -479,6 +483,7 @@ class Stream(Generic[T_co]):
         Args:
             key: A function from an element to its key, the name of a field (in a stream without
                 fields: a key of a dict), or a position in the element.
+            more: Further fields or positions; the key is then a tuple.
 
         Returns:
             The partitioned stream.
@@ -486,7 +491,30 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `key` is none of these, or the stream has no such field.
         """
-        return KeyedStream(self, self._key_function(key), line_of_caller())
+        parts, fields = (key, *more), self.vertex.fields
+        what = f"key_by({', '.join(map(repr, parts))}) after {self.vertex.name!r}"
+        if more:
+            function: Function = itemgetter(*[_place(part, fields, what) for part in parts])
+        else:
+            function = _getter(key, fields, what)
+        return KeyedStream(self, function, line_of_caller())
+
+    def split(
+        self, predicate: Callable[[T_co], object], *, name: str | None = None
+    ) -> tuple[Stream[T_co], Stream[T_co]]:
+        """Divide the stream in two: the elements for which the predicate is true, and the others.
+
+        Args:
+            predicate: Takes an element; it is called twice for each.
+            name: Name of the two operators, with " (true)" and " (false)".
+
+        Raises:
+            FlowError: `predicate` is not a function, or a name is taken.
+        """
+        shown = name or f"split-{len(self.flow.vertices)}"
+        matching = self.filter(predicate, name=f"{shown} (true)")
+        others = self.filter(_negated(predicate), name=f"{shown} (false)")
+        return matching, others
 
     def join(
         self,
@@ -631,9 +659,6 @@ class Stream(Generic[T_co]):
     ) -> Vertex:
         return self.flow._add(operator, name, (self.vertex.number,), function, fields=fields)
 
-    def _key_function(self, key: Callable[[T_co], object] | str | int) -> Function:
-        return _getter(key, self.vertex.fields, f"key_by({key!r}) after {self.vertex.name!r}")
-
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream(Generic[K, T]):
@@ -711,23 +736,30 @@ class KeyedStream(Generic[K, T]):
         """
         return self._add_keyed(Process(), name, fields, function, states, on_timer)
 
-    def distinct(self, *, name: str | None = None) -> Stream[T]:
+    def distinct(self, *, ttl: Duration | None = None, name: str | None = None) -> Stream[T]:
         """Keep the first element of each key in label order, with the fields of the stream.
 
-        The keys seen so far are state, which is never dropped.
+        The keys seen so far are state. Without `ttl` it is never dropped.
 
         Args:
+            ttl: Keep also later elements of a key whose event times are at least this long after,
+                or before, those of all that were kept. All sources of the operator then need an
+                event time; an element that is late by more than `ttl` may be kept twice.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
             The stream of these elements.
 
         Raises:
-            FlowError: The name is taken.
+            FlowError: `ttl` is not a duration, or the name is taken.
         """
-        operator = Distinct()
         fields = self.stream.vertex.fields
-        return self._add_keyed(operator, name, fields, operator.apply, operator.states)
+        if ttl is None:
+            always = Distinct()
+            return self._add_keyed(always, name, fields, always.apply, always.states)
+        operator = DistinctInTime(parse_duration(ttl, "ttl of distinct", least=1))
+        function, on_timer = operator.apply, operator.fire
+        return self._add_keyed(operator, name, fields, function, operator.states, on_timer)
 
     def window(self, windows: Windows, *, lateness: Duration = 0) -> WindowedStream[K, T]:
         """Divide the elements of each key into windows of event time.
@@ -861,7 +893,7 @@ class WindowedStream(Generic[K, T]):
         )
 
 
-_KEYED = [operator.kind for operator in OPERATORS if hasattr(KeyedStream, operator.kind)]
+_KEYED = [*dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream, each.kind))]
 _NOT_KEYED = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
 
 
@@ -870,15 +902,22 @@ def _one_of(kinds: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+def _negated(predicate: Callable[[Any], object]) -> Callable[[Any], bool]:
+    return lambda value: not predicate(value)
+
+
 def _getter(given: object, fields: Fields, what: str) -> Function:
     """Return the function that gets a value from a payload. Raises FlowError; `what`: for it."""
+    return given if callable(given) else itemgetter(_place(given, fields, what))
+
+
+def _place(given: object, fields: Fields, what: str) -> str | int:
+    """Return the key or position of a field in a payload. Raises FlowError; `what`: for it."""
     if isinstance(given, str) and fields is not None:
         if given not in fields:
             raise FlowError(f"{what}: unknown field, the fields are {', '.join(fields)}")
-        return itemgetter(fields.index(given))
-    if isinstance(given, (str, int)) and not isinstance(given, bool):
-        return itemgetter(given)
-    if not callable(given):
+        return fields.index(given)
+    if not isinstance(given, (str, int)) or isinstance(given, bool):
         raise FlowError(f"{what}: give a function, a field's name or a position")
     return given
 

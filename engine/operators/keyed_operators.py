@@ -1,14 +1,16 @@
-"""Keyed operators: scan and process, which take a user function, and distinct."""
+"""Keyed operators: scan and process, which take a user function, and two kinds of distinct."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.steps import collect_outputs
-from driftline.engine.operators.timers import Timer
-from driftline.engine.state.managed import ValueState
+from driftline.engine.operators.timers import TimedContext, Timer, Timers
+from driftline.engine.state.managed import MapState, ValueState
 
 
 class Scan(KeyedOperator):
@@ -65,3 +67,63 @@ class Distinct(KeyedOperator):
         is_first = seen.get() is None
         seen.set(True)
         return [value] if is_first else []
+
+
+Passed = MapState[int, bool]
+"""Event times of the elements that passed, while they matter."""
+
+
+@dataclass(frozen=True)
+class DistinctInTime(KeyedOperator):
+    """Operator that passes an element unless one of its key has passed with an event time less than
+    `ttl` microseconds away.
+
+    It forgets an element once the watermark is `ttl` behind it: then only late elements could still
+    be too close, and they pass.
+    """
+
+    ttl: int
+
+    kind = "distinct"
+    emits_many = True
+    states = (MapState[int, bool]("passed"),)
+
+    def apply(self, context: TimedContext, value: object, passed: Passed) -> Sequence[object]:
+        if self._is_repeated(context.event_time, passed):
+            return ()
+        passed[context.event_time] = True
+        context.timers.set(str(context.event_time), context.event_time + self.ttl)
+        return (value,)
+
+    def absorb(
+        self, value: Any, event_time: int, watermark: int, states: Sequence[Any], timers: Timers
+    ) -> bool:
+        return self._is_repeated(event_time, states[0])
+
+    def fire(self, context: TimedContext, timer: Timer, passed: Passed) -> Sequence[object]:
+        """Forget an element."""
+        del passed[int(timer.name)]
+        return ()
+
+    def _is_repeated(self, event_time: int, passed: Passed) -> bool:
+        return any(abs(event_time - at) < self.ttl for at in passed)
+
+    def parameters(self) -> object:
+        return (self.ttl,)
+
+    def apply_reference(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        context, [passed] = cast(TimedContext, context), cast(list[Passed], states)
+        now = context.event_time
+        if [at for at in passed if now - self.ttl < at < now + self.ttl]:
+            return []
+        passed[now] = True
+        context.timers.set(str(now), now + self.ttl)
+        return [value]
+
+    def fire_reference(
+        self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
+    ) -> list[object]:
+        cast(list[Passed], states)[0].pop(int(timer.name))
+        return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftline.engine.operators.joins import AsOfJoin, IntervalJoin, Lookup
-from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
+from driftline.engine.operators.keyed_operators import Distinct, DistinctInTime, Process, Scan
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 from driftline.engine.operators.windowed import Late, Windowed
@@ -17,6 +17,7 @@ OPERATORS: tuple[type[Operator], ...] = (
     Scan,
     Process,
     Distinct,
+    DistinctInTime,
     Windowed,
     Late,
     IntervalJoin,

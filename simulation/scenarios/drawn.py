@@ -142,6 +142,11 @@ class _Drawing:
     def _add_stage(self, branch: _Branch) -> None:
         chance = self.chance
         keyed = branch.stream.key_by(chance.choice(KEYS).function)
+        own = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
+        if self.timed is not None and own.random() < 0.25:
+            ttl = timedelta(microseconds=own.choice((5, 40)))
+            branch.stream = keyed.distinct(ttl=ttl, name=self._name("distinct in time"))
+            return
         if self.timed is not None and self.timed.random() < 0.5 and branch.elements < OUTPUTS_MAX:
             if self.timed.random() < 0.5:
                 self._add_windows(keyed, branch, self.timed)

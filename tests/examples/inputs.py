@@ -32,30 +32,45 @@ def _reading(chance: Random, number: int) -> Record:
     return {"sensor": chance.choice("abcde"), "at": at, "celsius": 21.5}
 
 
+def _iso(seconds: int) -> str:
+    return f"2026-03-01T{12 + seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
+
+
 def _order(chance: Random, number: int) -> Record:
-    return {"order": f"o-{number}", "customer": chance.choice("abc"), "price": 100}
+    at = _iso(60 * number + chance.randrange(60))
+    return {"order": f"o-{number}", "at": at, "customer": chance.choice("abc"), "price": 100}
 
 
 def _payment(chance: Random, number: int) -> Record:
-    return {"order": f"o-{chance.randrange(COUNT)}", "amount": chance.randrange(1, 100)}
+    order = f"o-{max(0, number + chance.randrange(-20, 8))}"
+    at = _iso(60 * number + chance.randrange(60))
+    return {"order": order, "at": at, "amount": chance.randrange(1, 100)}
 
 
 def _sale(chance: Random, number: int) -> Record:
-    return {"product": chance.choice("abcdefg"), "pieces": chance.randrange(1, 9)}
+    at = _iso(20 * number + chance.randrange(30))
+    return {"product": chance.choice("abcdefg"), "at": at, "pieces": chance.randrange(1, 9)}
 
 
 def _event(chance: Random, number: int) -> Record:
-    return {"id": f"e-{chance.randrange(COUNT // 2)}", "kind": "signup", "user": f"u-{number}"}
+    at = f"2026-03-{1 + number // 10:02}T{chance.randrange(24):02}:00:00Z"
+    return {"id": f"e-{chance.randrange(9)}", "at": at, "kind": "signup", "user": f"u-{number}"}
 
 
 def _product(chance: Random, number: int) -> Record:
     product = chance.choice("abc")
     price = chance.randrange(1, 100)
-    return {"kind": "product", "product": product, "name": f"{product} {number}", "price": price}
+    return {
+        "product": product,
+        "at": _iso(60 * number),
+        "name": f"{product} {number}",
+        "price": price,
+    }
 
 
 def _order_of_product(chance: Random, number: int) -> Record:
-    return {"kind": "order", "product": chance.choice("abcx"), "pieces": chance.randrange(1, 9)}
+    at = _iso(60 * number + chance.randrange(60))
+    return {"product": chance.choice("abcx"), "at": at, "pieces": chance.randrange(1, 9)}
 
 
 def _card_payment(chance: Random, number: int) -> Record:

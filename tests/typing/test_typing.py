@@ -62,9 +62,7 @@ def test_mypy_reports_errors_exactly_on_the_marked_lines(tmp_path: Path) -> None
     assert sorted(found(tmp_path)) == sorted(marked())
 
 
-def test_each_example_has_wrong_uses() -> None:
-    names = {path.stem for path in EXAMPLES.glob("*.py")} - {"wordcount"}
-    assert {path.stem.removeprefix("wrong_") for path in WRONG} == names
+def test_each_file_of_wrong_uses_has_some() -> None:
     assert {Path(path) for path, _, _ in marked()} == set(WRONG)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline import FlowTest
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow, KeyedStream, Stream, WindowedStream
@@ -66,3 +67,36 @@ def test_distinct_passes_the_first_element_of_each_key_in_label_order(
     for time, record in order:
         chains.entries[1].push([(time, 0)], [record], None)
     assert barrier.net() == [(item.label, item.sink, item.value) for item in found]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30)), max_size=15))
+def test_distinct_with_a_ttl_passes_elements_that_are_far_from_those_before(
+    records: list[tuple[str, int]],
+) -> None:
+    flow = Flow("distinct")
+    source = flow.source("in", fields=("word", "at"), event_time="at", max_delay="30s")
+    source.key_by("word").distinct(ttl="5s").sink()
+    passed: list[tuple[str, int]] = []
+    for word, at in records:
+        if all(word != other or abs(at - before) >= 5 for other, before in passed):
+            passed.append((word, at))
+    assert [item.value for item in run_reference(flow, [records])] == passed
+    with FlowTest(flow) as test:
+        for record in records:
+            test.send(record)
+        test.advance_to((30 + 30 + 5) * 1_000_000)
+        assert test.outputs() == passed
+        assert test.state(flow.vertices[1].name, "a") == {"passed": {}, "(timers)": {}}
+
+
+def test_key_of_several_fields_is_a_tuple_and_split_divides_a_stream() -> None:
+    flow = Flow("several")
+    named = flow.source("in", fields=("a", "b", "c"))
+    keyed = named.key_by("c", "a").process(lambda context, record: [(context.key, record[1])])
+    odd, even = keyed.split(lambda pair: pair[1] % 2, name="parity")
+    odd.sink("odd")
+    even.sink("even")
+    found = [(item.sink, item.value) for item in run_reference(flow, [[(1, 2, 3), (4, 5, 6)]])]
+    assert found == [(1, ((3, 1), 2)), (0, ((6, 4), 5))]
+    with pytest.raises(FlowError, match=r"key_by\('c', 'd'\).*unknown field"):
+        named.key_by("c", "d")

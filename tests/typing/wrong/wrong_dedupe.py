@@ -1,4 +1,4 @@
-"""Wrong uses of examples/dedupe.py: events of any shape."""
+"""Wrong uses of examples/dedupe.py: distinct events."""
 
 from collections.abc import Iterable
 

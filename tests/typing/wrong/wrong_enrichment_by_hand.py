@@ -1,8 +1,7 @@
-"""Wrong uses of examples/enrichment.py: a union of two sources, told apart by a field."""
-
-from enrichment import Order, Priced, Product, Row, enrich
+"""Wrong uses of enrichment_by_hand.py: a union of two sources, told apart by a field."""
 
 from driftline import Context, Flow, MapState, ValueState
+from tests.typing.right.enrichment_by_hand import Order, Priced, Product, Row, enrich
 
 flow = Flow("wrong enrichment")
 products = flow.source("products", of=Product)

@@ -1,10 +1,9 @@
-"""Wrong uses of examples/topk.py: two keyed operators, one after the other."""
+"""Wrong uses of topk_by_hand.py: two keyed operators, one after the other."""
 
 import operator
 
-from topk import Sale, add, rank
-
 from driftline import Flow, MapState, ReducingState, ValueState
+from tests.typing.right.topk_by_hand import Sale, add, rank
 
 flow = Flow("wrong top k")
 sales = flow.source("sales", of=Sale)

@@ -1,10 +1,9 @@
-"""Wrong uses of examples/fraud.py: two states of different classes."""
+"""Wrong uses of fraud_by_hand.py: two states of different classes."""
 
 import operator
 
-from fraud import Payment, suspicious
-
 from driftline import Flow, ReducingState, ValueState
+from tests.typing.right.fraud_by_hand import Payment, suspicious
 
 flow = Flow("wrong fraud")
 payments = flow.source("payments", of=Payment)

@@ -1,8 +1,7 @@
-"""Wrong uses of examples/join.py: a union of two types, and two states."""
-
-from join import Order, Payment, match, tag_order, tag_payment
+"""Wrong uses of join_by_hand.py: a union of two types, and two states."""
 
 from driftline import Flow, ListState, ValueState
+from tests.typing.right.join_by_hand import Order, Payment, match, tag_order, tag_payment
 
 flow = Flow("wrong join")
 orders = flow.source("orders", of=Order)
