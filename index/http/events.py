@@ -26,7 +26,7 @@ from driftline.index.http import schemas
 from driftline.index.http.about import ID_SCHEMA, VIEW, Index, json_of
 from driftline.index.http.writing import WAIT, check_document, outcome
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.query.parsing import QueryError, parse
+from driftline.index.searcher.answers import parse_query
 from driftline.index.searcher.messages import (
     WATCHES_MAX,
     EventsQuestion,
@@ -172,7 +172,7 @@ class _Watching:
         collection = self._index.collection(call)
         match loads(await call.body()):
             case {"q": str(query), **rest} if not rest:
-                _check_query(query, collection)
+                parse_query(query, collection)
                 return await self._write(call, collection, query)
             case {"q": str(), **rest}:
                 why = f"there is no {short_repr(next(iter(rest)))}"
@@ -271,16 +271,6 @@ class _Watching:
         reached = min(each.upto for each in found)
         events = merge(*(each.events for each in found), key=attrgetter("time"))
         return [each for each in events if each.time < reached], reached
-
-
-def _check_query(query: str, collection: Collection) -> None:
-    """Raise ApiError for an invalid query."""
-    try:
-        parse(query, collection)
-    except QueryError as error:
-        text = str(error).partition("\n")[0]
-        details = {"position": error.position, "picture": error.picture}
-        raise ApiError("query", text, details) from None
 
 
 def _as_events(watch: str, events: Sequence[FoundEvent]) -> bytes:

@@ -27,8 +27,10 @@ from driftline.index.documents.answers import FacetValue
 from driftline.index.documents.schema import Collection
 from driftline.index.http import schemas
 from driftline.index.http.about import ID, Index, json_of
+from driftline.index.query.parsing import EXPANDED_MAX
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.search.sort_position import Sort, sort_key
+from driftline.index.searcher.answers import parse_query
 from driftline.index.searcher.messages import (
     LIMIT_MAX,
     CountQuestion,
@@ -149,7 +151,7 @@ class _Reads:
         self._index = index
 
     async def search(self, call: Call) -> Response:
-        collection = self._index.collection(call)
+        collection = self._collection_of_query(call)
         _check_fields(call, collection)
         sort, field = _sort(call[SORT])
         cursor = decode(call[CURSOR], _query(call, collection)) if call[CURSOR] else None
@@ -191,13 +193,13 @@ class _Reads:
         return json_of(answers.SearchResult(token_of(time), found.total, hits, rest, facets))
 
     async def count(self, call: Call) -> Response:
-        collection, time = self._index.collection(call), self._index.as_of(call)
+        collection, time = self._collection_of_query(call), self._index.as_of(call)
         question = CountQuestion(collection=collection.name, q=call[Q], at=time)
         found = sum(each.total for each in await self._ask(call, question, FoundTotal))
         return json_of(answers.CountAnswer(token_of(time), found))
 
     async def explain(self, call: Call) -> Response:
-        collection, time = self._index.collection(call), self._index.as_of(call)
+        collection, time = self._collection_of_query(call), self._index.as_of(call)
         id = call[EXPLAINED_ID]
         question = ExplainQuestion(collection=collection.name, q=call[Q], id=id, at=time)
         answer = await self._ask_one(call, question, FoundExplanation)
@@ -216,6 +218,17 @@ class _Reads:
         """Return a document. Raises ApiError."""
         question = GetQuestion(collection=collection.name, id=call[ID], at=time)
         return await self._ask_one(call, question, StoredDocument)
+
+    def _collection_of_query(self, call: Call) -> Collection:
+        """Return the collection of a request with a query.
+
+        A query that may have too many words with * or ~ is checked here, so that its refusal does
+        not wait for a searcher. Raises ApiError.
+        """
+        collection = self._index.collection(call)
+        if call[Q].count("*") + call[Q].count("~") > EXPANDED_MAX:
+            parse_query(call[Q], collection)
+        return collection
 
     async def _ask(self, call: Call, question: IndexQuestion, kind: type[T]) -> list[T]:
         within_s = call.settings.within_s

@@ -85,7 +85,7 @@ def _answer_to(asked: QuestionContext) -> Struct:
         case SearchQuestion():
             return _search(asked, question)
         case CountQuestion(q=q):
-            return FoundTotal(shard.count(_query(q, collection), time, pause))
+            return FoundTotal(shard.count(parse_query(q, collection), time, pause))
         case GetQuestion(id=id):
             ordinal = shard.find(id, time)
             if ordinal is None:
@@ -116,7 +116,7 @@ def _stored(watch: WatchEntry) -> StoredWatch:
     return StoredWatch(watch.id, watch.query or "", watch.time)
 
 
-def _query(text: str, collection: Collection) -> Query:
+def parse_query(text: str, collection: Collection) -> Query:
     """Parse the query of a question for the collection. Raises ApiError."""
     try:
         return parse(text, collection)
@@ -134,7 +134,7 @@ def _absent(collection: Collection, id: str) -> ApiError:
 
 def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
     """Explain a document's score as a sum of shares of leaves. Raises ApiError."""
-    query = _query(q, asked.collection)
+    query = parse_query(q, asked.collection)
     found = asked.shard.explain(query, id, asked.time)
     if found is None:
         raise _absent(asked.collection, id)
@@ -151,7 +151,7 @@ def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
     collection = asked.collection
     if question.snippets and question.omits_stored:
         raise ApiError("invalid", "snippets are of what is stored, so they cannot be had bare")
-    query = _query(question.q, collection)
+    query = parse_query(question.q, collection)
     by: ValueField | None = None
     sort: Sort | None = None
     if question.sort is not None:

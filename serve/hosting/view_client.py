@@ -136,7 +136,7 @@ class ViewClient:
             async with asyncio.timeout(within_s + REPLY_GRACE_S):
                 return await future
         except TimeoutError:
-            text = f"{self.name} does not answer; it may be restarting"
+            text = f"{self.name} has not answered in time: it is busy or restarting, try again"
             raise ApiError("unavailable", text) from None
         finally:
             self._waiting.pop(number, None)
