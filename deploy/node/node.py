@@ -32,7 +32,7 @@ from driftline.deploy.node.stages import Stages
 from driftline.deploy.node.state_transfer import Restoring, StateServer, StateTransfer
 from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged
-from driftline.engine.events import Trouble
+from driftline.engine.events import RateLimitedLog, Trouble
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
@@ -122,6 +122,9 @@ class Node(Member):
         self._waiting_bytes = waiting_bytes
         self._state_server = StateServer()
         self._consumer_silence = Trouble("consumer-silent")
+        self._dropped_log = RateLimitedLog(
+            "late-elements", f"{self.name} dropped an element that was late for its window"
+        )
         self._transfer: StateTransfer | None = None
         """State transfer into the next layout; None if none is under way."""
         self._event_times: tuple[tuple[int, int], ...] = ()
@@ -285,6 +288,9 @@ class Node(Member):
                 self.report(message)
         else:
             super().handle(sender, message)
+            if self.stopped:
+                self._add_dropped()
+                self._dropped_log.close()
 
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.send_by:
@@ -298,7 +304,13 @@ class Node(Member):
             self._take_jobs(self._transfer)
         elif not self.running:
             self._restoring.log_progress(self.name, now)
+        self._add_dropped()
+        self._dropped_log.log_if_due(now)
         return super().tick(now)
+
+    def _add_dropped(self) -> None:
+        for operator, count in self.pipeline.take_dropped():
+            self._dropped_log.add(self.now, f"{operator!r} (.late has these elements)", count)
 
     def repeat(self) -> None:
         if self._restoring.load_again:

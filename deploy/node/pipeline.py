@@ -31,6 +31,7 @@ from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.operators.timed import TimedStep
+from driftline.engine.operators.windowed import Late
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
@@ -69,6 +70,8 @@ class NodePipeline:
     """Watermarks of the sources; None if no operator needs them."""
     waiting: dict[int, TimedStep] = field(init=False)
     """Port -> the operator there, if it waits for the frontier; in the order of ports."""
+    _dropping: list[TimedStep] = field(init=False)
+    """Operators whose late elements no other operator takes."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """Feeder -> (port that it feeds, one outbound per node)."""
     storing: bool = False
@@ -80,6 +83,12 @@ class NodePipeline:
             for port, step in enumerate(self.chains.entries)
             if isinstance(step, TimedStep)
         }
+        lates = [v for v in self.plan.flow.vertices if v.kind == Late.kind]
+        self._dropping = [
+            step
+            for step in self.waiting.values()
+            if all(step.vertex.inputs != late.inputs for late in lates)
+        ]
         self.outbounds = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.chains.outbounds.items():
             self.outbounds[feeder].append((port, outbounds))
@@ -168,6 +177,10 @@ class NodePipeline:
             "keys": sum(len(step.table) for step in keyed),
             "too_late": sum(step.too_late for step in self.waiting.values()),
         }
+
+    def take_dropped(self) -> list[tuple[str, int]]:
+        """Return (operator, number) of late elements dropped since the last call."""
+        return [(step.vertex.name, n) for step in self._dropping if (n := step.take_dropped())]
 
     def meta(self, time: int) -> bytes:
         """Return the metadata of a part: a checksum of this node's outputs below `time`."""

@@ -99,6 +99,8 @@ class TimedStep(Speculative):
         """Everything with a smaller time is applied, and its outputs are emitted."""
         self.too_late = 0
         """Number of elements that were too late for their windows."""
+        self._reported_late = 0
+        """Number of these that `take_dropped` has returned."""
         self._watermark = watermark
         self._until = 0
         self._taken: list[tuple[Label, object]] = []
@@ -121,6 +123,11 @@ class TimedStep(Speculative):
         self.elements += len(labels)
         self._waiting += zip(labels, values, signs or [1] * len(labels), strict=True)
         self._has_tombstones |= signs is not None
+
+    def take_dropped(self) -> int:
+        """Return the number of elements that were too late since the last call."""
+        dropped, self._reported_late = self.too_late - self._reported_late, self.too_late
+        return dropped
 
     def apply_until(self, frontier: int) -> None:
         """Apply all elements below a time, and fire all timers: see `take`."""
