@@ -191,7 +191,7 @@ class Registry(Protocol):
         """
 
 
-OTHER_RUN_ADVICE = "give another --output (and --state, if you do)"
+OTHER_RUN_ADVICE = "give another --output (and another --state, if you set one)"
 """How to begin another run."""
 
 FRESH_START_ADVICE = "start over with --fresh, which removes the state and the outputs"
@@ -220,7 +220,7 @@ def check_identity(
         )
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
         raise StateMismatch(
-            f"{where} holds the state of another run:{lines}\nGo on with the run as it was, or "
+            f"{where} holds the state of another run:{lines}\nContinue the run as it was, or "
             f"{other}, or {anew}"
         )
     return state

@@ -161,7 +161,9 @@ class Resizing:
             self._rounds, self._pause_timeout_s, self._retry_at = 0, PAUSE_TIMEOUT_S, 0.0
             names, now, wanted = ", ".join(self.next_nodes), len(layout), len(self.next_nodes)
             fields = event_fields("resizing", nodes=now, wanted=wanted)
-            log.info("resizing from %d to %d nodes: %s", now, wanted, names, extra=fields)
+            before = ", ".join(names_of(layout))
+            text = "rescaling from %d to %d nodes: %s replace %s"
+            log.info(text, now, wanted, names, before, extra=fields)
 
     def _why_not(self, nodes: int) -> str:
         if not self._policy.can_resize:

@@ -218,8 +218,9 @@ def run(
     signal = None if ended_by is None else ended_by.name
     write_json(json_file, report | {"ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
-    what = "the run is over" if ended_by is None else "the run has stopped"
-    log.info("%s: %s", what, as_words(report), extra=event_fields("run-ended", **figures))
+    what = "the run has finished" if ended_by is None else "the run has stopped"
+    shown = {n: value for n, value in report.items() if value or n in ("records", "outputs")}
+    log.info("%s: %s", what, as_words(shown), extra=event_fields("run-ended", **figures))
     if start is not None and not report["records"]:
         log.warning(
             "no record was read: the input ends before the time of %s. A run from a savepoint "

@@ -111,7 +111,7 @@ def ending_of(
         if how is ExitStatus.FAILED and run.outcome
         else ""
     )
-    parts = [f"{_TEXTS[how]}.", error]
+    parts = [f"{'problems: see above. The run itself: ' * refused}{_TEXTS[how]}.", error]
     if refused:
         parts.append("The same command is refused until the problems above are fixed.")
     elif found and policy.replay:
@@ -136,8 +136,8 @@ def describe_drain(policy: Policy) -> str:
     """Return the log text for a signal that drains a run."""
     snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
     return (
-        f"no more records are taken; those that were are delivered{snapshot}. Another signal ends "
-        "the run at once"
+        f"draining: no more records are read; outputs in flight are delivered{snapshot}. Another "
+        "signal ends the run at once"
     )
 
 
@@ -188,7 +188,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
         how = how_ended(before)
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
         log.info(
-            "this call %s; the call before: %s",
+            "the run %s; the previous call: %s",
             *(_resumes(before, policy), _TEXTS[how].partition(":")[0]),
             extra=event_fields("resumed", snapshot=number, ended=how.value),
         )

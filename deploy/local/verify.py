@@ -105,7 +105,9 @@ def verify_run(directory: Path, state: Path | None, look_beside: InspectService)
     if not checked and not registry.exists() and beside is None:
         with translate_os_errors("output", directory):
             lack = why_not_writable(directory, FOREIGN)
-        raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
+        raise Unavailable(
+            lack or f"{directory} has neither outputs nor a state: it is not the directory of a run"
+        )
     if beside is not None:
         checked += beside.kept
     if found or (beside is not None and beside.is_alone):

@@ -35,8 +35,8 @@ def claim(path: Path, by: str = "run") -> Lock:
     Unavailable.
     """
     taken = (
-        f"{path.parent} is in use by another {by}: wait for its end, or give another "
-        "--state directory"
+        f"{path.parent} is in use by another {by}: wait until it ends, or use another "
+        "directory for state and outputs"
     )
     with translate_os_errors("state directory", path.parent, ANOTHER_STATE):
         path.parent.mkdir(parents=True, exist_ok=True)

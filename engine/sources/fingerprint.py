@@ -44,8 +44,8 @@ from driftline.engine.wire.codec import pack
 from driftline.engine.wire.role import DurableJob
 
 INPUT_CHANGED_HINT = (
-    "Give the same records back, or start over: with another --output (and --state, if you do), "
-    "or with --fresh"
+    "Give the same records back, or start over: with another --output (and another --state, if you "
+    "set one), or with --fresh"
 )
 
 SHOWN_CHARS = 80

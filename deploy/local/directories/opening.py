@@ -127,9 +127,9 @@ def _with_code(
 def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     """Return a sentence on which input the new code processes."""
     if policy.output is not Output.FRONTIER:
-        return "it counts from the last snapshot on; outputs that have been delivered stay"
+        return "it applies from the last snapshot on; outputs that have been delivered stay"
     first = max(1, run.snapshots[0].time if run.snapshots else 1)
-    text = f"it counts from {format_time(first)} on"
+    text = f"it applies from {format_time(first)} on"
     if outputs_to < first:
         return text
     return (

@@ -77,7 +77,7 @@ def test_savepoint_of_a_completed_run_contains_all_records(tmp_path: Path) -> No
     assert len(new.lines()) == len(whole.lines()) - len(old.lines())
     again, said = end(old, *NEVER)
     assert again == 0, said
-    assert "the run is over: 0 records" in said, "nothing is read again"
+    assert "the run has finished: 0 records" in said, "nothing is read again"
 
 
 def has_lines(place: Place, count: int) -> bool:

@@ -65,13 +65,13 @@ def test_run_reports_first_record_processed_by_new_code(tmp_path: Path) -> None:
     run.edit("newer")
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
-    assert "new code of operator 'count': it counts from record 1 on" in said
+    assert "new code of operator 'count': it applies from record 1 on" in said
     assert re.search("The new code processes record 1 to record [0-9]+ again", said)
     assert "The old code delivered their outputs, which stay as they are" in said
     run.edit("newest")
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
-    assert f"new code of operator 'count': it counts from record {RECORDS + 1} on" in said
+    assert f"new code of operator 'count': it applies from record {RECORDS + 1} on" in said
     assert "The new code processes" not in said  # the run before came to its end
     run.check()
 

@@ -54,7 +54,7 @@ def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> Non
     assert run("verify", str(ended.state)).returncode == 0, "without its outputs"
     nothing = run("verify", str(tmp_path))
     assert nothing.returncode == 1
-    assert "neither outputs nor the state" in nothing.stderr
+    assert "neither outputs nor a state" in nothing.stderr
 
 
 def test_verify_does_not_check_an_active_run(
@@ -113,7 +113,7 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_p
     assert "has 5 bytes" in done.stdout
     assert "not yet delivered" not in done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("complete: ")
+    assert last.startswith("problems: see above. The run itself: complete: ")
     assert last.endswith("The same command is refused until the problems above are fixed.")
     about = json.loads(report.read_text())["run"]
     assert (about["refused"], about["snapshot"]) == (True, None)
