@@ -32,19 +32,19 @@ def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[
 @transport_options
 @click.option("--roles", default=",".join(AgentRole), show_default=True, metavar="A,B",
 callback=_roles,
-              help="What it runs: masters, nodes, fronts.")  # fmt: skip
+              help="Processes that this agent may run: any of master, node, front.")  # fmt: skip
 @click.option("--name", default="", metavar="NAME",
-              help="Name of this agent, the same at each start: flows keep their places."
+              help="Name of this agent. Keep it across restarts: nodes and fronts are bound to it."
               "  [default: the name of the host]")  # fmt: skip
 @click.option("--state", required=True, metavar="DIR",
               type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
-              help="Directory of this agent alone: what its processes keep on this host.",
+              help="Directory for the data of this agent's processes. No other agent may use it.",
               )  # fmt: skip
 @click.option("--slots", default=SLOTS, show_default=True, type=click.IntRange(1, 256),
-              help="Nodes and fronts of all flows that it takes.")  # fmt: skip
+              help="Maximum number of nodes and fronts on this agent, over all flows.")  # fmt: skip
 @metrics_option(
-    "Serve metrics for Prometheus, /healthz, /readyz and /targets at PORT; its processes serve "
-    "theirs at free ports of HOST, which /targets tells."
+    "Serve metrics for Prometheus, /healthz, /readyz and /targets at PORT. The processes of the "
+    "agent serve their metrics at free ports of HOST; /targets lists them."
 )
 @logging_options
 def agent(
@@ -65,8 +65,8 @@ def agent(
 
     Nodes keep their state in --state, and write outputs to the directory that each flow was
     submitted with. Fronts read the inputs. A file is read on this host; records of producers are
-    stored in input logs in --state. A node or front stays at its agent: give the same command, on
-    this host, to continue it.
+    stored in input logs in --state. Nodes and fronts do not move to another agent: after a restart
+    of the host, run the same command there to start them again.
     """
     name = name or socket.gethostname()
     if not is_name(name):

@@ -57,11 +57,11 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the same options, but optional: `place` is None without a cluster."""
 
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=env_variable("zookeeper"),
-                  help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
+                  help="ZooKeeper servers of the cluster: host:port,host:port/path.")  # fmt: skip
     @click.option("--session", "session_s", default=SESSION_S, show_default=True, metavar="S",
                   envvar=env_variable("session"), type=FiniteRange(0.1),
-                  help="Seconds of silence after which ZooKeeper takes a process for dead. It may "
-                  "set bounds of its own.")  # fmt: skip
+                  help="ZooKeeper session timeout in seconds: a process that is silent for longer "
+                  "counts as dead. The server may limit it to its own bounds.")  # fmt: skip
     @wraps(command)
     def with_place(zookeeper: str, session_s: float, **others: object) -> None:
         command(place=ClusterAddress(zookeeper, session_s) if zookeeper else None, **others)
@@ -74,10 +74,10 @@ def transport_options_with(keys_help: str) -> Callable[[Callable[..., None]], Ca
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.option("--bind", default="", metavar="HOST", envvar=env_variable("bind"),
-                      help="Address of this host at which its processes listen, each at a free "
-                      "port. Without it they are reached on this machine alone.")  # fmt: skip
+                      help="Address of this host to listen on; each process takes a free port.  "
+                      "[default: this machine only]")  # fmt: skip
         @click.option("--advertise", default="", metavar="HOST", envvar=env_variable("advertise"),
-                      help="Address by which others reach them, if that is another one.",
+                      help="Address that other hosts connect to, if it differs from --bind.",
                       )  # fmt: skip
         @click.option("--keys", envvar=env_variable("keys"), metavar="FILE",
                       type=click.Path(path_type=Path, exists=True, resolve_path=True),
@@ -100,6 +100,6 @@ def transport_options_with(keys_help: str) -> Callable[[Callable[..., None]], Ca
 
 
 transport_options = transport_options_with(
-    "The key of this host, with `authorised` beside it: see `driftline keys`."
+    "Key file of this host; the file `authorised` is in the same directory: see `driftline keys`."
 )
 """Decorator with the transport options of most commands."""

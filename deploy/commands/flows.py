@@ -41,7 +41,7 @@ def wait_option(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the option `--wait`, as an argument `wait_s`."""
     option = click.option(
         "--wait", "wait_s", default=WAIT_S, show_default=True, metavar="S", type=FiniteRange(0),
-        help="Seconds to wait for the end; 0: ask, and do not wait.",
+        help="Seconds to wait until the change is done; 0: send the request, do not wait.",
     )  # fmt: skip
     return option(command)
 
@@ -79,9 +79,9 @@ def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None
 @in_cluster
 @json_option
 def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
-    """End the flow NAME at once.
+    """Cancel the flow NAME, without a drain.
 
-    Outputs under way are not delivered; if the flow is submitted again, it replays their records.
+    Outputs in flight are not delivered. If the flow is submitted again, it replays their records.
     """
     with place.open_tree() as tree:
         wanted = submission_of(tree, name)
@@ -109,8 +109,8 @@ def rescale(
 ) -> None:
     """Change the number of nodes of the running flow NAME to N.
 
-    Other nodes, at agents with free slots, copy its state while it runs; then they take over. The
-    outputs are the same, in the same order.
+    New nodes start at agents with free slots. They copy the state while the flow runs, and then
+    replace the old nodes. The outputs are the same, in the same order.
     """
     with place.open_tree() as tree:
         wanted = rescale_flow(tree, name, nodes)
@@ -148,9 +148,9 @@ def rescale(
 @in_cluster
 @json_option
 def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
-    """Remove the records of the flow NAME, which is over or damaged, from the cluster.
+    """Remove the metadata of the flow NAME, which has finished or is damaged, from the cluster.
 
-    Its files stay on the hosts of its agents: remove them before you submit a new flow of the same
+    Its files stay on the hosts of its agents. Remove them before you submit a new flow of the same
     name.
     """
     with place.open_tree() as tree:

@@ -34,14 +34,14 @@ def _clients(
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--hosts", metavar="A,B", callback=_names,
-              help="Hosts: a key for each, which speaks for the master, nodes and fronts.",
+              help="Hosts: one key for each, used by its masters, nodes and fronts.",
               )  # fmt: skip
 @click.option("--producer", "producers", multiple=True, metavar="NAME=SOURCE,SOURCE",
-              callback=_clients, help="A producer, and the sources that it may send to. It may use "
-              "NAME as its id, and NAME-... . Any number of times.")  # fmt: skip
+              callback=_clients, help="A producer, and the sources that it may send to. Its id is "
+              "NAME, or begins with NAME and a hyphen. Any number of times.")  # fmt: skip
 @click.option("--consumer", "consumers", multiple=True, metavar="NAME=SINK,SINK",
               callback=_clients,
-              help="A consumer, and the sinks that it may take. Any number of times.",
+              help="A consumer, and the sinks that it may read. Any number of times.",
               )  # fmt: skip
 @json_option
 def keys(

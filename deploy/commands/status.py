@@ -28,7 +28,7 @@ from driftline.engine.ui.results import write_json
 @in_cluster
 @transport_options
 @click.option("--watch", "every_s", type=FiniteRange(0.1), metavar="S",
-              help="Show it again every S seconds, until Ctrl-C.")  # fmt: skip
+              help="Show the status again every S seconds, until Ctrl-C.")  # fmt: skip
 @json_option
 def status(
     place: ClusterAddress,

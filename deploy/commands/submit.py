@@ -30,25 +30,25 @@ from driftline.engine.ui.results import write_json
 @flow_argument
 @in_cluster
 @inputs_option(
-    "An input, as for `driftline run`; its files are on the host of its front. Any number of times."
+    "An input, as for `driftline run`. Its files are on the host of its front. Any number of times."
 )
 @click.option("--name", default="", metavar="NAME",
               help="Name of the flow in the cluster.  [default: that of the flow]",
               )  # fmt: skip
 @click.option("--output", required=True, metavar="OUTPUT",
-              help="Absolute path of a directory, on each host of a node, for its outputs; or the "
-              "address of a sink.",
+              help="Directory for the outputs: an absolute path, the same on every host that runs "
+              "a node. Or the address of a sink.",
               )  # fmt: skip
 @flow_options
 @click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
-              help="Processes that each agent with nodes or fronts of it keeps ready.",
+              help="Standby processes on each agent that runs nodes or fronts of the flow.",
               )  # fmt: skip
 @click.option("--wheel", metavar="FILE",
               type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="A wheel that has FLOW, of Python alone: it is sent to every host.",
+              help="A pure Python wheel that contains FLOW: it is sent to every host.",
               )  # fmt: skip
 @click.option("--let-anyone-send", is_flag=True,
-              help="Let an input listen where other machines reach it, without keys.",
+              help="Accept records from other machines without keys.",
               )  # fmt: skip
 @json_option
 def submit_flow(
@@ -75,12 +75,13 @@ def submit_flow(
 ) -> None:
     """Run FLOW in the cluster, until its inputs end or `driftline stop`.
 
-    FLOW is a module or a .py file that every host has, or that --wheel sends. The flow is assigned
-    to agents that have free slots, and stays there: after its end, the same command resumes it with
-    its state.
+    FLOW is a module or a .py file. Every host has it, or gets it with --wheel. Its nodes and fronts
+    are assigned to agents with free slots, and do not move. After its end, the same command resumes
+    the flow with its state.
 
-    Every host of a node reads the savepoint of --from-snapshot by the same path. The flow may have
-    other operators than the one that made it, and any number of flows may begin from it.
+    The savepoint of --from-snapshot must be readable, at the same path, on every host that runs a
+    node. The flow may have other operators than the one that made it. Any number of flows may start
+    from the same savepoint.
     """
     outputs = resolve_checked_output(output, Path())
     if outputs.is_directory and not outputs.directory.is_absolute():

@@ -25,7 +25,7 @@ def verify_command(look_beside: InspectService) -> click.Command:
     @click.command()
     @click.argument("directory", metavar="DIRECTORY|NAME")
     @click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
-                  metavar="DIR", help="The state directory, if it is not beneath the outputs.",
+                  metavar="DIR", help="State directory, if it is not beneath the outputs.",
                   )  # fmt: skip
     @perhaps_in_cluster
     @json_option
@@ -40,9 +40,9 @@ def verify_command(look_beside: InspectService) -> click.Command:
 
         The command verifies all checksums, and that the directories belong together. The last line
         shows how the run ended: at the end of its input, by a signal, by an error, or killed.
-        Nothing is changed. Exit status 0: all directories are intact, however far the run has come;
-        1: there are problems, or there is nothing to check; 3: nothing was checked, as the run is
-        still active.
+        Nothing is changed. Exit status 0: all directories are intact, though the run itself may be
+        unfinished or have failed; 1: there are problems, or there is nothing to check; 3: the run
+        is still active, and nothing was checked.
         """
         try:
             verdict = _verdict(directory, state, place, look_beside)

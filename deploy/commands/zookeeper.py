@@ -16,18 +16,18 @@ from driftline.deploy.zookeeper import LOOPBACK, Ensemble
 @click.option("--data", required=True, type=click.Path(path_type=Path, file_okay=False),
               metavar="DIR", help="Directory for the data and logs of the server.")  # fmt: skip
 @click.option("--port", default=2181, show_default=True, type=click.IntRange(0, PORT_MAX),
-              help="Port for clients; 0: a free one.")  # fmt: skip
+              help="Port for clients; 0 takes a free port.")  # fmt: skip
 @click.option("--host", default=LOOPBACK, show_default=True,
-              help="Address at which to listen. Any client that reaches it can read and change "
+              help="Address to listen on. Any client that reaches it can read and change "
                   "everything.",
               )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the line as a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address line as a JSON object.")
 def zookeeper(data: Path, port: int, host: str, as_json: bool) -> None:
     """Run a ZooKeeper server on this machine, for development, until Ctrl-C or SIGTERM.
 
-    Once it serves, it prints one line: the address for clients. It keeps its data, so the same
-    command resumes with it. The server is part of PySpark (`pip install 'driftline[spark]'`) and
-    needs Java.
+    Once it is ready, it prints one line: the address for clients. The data stay in --data: the
+    same command starts with them again. The server is part of PySpark (`pip install
+    'driftline[spark]'`) and needs Java.
     """
     with Signals(), Ensemble(data, host=host, port=port) as ensemble:
         ensemble.wait_until_ready()
