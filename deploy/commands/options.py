@@ -37,27 +37,37 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
                   help="Node processes.")  # fmt: skip
     @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
-                  type=click.Choice(list(POLICIES)), help="Guarantee of the run.")  # fmt: skip
+                  type=click.Choice(list(POLICIES)),
+                  help="Delivery guarantee. exactly-once replays deterministically, and outputs "
+                  "wait for no snapshot. For comparison: two-phase is exactly-once as in Flink, "
+                  "strong-productions exactly-once as in MillWheel.")  # fmt: skip
     @click.option("--ordering", default="speculative", show_default=True,
-                  type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
+                  type=click.Choice(ORDERINGS),
+                  help="How exactly-once keeps elements in order: speculative applies them at once "
+                  "and corrects the result if an earlier one arrives later; buffered waits.",
+                  )  # fmt: skip
     @click.option("--checkpoint-ms", default=1000, show_default=True,
-                  type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
+                  type=click.IntRange(1, 3_600_000), help="Interval between snapshots.",
+                  )  # fmt: skip
     @on_error_option()
     @reading_options()
     @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-                  help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
+                  help="Start with the state of a savepoint, at the first record that it does not "
+                  "contain.")  # fmt: skip
     @click.option("--drop-state", "drop", multiple=True, metavar="NAME",
-                  help="With --from-snapshot: do without the state of an operator, which the flow "
-                  "may not have any more; OPERATOR.STATE: without one of its states. Any number of "
-                  "times.")  # fmt: skip
+                  help="With --from-snapshot: discard the state of operator NAME, which the flow "
+                  "may no longer have; OPERATOR.STATE: discard only one of its states. Any number "
+                  "of times.")  # fmt: skip
     @click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=renamings,
-                  help="With --from-snapshot: the operator OLD of the savepoint is NEW in the "
-                  "flow; so for a source. Any number of times.")  # fmt: skip
+                  help="With --from-snapshot: the operator or source OLD of the savepoint is NEW "
+                  "in the flow. Any number of times.")  # fmt: skip
     @click.option("--accept-changed-code", is_flag=True,
-                  help="Go on though the code of operators has changed: what is there stays.",
+                  help="Resume although the code of operators has changed. Existing state and "
+                  "outputs are kept.",
                   )  # fmt: skip
     @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
-                  help="Records of a source that may be under way.")  # fmt: skip
+                  help="Maximum number of records in flight per source (back-pressure).",
+                  )  # fmt: skip
     @wraps(command)
     def with_flow(start: Path | None, **others: object) -> None:
         if start is None:
@@ -77,7 +87,7 @@ def logging_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--log-level", "level", default="info", show_default=True,
                   type=click.Choice(LEVELS),
-                  help="Print log lines from this level on.")  # fmt: skip
+                  help="Lowest level of log lines to print.")  # fmt: skip
     @click.option("--log-json", "as_json", is_flag=True,
                   help="Print each log line as a JSON object.")  # fmt: skip
     @click.option("--log-file", "file", type=click.Path(path_type=Path), metavar="FILE",

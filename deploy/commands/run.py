@@ -63,48 +63,50 @@ REFERENCE_OPTIONS = (
 )  # fmt: skip
 @flow_options
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
-              help="Directory of snapshots and registry; needed if OUTPUT is not a directory.  "
+              help="Directory of snapshots and run metadata; needed if OUTPUT is not a directory.  "
               "[default: OUTPUT/.driftline/state]",
               )  # fmt: skip
 @click.option("--fresh", is_flag=True,
-              help="Begin anew: remove the state and the outputs of the earlier run first.",
+              help="Start from the beginning: first remove the state and the outputs of the "
+              "earlier run.",
               )  # fmt: skip
 @click.option("--kill-every", type=FiniteRange(0.1), metavar="S",
-              help="Kill -9 a random node or the master every S seconds, as a test, until "
-              "the run is asked to end. The next kill waits until the run has made progress.",
+              help="Kill -9 a random node or the master every S seconds, as a test, until a drain "
+              "is requested. The next kill waits until the run has made progress.",
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds of silence after which a process counts as dead. A node or master that "
-              "is silent for as long again, at least for 10 seconds more, is killed and started "
-              "again.")  # fmt: skip
+              help="Seconds of silence after which a process counts as failed. A node or master "
+              "that is silent for as long again, at least for 10 seconds more, is killed and "
+              "restarted.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds after which work counts as lost if no node is busy.",
+              help="Seconds without progress, while no node is busy, after which work counts as "
+              "lost and the run recovers.",
               )  # fmt: skip
 @click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(0.1),
-              help="Seconds after which a warning names a function that still runs.")  # fmt: skip
+              help="Seconds that a function may run before a warning names it.")  # fmt: skip
 @click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
-              help="Deaths of a process, without progress of the run, that end the run. Kills by "
-              "--kill-every do not count.",
+              help="The run fails after so many crashes of one process without progress of the "
+              "run. Kills by --kill-every do not count.",
               )  # fmt: skip
 @click.option("--spares", default=1, show_default=True, type=click.IntRange(0, 8),
-              help="Processes of some 40 MB that are kept ready, with the flow loaded, to take the "
-              "place of a node or master that dies. They are started once a run has been calm for "
-              "two seconds.")  # fmt: skip
+              help="Standby processes of some 40 MB each, with the flow loaded; one replaces a "
+              "node or master that dies. They start once no process has died or started for 2 s.",
+              )  # fmt: skip
 @metrics_option(
-    "Serve metrics for Prometheus, /healthz and /readyz: the command at PORT, the "
-    "master and the nodes at the ports after it."
+    "Serve metrics for Prometheus, /healthz and /readyz: those of the command itself at PORT, "
+    "those of the master and the nodes at the ports after it."
 )
 @click.option("--let-anyone-send", is_flag=True,
-              help="Let an input listen where other machines reach it: anybody who does can send "
-              "records, and claim to be any producer.")  # fmt: skip
+              help="Accept tcp:// records from other machines without keys: any client can send "
+              "records, under the name of any producer.")  # fmt: skip
 @click.option("--keys", type=click.Path(path_type=Path, exists=True, resolve_path=True),
-              metavar="DIR", help="Keys, as `driftline keys` makes them, or the file of the key of "
+              metavar="DIR", help="Directory of keys made by `driftline keys`, or the key file of "
               "this host: only producers with a right to the source can send to a tcp:// input.",
               )  # fmt: skip
-@click.option("--seed", default=0, help="Seed of --kill-every: which process is killed next.")
+@click.option("--seed", default=0, help="Random seed of --kill-every.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
 @logging_options
@@ -144,14 +146,14 @@ def run(
 
     FLOW is a module or a .py file, for example `driftline.index`, the inverted index. If it holds
     several flows, add :NAME, the name of a Flow, or of a function that returns one. After an
-    interruption the same command continues the run.
+    interruption the same command resumes the run.
 
     An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these), a
     pattern such as 'logs/*.jsonl', or a directory with such files. Several files are read one after
-    the other; those of a pattern or a directory in the order of their names. SOURCE= names the
-    source that reads the input. Without names, a flow with one source reads all inputs; a flow with
-    several sources needs one input for each, in their order. A command with other files than before
-    is another run, and needs another --output.
+    the other; those of a pattern or a directory in the order of their names. SOURCE=INPUT gives the
+    input to that source. Without names, a flow with one source reads all inputs; a flow with
+    several sources needs one input for each, in their order. Other files than before make another
+    run, which needs its own --output.
 
     The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
     tcp://*:5555 receives them from other machines, and needs --keys, or --let-anyone-send.

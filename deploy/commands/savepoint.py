@@ -29,7 +29,7 @@ from driftline.engine.ui.results import write_json
 @click.command()
 @click.argument("flow", metavar="FLOW")
 @click.option("--state", type=click.Path(path_type=Path, exists=True), metavar="DIR",
-              help="State directory of a run of FLOW that is over.")  # fmt: skip
+              help="State directory of a finished or drained run of FLOW.")  # fmt: skip
 @click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
               help="A new directory for the savepoint.")  # fmt: skip
 @perhaps_in_cluster
@@ -51,7 +51,7 @@ def savepoint(
 
     For a flow on a cluster (--zookeeper): FLOW is its name there. The flow keeps running.
 
-    With --from-snapshot, `driftline run` and `driftline submit` begin from a savepoint, even if the
+    With --from-snapshot, `driftline run` and `driftline submit` start from a savepoint, even if the
     flow has changed.
     """
     if state is None and place is None:

@@ -157,7 +157,7 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
             metavar="FILE",
             callback=check_writable,
             is_eager=True,  # parsed before errors in other arguments
-            help="Write the result as JSON.",
+            help="Write the result to FILE as JSON.",
         )
         @wraps(command)
         def with_file(json_file: Path | None, **others: object) -> R:
@@ -187,7 +187,8 @@ def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> 
 
 
 ON_ERROR_HELP = (
-    "Whether bad records, and elements whose function raises, stop the run or are set aside."
+    "On a malformed record or an exception in a function: stop the run, or write a dead letter "
+    "and continue."
 )
 
 
