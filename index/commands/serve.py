@@ -76,53 +76,56 @@ class HostPort(click.ParamType[tuple[str, int]]):
 @click.command()
 @click.argument("flow", required=False)
 @click.option("--http", default="127.0.0.1:8080", show_default=True, type=HostPort(),
-              metavar="HOST:PORT", help="Where HTTP clients are heard; port 0: a free one.",
+              metavar="HOST:PORT", help="Address to listen on for HTTP; port 0 takes a free port.",
               )  # fmt: skip
 @click.option("--zmq", default="", metavar="ADDRESS",
-              help="Where producers are heard over ZeroMQ, too: tcp://127.0.0.1:5555.")  # fmt: skip
+              help="Also listen for producers over ZeroMQ, such as at tcp://127.0.0.1:5555.",
+              )  # fmt: skip
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
-              help="Directory of everything that has to survive.  "
-              "[default: driftline-index, with FLOW driftline-service]")  # fmt: skip
+              help="Directory for all durable data.  "
+              "[default: driftline-index; with a FLOW: driftline-service]")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 64),
               help="Node processes.  [default: 1; on a cluster as many as it has]")  # fmt: skip
 @click.option("--searchers", type=click.IntRange(1, 64),
-              help="Shards of the index, each a process. The number stays.  "
-              "[default: 1, or as many as there are]")  # fmt: skip
+              help="Shards of the index, one process each. The number is fixed when the index is "
+              "created.  [default: 1, or that of the existing index]")  # fmt: skip
 @click.option("--schema", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               metavar="FILE", help="The collections and their fields, as TOML.  "
-              "[default: one, with the texts title and text]")  # fmt: skip
+              "[default: one collection with the text fields title and text]")  # fmt: skip
 @click.option("--tokens", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              metavar="FILE", help="Access tokens: needed to listen where other machines reach it. "
-              "Read again when it changes.",
+              metavar="FILE", help="Access tokens; required if --http can be reached from other "
+              "machines. The file is reloaded when it changes.",
               )  # fmt: skip
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False),
-              metavar="FILE", help="Certificate for HTTPS, as PEM; needs --key.")  # fmt: skip
+              metavar="FILE", help="TLS certificate for HTTPS, as PEM; needs --key.")  # fmt: skip
 @click.option("--key", type=click.Path(exists=True, dir_okay=False),
-              metavar="FILE", help="Its private key.")  # fmt: skip
+              metavar="FILE", help="Private TLS key of --certificate, as PEM.")  # fmt: skip
 @click.option("--checkpoint-ms", default=1000, show_default=True,
-              type=click.IntRange(1, 3_600_000), help="Time between snapshots of the nodes.",
+              type=click.IntRange(1, 3_600_000), help="Interval between snapshots of the nodes.",
               )  # fmt: skip
 @click.option("--retain-mb", type=click.IntRange(1),
-              help="Megabytes of the journal that stay, beyond what is needed to start again.  "
-              "[default: all]")  # fmt: skip
+              help="Size of the journal in MB to retain, beyond what a restart needs.  "
+              "[default: unlimited]")  # fmt: skip
 @click.option("--accept-changed-code", is_flag=True,
-              help="Go on though the code of operators has changed: what is there stays.",
+              help="Resume although the code of operators has changed. Existing state and outputs "
+              "are kept.",
               )  # fmt: skip
 @perhaps_in_cluster
 @transport_options_with(
-    "Keys, as `driftline keys` makes them: only producers with a right to the source can send "
-    "to --zmq tcp://. On a cluster the key of this host, with `authorised` beside it."
+    "Keys made by `driftline keys`: only producers with a right to the source can send to --zmq "
+    "tcp://. On a cluster: the key file of this host; the file `authorised` is in the same "
+    "directory."
 )
 @click.option("--name", default="", metavar="NAME",
-              help="On a cluster: the name of the service and of its flow, the same at each start."
+              help="On a cluster: the name of the service and of its flow. Keep it across restarts."
               "  [default: HOST-serve]")  # fmt: skip
 @click.option("--journal-key",
               type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
-              metavar="FILE", help="On a cluster with --keys: the key of a consumer, as "
-              "`driftline keys DIR --consumer journal=*` makes it, for the journal.")  # fmt: skip
+              metavar="FILE", help="On a cluster with --keys: the key file of a consumer for "
+              "the journal, made by `driftline keys DIR --consumer journal=*`.")  # fmt: skip
 @click.option("--wheel", metavar="FILE",
               type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="On a cluster: a wheel that has FLOW, of Python alone; it is sent to all hosts.",
+              help="On a cluster: a pure Python wheel that contains FLOW; it is sent to all hosts.",
               )  # fmt: skip
 @logging_options
 def serve(
@@ -150,11 +153,12 @@ def serve(
 
     \b
     driftline serve
-    curl -X PUT localhost:8080/documents/1 -d '{"title": "Cats", "text": "A cat sat here."}'
+    curl -X PUT localhost:8080/documents/1 -d '{"text": "A cat sat here."}'
     curl 'localhost:8080/search?q=cat'
 
-    A document is found some milliseconds after it was put, and exactly once, whatever process is
-    killed when. Every answer says as of which T it is; at=T repeats it.
+    A document is found some milliseconds after it was put, and exactly once, even if processes are
+    killed at any time. The `at` of an answer is the label of the state that it was read from.
+    at=LABEL reads that state again.
 
     With a FLOW, as in `driftline run`, there is POST /records for its source, GET
     /views/SINK/KEY for the latest value of a key among the outputs of a sink, and GET /changes.
@@ -162,8 +166,8 @@ def serve(
     \b
     The same command resumes after any interruption. SIGTERM drains it.
 
-    With --zookeeper agents of that cluster run the master and the nodes; `driftline stop NAME`,
-    `rescale` and `status` are about it, too. It needs the same --state at each start.
+    With --zookeeper, agents of that cluster run the master and the nodes, and `driftline stop
+    NAME`, `rescale` and `status` apply to the service, too. Use the same --state at each start.
     """
     if bool(certificate) != bool(key):
         raise click.UsageError("--certificate and --key come together")
@@ -220,7 +224,7 @@ def serve(
                 serving = replace(serving, flow=WHEEL_FLOW)
             deploy = cluster.deploy
         if run_service(serving, found, _ready, deploy):
-            text = "ended normally: the same command resumes"
+            text = "ended normally: run the same command again to resume"
         else:
             text = "cancelled by a command: accepted records are processed when the service resumes"
         log.info(text, extra=event_fields("service-ended"))
