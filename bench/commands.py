@@ -30,10 +30,10 @@ VICTIMS = ("node", "all")
 
 @click.group()
 def bench() -> None:
-    """Measure Driftline's inverted index, compared with the floor; and as a service.
+    """Benchmark Driftline's inverted index: in runs, compared with the floor, and as a service.
 
-    The floor is the same job without guarantees, as fast as Python does it. Other work of the
-    machine during a benchmark changes the figures.
+    The floor is the baseline: the same job in plain Python, without fault tolerance. Other work of
+    the machine during a benchmark changes the figures.
     """
     missing = [name for name in ("matplotlib", "psutil") if find_spec(name) is None]
     if missing:
@@ -90,11 +90,13 @@ def latency(
     plot: Path,
     raw: Path | None,
 ) -> None:
-    """Latency of the policies at a fixed rate, from the time at which a document is due.
+    """Measure latency of the policies at a fixed rate.
 
-    By default this takes four to five minutes: each of three rounds has a run of eight seconds for
-    each policy, checkpoint interval and kind of ends. Figures are medians of the runs, but `max`
-    is the largest latency of all.
+    Arrivals are an open loop: latency counts from the time at which a document is due. By default
+    this takes four to five minutes: each of three rounds has a run of eight seconds for each
+    policy, checkpoint interval, and durability of inputs and outputs. Figures are medians of the
+    runs, but `max` is the largest latency of all.
+
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
     to warm up.
     """
@@ -144,10 +146,10 @@ def throughput(
     json_file: Path | None,
     plot: Path,
 ) -> None:
-    """Documents a second of every policy, under back-pressure.
+    """Measure documents per second under back-pressure.
 
-    By default this takes about four minutes. Figures are medians over the rounds, and come with
-    the least and the largest of them. `micro-batch`, the same flow on Spark, gets at most 600
+    By default this takes about four minutes. For each policy the table has the median, minimum and
+    maximum over the rounds. `micro-batch`, the same flow on Spark, gets at most 600
     documents.
     """
     from driftline.bench.experiments.comparison import measure_throughput, throughputs_of
@@ -189,10 +191,10 @@ def ordering(
     json_file: Path | None,
     plot: Path,
 ) -> None:
-    """Speculative against buffered ordering, under exactly-once.
+    """Compare speculative and buffered ordering, under exactly-once.
 
     By default this takes about four minutes. Speculation applies elements at once, and inserts late
-    elements at their place; buffering waits until no element can come late.
+    elements in order; buffering waits until no element can be late.
     """
     if min(rates) * seconds < 10:
         raise click.UsageError(
@@ -217,13 +219,14 @@ def ordering(
               help="What is killed: a node; or all: the master and the nodes at once.",
               )  # fmt: skip
 @click.option("--trials", default=9, show_default=True, type=click.IntRange(1, 1000),
-              help="Kills of each row, each in a cluster of its own.")  # fmt: skip
+              help="Kills per row, each in a new cluster.")  # fmt: skip
 @click.option("--spares", type=click.IntRange(0, 1),
-              help="With a spare process (1), or without (0).  [default: both]")  # fmt: skip
+              help="Measure only with a standby process (1), or only without (0).  [default: both]",
+              )  # fmt: skip
 @click.option("--rate", default=50.0, show_default=True, type=FiniteRange(10, 1000),
-              help="Documents a second, evenly.")  # fmt: skip
+              help="Documents per second, at even intervals.")  # fmt: skip
 @click.option("--interval-ms", default=1000, show_default=True, type=click.IntRange(10, 60_000),
-              help="Time between checkpoints.")  # fmt: skip
+              help="Interval between checkpoints.")  # fmt: skip
 @options.nodes(2)
 @corpus_options
 @options.seed
@@ -241,11 +244,12 @@ def recovery(
     json_file: Path | None,
     plot: Path,
 ) -> None:
-    """Time from kill -9 to the first new output, and where it goes, under exactly-once.
+    """Measure the recovery time after kill -9, under exactly-once.
 
-    By default this takes six minutes: nine rounds have a trial of some ten seconds for each row.
-    The time is split into detection, restart, restore and replay. The picture shows the latency of
-    documents before and after the kill, from the time at which they are due.
+    The recovery time ends with the first new output. It is split into detection, restart, restore
+    and replay. By default this takes six minutes: nine rounds have a trial of some ten seconds for
+    each row. The picture shows the latency of documents before and after the kill, from the time at
+    which they are due.
     """
     from driftline.bench.experiments.recovery import (
         Kill,
@@ -269,18 +273,18 @@ def recovery(
 @click.option("--rate", default=50.0, show_default=True, type=FiniteRange(0, 10_000),
               help="Documents a second, arriving as a Poisson process.")  # fmt: skip
 @click.option("--searches", default=50.0, show_default=True, type=FiniteRange(0, 10_000),
-              help="Queries a second, arriving as another one.")  # fmt: skip
+              help="Queries per second, arriving as a Poisson process.")  # fmt: skip
 @click.option("--seconds", default=30.0, show_default=True, type=FiniteRange(0.5),
               help="Duration of the load, after a warm-up of up to 2 seconds.")  # fmt: skip
 @click.option("--searchers", default=1, show_default=True, type=click.IntRange(1, 64),
-              help="Shards of the index, each a process.")  # fmt: skip
+              help="Shards of the index, one process each.")  # fmt: skip
 @options.nodes(1)
 @click.option("--compare", is_flag=True,
               help="Give the same load to tantivy and SQLite FTS5.")  # fmt: skip
 @click.option("--locust", "users", type=click.IntRange(2, 100_000), metavar="USERS",
-              help="Let so many users of locust put, delete, search, page and follow instead: "
-              "each does one thing a second, one follows the changes.")  # fmt: skip
-@click.option("--url", metavar="URL", help="With --locust: of a service that runs already.")
+              help="Use so many simulated users of locust as the load instead: each sends one "
+              "request per second; one follows the changes.")  # fmt: skip
+@click.option("--url", metavar="URL", help="With --locust: URL of a running service.")
 @corpus_options
 @options.seed
 @json_option
@@ -300,10 +304,10 @@ def service(
     json_file: Path | None,
     plot: Path,
 ) -> None:
-    """Measure `driftline serve`: how soon a document is found, and how long queries take.
+    """Measure freshness and query latency of `driftline serve`.
 
-    By default this takes a minute, and with --compare three. Freshness is the time from which a
-    document is due until the answer to a query has it. All latencies count from the due time.
+    By default this takes a minute, and with --compare three. Freshness is the time from the due
+    time of a document until the answer to a query has it. All latencies count from the due time.
     """
     if users is not None:
         refuse_options(["--compare", "--plot", "--rate", "--searches", "--seed"], "with --locust")

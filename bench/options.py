@@ -127,7 +127,7 @@ def checkpoints(default: str) -> Callable[[Command], Command]:
         show_default=True,
         metavar="MS,MS",
         callback=parse_positive_integers,
-        help="Time between checkpoints.",
+        help="Intervals between checkpoints, in ms.",
     )
 
 
@@ -150,8 +150,8 @@ def durable(default: bool) -> Callable[[Command], Command]:
         "--durable/--no-durable",
         default=default,
         show_default=True,
-        help="Also measure with durable ends, at the longest checkpoint interval: a document is on "
-        "disk before its outputs leave, and an output has arrived once it is on disk.",
+        help="Also measure with durable inputs and outputs, at the longest checkpoint interval: a "
+        "document is on disk before its outputs are sent, and an output counts once it is on disk.",
     )
 
 
@@ -180,11 +180,13 @@ warmup = click.option(
     type=click.IntRange(0),
     help="Documents at the beginning that are sent but not measured.",
 )
-seed = click.option("--seed", default=0, show_default=True, help="Decides when documents arrive.")
+seed = click.option(
+    "--seed", default=0, show_default=True, help="Random seed of the arrival times."
+)
 raw = click.option(
     "--raw",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     callback=_check_empty_directory,
-    help="Directory for a record of every document, for `driftline spark latency`.",
+    help="Directory for the latency of every document, for `driftline spark latency`.",
 )

@@ -95,7 +95,7 @@ partitions_option = click.option(
     default=PARTITIONS,
     show_default=True,
     type=click.IntRange(1),
-    help="Number of ranges of key groups; the state of one has to fit into a task's memory.",
+    help="Number of Spark partitions; the state of one must fit into the memory of a task.",
 )
 
 
@@ -112,9 +112,9 @@ INPUTS = (
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Only records before number N (their time).")  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Begin at the time of a savepoint, with its state.")  # fmt: skip
+              help="Start with the state of a savepoint, at its time.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
-              help="Write the state at the end as a savepoint: nodes can resume from it.",
+              help="Write the state at the end as a savepoint, for `run --from-snapshot`.",
               )  # fmt: skip
 @partitions_option
 @on_error_option()
@@ -134,9 +134,10 @@ def run(
     shape: Shape,
     json_file: Path | None,
 ) -> None:
-    """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
+    """Run FLOW over files as a Spark batch job.
 
-    With --save, Spark processes the history, and `driftline run --from-snapshot` resumes from it.
+    The outputs are those of `driftline run`. With --save, Spark processes the history, and
+    `driftline run --from-snapshot` resumes from it.
     """
     loaded = load_flow(flow)
     sources = open_given_files(loaded, inputs, shape, "Spark")
@@ -172,10 +173,10 @@ def run(
 @inputs_option(INPUTS)
 @click.option(
     "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
-    metavar="DIR", help="Outputs that the consumer has: JSON lines or LMDB. Any number of times.",
+    metavar="DIR", help="Delivered outputs to audit: JSON lines or LMDB. Any number of times.",
 )  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Audit from the time of a savepoint on, beginning with its state.")  # fmt: skip
+              help="Audit from the time of a savepoint on, starting with its state.")  # fmt: skip
 @click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip
 @click.option("--until", type=click.IntRange(0), metavar="N",
@@ -198,7 +199,7 @@ def audit(
     shape: Shape,
     json_file: Path | None,
 ) -> None:
-    """Recompute the outputs of FLOW, and compare them with those that a consumer has.
+    """Recompute the outputs of FLOW and compare the delivered ones.
 
     Exit status 0: the outputs are exactly right; 1: there are differences; 2: the audit could not
     be done.
@@ -257,10 +258,10 @@ def corpus(
     shape: Shape,
     json_file: Path | None,
 ) -> None:
-    """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
+    """Convert a dump to a corpus of documents.
 
-    Pages that cannot be read are in DIR/dead-letters. With JSON lines, DIR/documents-*.jsonl are
-    inputs for `driftline run`.
+    A document is {id, title, text}, as Parquet or JSON lines. Pages that cannot be read are in
+    DIR/dead-letters. With JSON lines, DIR/documents-*.jsonl are inputs for `driftline run`.
     """
     source = open_files([name], shape, "Spark")
     with sessions.start("corpus") as session:
@@ -292,9 +293,10 @@ def latency(
     plot: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Percentiles of latency RECORDS: files and directories of `driftline bench latency --raw`.
+    """Compute latency percentiles of `bench latency --raw`.
 
-    There is a row per policy and checkpoint interval; the JSON has histograms and time lines, too.
+    RECORDS are files and directories of `driftline bench latency --raw`. There is a row per policy
+    and checkpoint interval; the JSON has histograms and time lines, too.
     The picture shows the distributions, and percentiles over time.
     """
     with sessions.start("latency") as session:
@@ -312,7 +314,7 @@ def latency(
 
 @click.group()
 def spark() -> None:
-    """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
+    """Run flows as Spark batch jobs: backfill, and audit of delivered outputs."""
 
 
 for command in (run, audit, corpus, latency):

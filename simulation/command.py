@@ -41,16 +41,23 @@ LEAVE_OUT = "Fix it, or leave such records out: --on-error dead-letter."
               help="A file, a pattern or a directory to draw records from, as for `run`. "
               "[default: generated records]")  # fmt: skip
 @on_error_option(
-    "Whether bad records of the inputs stop the command or are left out. Elements whose function "
-    "raises are set aside in any case."
+    "On a malformed record of the inputs: stop the command, or leave the record out. An element "
+    "whose function raises is always a dead letter."
 )
 @reading_options()
 @click.option("--all", "all_flows", is_flag=True,
-              help="The flows of the test suite instead of FLOW.")  # fmt: skip
-@click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="How many.")
-@click.option("--first", default=1, show_default=True, help="The first seed.")
-@click.option("--seed", type=int, help="Only this seed.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="[default: drawn by the seed]")
+              help="Simulate the flows of the test suite instead of FLOW.")  # fmt: skip
+@click.option(
+    "--seeds",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of seeds to run.",
+)
+@click.option("--first", default=1, show_default=True, help="First seed to run.")
+@click.option("--seed", type=int, help="Run only this seed.")
+@click.option("--policy", type=click.Choice(list(POLICIES)),
+              help="Policy of all runs.  [default: drawn by the seed]")  # fmt: skip
 @json_option
 @click.option("--trace", is_flag=True, help="With --seed: print everything that happens.")
 def simulate(
@@ -66,11 +73,12 @@ def simulate(
     json_file: Path | None,
     trace: bool,
 ) -> None:
-    """Run FLOW in a simulated cluster that fails in every way, and check every output.
+    """Run FLOW in a simulated cluster with injected faults, and check every output.
 
-    A seed decides how long messages take, which process crashes where, which bits flip. FLOW is a
-    module or a .py file, with :NAME for one of several flows, or for a function that returns one.
-    Its records are generated, {"id", "key", "text"}, or drawn by the seed from the inputs.
+    The simulation is deterministic: a seed decides how long messages take, which process crashes
+    where, and which bits flip. FLOW is a module or a .py file, with :NAME for one of several flows,
+    or for a function that returns one. Without --input, its records are generated, as {"id", "key",
+    "text"}; with it, the seed draws them from the inputs.
     """
     if (flow is None) != all_flows:
         raise click.UsageError("give either a FLOW or --all")
