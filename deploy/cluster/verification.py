@@ -53,8 +53,8 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     run = registry_of(tree, name)
     if not has_ended(run, submission):
         raise InUse(
-            f"flow {name!r} is going on: nothing was checked. Verify it once it is over; "
-            f"`driftline stop {name}` ends it first"
+            f"flow {name!r} is still running: nothing was checked. Verify it once it has finished; "
+            f"`driftline stop {name}` drains and stops it"
         )
     parts = _directories_by_agent(submission, run)
     alive = {agent.name: agent for agent in list_agents(tree)}

@@ -47,7 +47,7 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_place(place: ClusterAddress | None, **others: object) -> None:
         if place is None:
-            raise click.UsageError("say which cluster: --zookeeper HOSTS")
+            raise click.UsageError("give the ZooKeeper servers of the cluster: --zookeeper HOSTS")
         command(place=place, **others)
 
     return with_place

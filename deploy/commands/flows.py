@@ -137,8 +137,8 @@ def rescale(
     if done:
         click.echo(f"flow {name} has {counted(nodes, 'node')}, at {', '.join(places)}")
     else:
-        click.echo(f"flow {name} is to have {counted(nodes, 'node')}; `driftline status {name}` "
-                   "shows how far it is")  # fmt: skip
+        click.echo(f"rescale of flow {name} to {counted(nodes, 'node')} is requested; `driftline "
+                   f"status {name}` shows its progress")  # fmt: skip
         if wait_s:
             raise click.exceptions.Exit(1)
 
@@ -158,7 +158,9 @@ def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
     output = None if submission is None else submission.output
     places = _agents_of(submission)
     write_json(json_file, {"name": name, "agents": places, "output": output, "error": None})
-    click.echo(f"flow {name} is removed; its files stay. Before another flow of this name begins")
+    click.echo(
+        f"flow {name} is removed; its files stay. Before you submit a new flow of this name:"
+    )
     where = ", ".join(places) or "each agent"
     click.echo(f"  remove the directory flows/{name} in the --state of {where}")
     if submission is not None and submission.consumer:

@@ -46,7 +46,7 @@ def module_name(name: str) -> str:
         )
     if keyword.iskeyword(module) or module.lower() in RESERVED_NAMES:
         raise click.UsageError(
-            f"{name!r} is a word of Python or the name of another module: choose another name"
+            f"{name!r} is a Python keyword or the name of another module: choose another name"
         )
     return module
 
@@ -54,7 +54,7 @@ def module_name(name: str) -> str:
 def write_project(folder: Path, module: str) -> dict[Path, str]:
     """Write the files. Return file -> description. Raises Unavailable for a non-empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Unavailable(f"{folder} exists already: give another name, or remove it")
+        raise Unavailable(f"{folder} already exists; choose another name, or remove it")
     names = {"module": module, "title": module.strip("_").replace("_", " ")}
     files = {
         f"{module}.py": ("the flow", FLOW.format(**names)),

@@ -233,7 +233,11 @@ def run(
     if report.get("bad_records") or report.get("dead_letters"):
         fields = event_fields("set-aside", directory=str(directory / DEAD_LETTERS))
         places = dict.fromkeys((str(directory / DEAD_LETTERS), place.dead_letter_location))
-        log.warning("bad records and failed elements are in %s", " and ".join(places), extra=fields)
+        log.warning(
+            "the dead letters (bad records and failed elements) are in %s",
+            " and ".join(places),
+            extra=fields,
+        )
     if ended_by is not None:
         log.info(
             "drained by %s: the same command %s",

@@ -56,18 +56,18 @@ def savepoint(
     """
     if state is None and place is None:
         raise click.UsageError(
-            "give --state DIR for a run that is over, or --zookeeper for a flow that runs in a "
-            "cluster"
+            "give --state DIR for a finished run, or --zookeeper for a flow in a cluster"
         )
     if state is not None:
-        refuse_options(["--zookeeper"], "with --state, which is of a run that is over")
+        refuse_options(["--zookeeper"], "with --state, which is for a finished run")
         saved, how = save_run(state, load_flow(flow), output)
         _print_savepoint(saved, output, json_file)
         if how not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
             click.echo(
                 "The run did not end normally: records from there on are not in the "
-                "savepoint, though it may have delivered outputs of theirs. To have all, let the "
-                "run continue to its end, or drain it with SIGTERM, and make another savepoint."
+                "savepoint, though some of their outputs may be delivered. To save all records, "
+                "let the run continue to its end, or drain it with SIGTERM, and make another "
+                "savepoint."
             )
     elif place is not None:
         with place.open_tree() as tree, short_folder() as sockets:
@@ -78,9 +78,10 @@ def savepoint(
         _print_savepoint(saved, output, json_file)
         if any(map(is_live, submission.reading.inputs)):
             click.echo(
-                f"What producers send from then on is in flow {flow} alone. If another flow is to "
-                "take its place: let them send no more, make a savepoint once all is delivered, "
-                f"and `driftline stop {flow}`; then let them send to the other one."
+                f"Records that producers send after the savepoint are only in flow {flow}. To "
+                "replace it by another flow: stop the producers, make a savepoint once all outputs are "
+                f"delivered, and run `driftline stop {flow}`. Then start the producers for the "
+                "other flow."
             )
 
 
@@ -88,4 +89,6 @@ def _print_savepoint(saved: Savepoint, output: Path, json_file: Path | None) -> 
     told = {"savepoint": str(output), "time": saved.time, "files": len(saved.files)}
     write_json(json_file, told | {"error": None})
     files = counted(len(saved.files), "file")
-    click.echo(f"{output}: the state before {format_time(saved.time)}, {files}")
+    click.echo(
+        f"savepoint written to {output}: the state before {format_time(saved.time)}, {files}"
+    )

@@ -93,9 +93,8 @@ def _verdict(
     if place is None or (not _is_cluster_given() and path.is_dir()):
         if not path.is_dir():
             raise click.BadParameter(
-                f"{given} is not a directory; for a flow of a cluster say which cluster: "
-                "--zookeeper "
-                "HOSTS",
+                f"{given} is not a directory; for a flow of a cluster give its ZooKeeper servers: "
+                "--zookeeper HOSTS",
                 param_hint="DIRECTORY|NAME",
             )
         return verify_run(path, state, look_beside)

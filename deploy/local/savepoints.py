@@ -142,8 +142,8 @@ def _check_length(savepoint: Savepoint, given: Source) -> None:
     has = max(map(time_of, given.read(1)), default=0)
     raise StateMismatch(
         f"{given.name}: it has only {counted(has, 'record')} now, but savepoint {savepoint.path} "
-        f"was made of {needed}: nothing of it would be read. Give the input of the savepoint, with "
-        "more records at its end"
+        f"contains {needed}: no record would be read. Give the input of the savepoint, with new "
+        "records appended"
     )
 
 

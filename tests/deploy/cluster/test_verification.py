@@ -45,7 +45,7 @@ def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
             producer.flush()
         machine.until(lambda: len(machine.values()) == 150, "all outputs")
         going_on = machine.command("verify", "sums", status=3)
-        assert "flow 'sums' is going on: nothing was checked" in going_on
+        assert "flow 'sums' is still running: nothing was checked" in going_on
         machine.command("stop", "sums")
         yield machine
 
@@ -92,7 +92,9 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
             closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree,
         ):
             verify_flow(tree, "sums")
-    assert "is not a directory; for a flow of a cluster say which" in _without_cluster(machine)
+    assert "is not a directory; for a flow of a cluster give its ZooKeeper" in _without_cluster(
+        machine
+    )
 
 
 def _without_cluster(machine: Machine) -> str:

@@ -84,7 +84,7 @@ def test_new_does_not_overwrite_existing_files(tmp_path: Path) -> None:
     (folder / "sample.jsonl").unlink()
     again = CliRunner().invoke(new, [str(folder)])
     assert isinstance(again.exception, Unavailable)
-    assert "exists already" in str(again.exception)
+    assert "already exists" in str(again.exception)
     assert (folder / "mine.py").read_text() == "# my work\n"
     assert not (folder / "sample.jsonl").exists()
     (tmp_path / "file").write_text("")

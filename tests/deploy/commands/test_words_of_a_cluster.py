@@ -113,7 +113,7 @@ def test_command_reports_expected_message(
         (["remove", "none"], 1, "has no flow 'none'"),
         (["remove", "counts"], 1, "flow 'counts' runs"),
         (["savepoint", "counts", "--output", "s"], 1, "flow 'counts' has no snapshot yet"),
-        (["verify", "counts"], 3, "flow 'counts' is going on"),
+        (["verify", "counts"], 3, "flow 'counts' is still running"),
         (["submit", "flow.py", "--input", "in.jsonl"], 2, "Missing option '--output'"),
     ],
 )
