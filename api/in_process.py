@@ -188,7 +188,7 @@ def _check_outputs(path: Path, identity: Identity) -> None:
     if before is not None and (differences := identity.differences(before)):
         lines = "".join(f"\n  {text}" for text in differences)
         raise StateMismatch(
-            f"{path} holds the outputs of another run:{lines}\nGo on with the run as it was, or "
+            f"{path} holds the outputs of another run:{lines}\nContinue the run as it was, or "
             "give another directory, or remove this one"
         )
 

@@ -145,7 +145,7 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
             raise FlowError(f"no input for source {', '.join(missing)}: {known}")
         return list(by_name.values())
     if len(unnamed) < len(given):
-        raise FlowError(f"the input {unnamed[0]} does not say for which source it is: {known}")
+        raise FlowError(f"the input {unnamed[0]} does not name a source of the flow: {known}")
     for text in unnamed:
         name, equals, _ = text.partition("=")
         if equals and "/" not in name and not Path(text).exists() and not has_magic(text):
@@ -233,7 +233,7 @@ def _expanded(text: str) -> list[str]:
     if not path.exists() and has_magic(text):
         files = sorted(name for name in glob(text, recursive=True) if Path(name).is_file())
         if not files:
-            raise Unavailable(f"{text}: no file has such a name")
+            raise Unavailable(f"{text}: no file matches this pattern")
         return files
     return [text]
 

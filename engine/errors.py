@@ -16,7 +16,7 @@ DriftlineError
 
 import re
 
-CODE_CHANGE_HINT = "; if that was the code of an operator, with --accept-changed-code"
+CODE_CHANGE_HINT = "; after a change to the code of an operator, add --accept-changed-code"
 """Suffix for "once the cause is fixed": without this option, a run rejects changed code."""
 
 RESUME_HINT = f"The same command resumes, once the cause is fixed{CODE_CHANGE_HINT}"

@@ -94,7 +94,7 @@ def simulate(
     began = monotonic()
     try:
         first_scenario = draw_scenario(first if seed is None else seed, flow, policy, files)
-        note = check_flow(first_scenario, "--input FILE gives it other records")
+        note = check_flow(first_scenario, "--input FILE draws records from a file")
         if note and flow is not None:
             print_error(note)
         if files is not None:

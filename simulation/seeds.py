@@ -161,10 +161,10 @@ def check_flow(scenario: Scenario, advice: str) -> str:
     if len(failures) == len(items):
         raise FlowError(
             f"{scenario.flow.spec} fails on every record of the simulation: {error}. "
-            f"Its records look like {simulation.inputs[0][0]}; {advice}"
+            f"The records of the simulation look like {simulation.inputs[0][0]}; {advice}"
         )
     return (
-        f"of the first seed {len(failures)} elements fail, at first in operator {operator!r}: "
-        f"{error}. Simulated runs set them aside; `driftline run` stops, or has --on-error "
-        "dead-letter"
+        f"with the first seed {len(failures)} elements fail, the first in operator {operator!r}: "
+        f"{error}. Simulated runs write them to the dead letters; `driftline run` stops, unless "
+        "--on-error dead-letter is given"
     )

@@ -66,7 +66,9 @@ def _loaded(spec: str) -> Flow:
     module = _load_module(where)
     if name:
         if not hasattr(module, name):
-            raise FlowError(f"{where} has no {name!r}: name a Flow, or a function that returns one")
+            raise FlowError(
+                f"{where} has no {name!r}: give the name of a Flow, or of a function returning one"
+            )
         return _as_flow(getattr(module, name), name, where)
     flows = {n: value for n, value in vars(module).items() if isinstance(value, Flow)}
     if "flow" in flows:

@@ -174,7 +174,9 @@ def serve(
     if flow is not None and (schema is not None or searchers is not None):
         raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
     if place is None:
-        refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper HOSTS")
+        refuse_options(
+            IN_CLUSTER, "without a cluster: give its ZooKeeper servers, --zookeeper HOSTS"
+        )
     elif flow is None and wheel is not None:
         raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
     access = None if tokens is None else Access(tokens)

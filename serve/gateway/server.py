@@ -82,8 +82,8 @@ def open_listener(listening: Listening) -> tuple[socket.socket, Listening]:
     except OSError as error:
         found.close()
         raise Unavailable(
-            f"cannot listen on {listening.host}:{listening.port}: {error.strerror}; is it in use "
-            "by another program? Give another one with --http HOST:PORT"
+            f"cannot listen on {listening.host}:{listening.port}: {error.strerror}. Choose another "
+            "address or port with --http HOST:PORT"
         ) from None
     port = found.getsockname()[1]
     where = Listening(listening.host, port, listening.certificate, listening.key)

@@ -141,8 +141,8 @@ def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None
         )
     if not is_encrypted:
         log.warning(
-            "access tokens travel to %s as they are: who listens in can use them. Give "
-            "--certificate and --key, unless a proxy before it does HTTPS",
+            "access tokens are sent to %s unencrypted, and can be intercepted. Give --certificate "
+            "and --key, unless a proxy terminates HTTPS",
             host,
             extra=event_fields("tokens-in-the-clear", host=host),
         )

@@ -113,7 +113,7 @@ def _read(pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object
             values[name] = value
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
-            text = f"{parameter.name} is missing: {parameter.description}"
+            text = f"the parameter {parameter.name} is missing. {parameter.description}"
             raise ApiError("invalid", text, {"parameter": parameter.name})
     return Given(values)
 

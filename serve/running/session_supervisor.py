@@ -66,7 +66,9 @@ class SessionSupervisor:
         if self._end_at == inf:
             self._end_at = now + ENDS_WITHIN_S
             log.info(
-                "%s: no more is taken", asked, extra=event_fields("drain-requested", signal=asked)
+                "%s: draining, no more is accepted",
+                asked,
+                extra=event_fields("drain-requested", signal=asked),
             )
             http.stop()
         if not front.draining and (http.ended or now >= self._end_at):

@@ -41,9 +41,8 @@ def time_of(token: str) -> int:
     if not is_whole or digits[-1] != _check(digits[:-1]) or time > INFINITY:
         shown = token if len(token) <= 40 else f"{token[:40]}..."
         raise BadToken(
-            f"{shown!r} is not a label, or not as it was received: that is a text of {_LENGTH + 1} "
-            "letters and digits, from the answer to a write or a read, and the last one checks the "
-            "others"
+            f"{shown!r} is not a label, or it was changed. A label is a text of {_LENGTH + 1} "
+            "letters and digits, from the answer to a write or a read. The last checks the others"
         )
     return time
 

@@ -71,10 +71,10 @@ def test_all_inputs_belong_to_the_only_source(
     [
         ("one two", ["a.txt"], FlowError, r"2 sources \(one, two\): give 2 inputs"),
         ("one two", ["one=a.txt"], FlowError, "no input for source two: .* sources one, two"),
-        ("one two", ["one=a.txt", "b.jsonl"], FlowError, "b.jsonl does not say for which source"),
+        ("one two", ["one=a.txt", "b.jsonl"], FlowError, "b.jsonl does not name a source"),
         ("one", ["on=a.txt"], FlowError, "no source 'on', and no such file; .* the source one"),
         ("one", ["no.txt"], Unavailable, "no.txt: there is no such file"),
-        ("one", ["*.nothing"], Unavailable, r"\*.nothing: no file has such a name"),
+        ("one", ["*.nothing"], Unavailable, r"\*.nothing: no file matches this pattern"),
         ("one", ["empty"], Unavailable, "directory empty has no files of a known format"),
         ("one", ["a.txt", "[ab].*"], Unavailable, "a.txt is given twice"),
         ("one", ["a.txt", "-"], Unavailable, "- is not a file: it cannot be one of several inputs"),

@@ -225,7 +225,7 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
     assert given.exit_code == 0, given.output
     made_up = CliRunner().invoke(simulate, [str(flow), "--seeds", "5"])
     assert made_up.exit_code == 2
-    assert "--input FILE gives it other records" in " ".join(made_up.output.split())
+    assert "--input FILE draws records from a file" in " ".join(made_up.output.split())
 
 
 def test_outputs_in_files_may_hold_every_character_that_ends_a_line() -> None:

@@ -270,7 +270,7 @@ def test_elements_whose_function_raises_are_told(tmp_path: Path) -> None:
     records.write_text("".join(f'{{"n": {n % 3}}}\n' for n in range(60)))
     result = CliRunner().invoke(simulate, [str(flow), "--input", str(records), "--seeds", "2"])
     assert result.exit_code == 0, result.output
-    assert "elements fail, at first in operator 'divide': ZeroDivisionError" in result.output
+    assert "elements fail, the first in operator 'divide': ZeroDivisionError" in result.output
 
 
 BAD = '{"id": 1, "key": "a", "text": "b"}\n{"id": \n{"id": 3, "key": "a", "text": "c"}\n'

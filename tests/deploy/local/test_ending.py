@@ -199,7 +199,7 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
     assert re.match(error, str(about["error"]), re.DOTALL)
     assert str(about["error"]) in said
     assert "The same command resumes" in said
-    assert "once the cause is fixed; if that was the code of an operator, with --accept" in said
+    assert "once the cause is fixed; after a change to the code of an operator, add --acc" in said
     flow = (tmp_path / "failing.py").read_text()
     (tmp_path / "failing.py").write_text(flow.replace(does, "r['n']"))
     mended = [*command, "--accept-changed-code"]

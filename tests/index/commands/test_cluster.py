@@ -80,7 +80,7 @@ def test_cluster_service_loses_no_write_when_processes_are_killed(
         assert service.wait() == 0
         told_since = service.log.read_text()[told:]
         assert "reads records again" not in told_since
-        assert "driftline stop: no more is taken" in told_since
+        assert "driftline stop: draining, no more is accepted" in told_since
         assert "input-0, journal: in the --state directory of `driftline serve`" in machine.command(
             "verify", "web"
         )
