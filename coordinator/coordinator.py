@@ -217,12 +217,12 @@ class Coordinator:
     def waits_for(self) -> str:
         """Human-readable phase of the run, with the members that have not answered."""
         if absent := self._absent:
-            return f"{self.phase.value}; nothing was heard of {', '.join(absent)}"
+            return f"{self.phase.value}; no answer from {', '.join(absent)}"
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
             return f"{self.phase.value}; not ready: {', '.join(missing)}"
         if self.phase is Phase.ASKING and self._takeover is not None:
-            return f"{self.phase.value}; no answer of {', '.join(self._takeover.missing)}"
+            return f"{self.phase.value}; no answer from {', '.join(self._takeover.missing)}"
         doing = f"{self.phase.value}{self._draining.reason_suffix if self.is_draining else ''}"
         return doing + self.snapshots.waits_for
 
@@ -291,7 +291,7 @@ class Coordinator:
         absent = ", ".join(name for name in self.unreachable_s if name not in self.members)
         deaf = ", ".join(name for name in self.unreachable_s if name in self.members)
         missed = [f"hears nothing of {absent}"] * bool(absent)
-        missed += [f"has no answer of {deaf}, which it hears"] * bool(deaf)
+        missed += [f"has no answer from {deaf}, which it hears"] * bool(deaf)
         seconds = max(self.unreachable_s.values())
         log.warning(
             "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
@@ -392,7 +392,7 @@ class Coordinator:
         self._takeover, self._follows, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
         log.info(
-            "incarnation %d: a new master has taken over; the run continued meanwhile",
+            "incarnation %d: a new master has taken over, without a recovery",
             self.state.incarnation,
             extra=event_fields("taken-over", incarnation=self.state.incarnation),
         )
@@ -466,11 +466,12 @@ class Coordinator:
         if self._down_since is None:
             self._down_since = self.now
         incarnation, start = self.state.incarnation, self.start_snapshot
-        what = snapshot_name(start.number, start.time) if start.number else "no snapshot"
+        name = snapshot_name(start.number, start.time)
+        what = f"load {name}" if start.number else "start without a snapshot"
         fields = event_fields(
             "load", incarnation=incarnation, snapshot=start.number, time=start.time
         )
-        log.info("incarnation %d: nodes load %s", incarnation, what, extra=fields)
+        log.info("incarnation %d: nodes %s", incarnation, what, extra=fields)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 

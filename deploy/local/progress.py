@@ -68,12 +68,12 @@ class ProgressFigures:
             counted(self.outputs, "output"),
             *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
-            f"{self.records_per_s:.0f}/s",
-            f"{self.under_way} under way",
+            f"{self.records_per_s:.0f} records/s",
+            f"{self.under_way} in flight",
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
-            parts.append(f"p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
+            parts.append(f"latency p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
         return f"{', '.join(parts)}; {self.state}"
 
     def with_inputs(self) -> str:

@@ -153,7 +153,7 @@ class TurnBudget:
         labels, values, _ = batch.elements()
         if not values:
             return f"timers of {self._operators(port)}"
-        of = "" if len(labels) == 1 else f"one of {len(labels)} elements, the first: "
+        of = "" if len(labels) == 1 else f"a batch of {len(labels)} elements that begins with "
         record = format_short(values[0])
         return f"{self._operators(port)}, {of}{format_label(labels[0])}, record {record}"
 

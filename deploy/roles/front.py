@@ -495,7 +495,7 @@ class ReplayLog:
                 "replay", name=self._front, source=self._source, since=since, until=furthest
             )
             log.info(
-                "%s reads %s again from %s to %s",
+                "%s replays %s from %s to %s",
                 *(self._front, self._source, format_time(since), format_time(furthest)),
                 extra=fields,
             )
@@ -505,7 +505,7 @@ class ReplayLog:
         if self._until and settled > self._until:
             took = now - self._began
             fields = event_fields("caught-up", name=self._front, seconds=took, time=self._until)
-            text = "%s has caught up after %.1f s, at %s"
+            text = "%s has finished its replay after %.1f s, at %s"
             log.info(text, self._front, took, format_time(self._until), extra=fields)
             self._until = 0
 

@@ -73,7 +73,7 @@ def test_incarnation_resumes_once_all_members_follow() -> None:
     follow(cluster, "node-0", "front-0")
     follow(cluster, "node-1", epoch=4)
     assert cluster.phase() is Phase.ASKING
-    assert "no answer of node-1" in cluster.coordinator.waits_for
+    assert "no answer from node-1" in cluster.coordinator.waits_for
     at_work(cluster)
     assert cluster.sent() == [("node-1", Lead())], "it may not have heard"
     follow(cluster, "node-1")

@@ -127,8 +127,8 @@ def describe_exit(status: int) -> str:
             return f"ended by signal {-status}"
         return f"ended by {number.name}{_HINTS.get(number, '')}"
     if status == 0:
-        return "ended by itself with status 0 (something in it called exit)"
-    return f"ended by itself with status {status}"
+        return "exited with status 0 (something in it called exit)"
+    return f"exited with status {status}"
 
 
 SILENCE_TIMEOUT_S = 10.0

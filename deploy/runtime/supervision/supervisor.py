@@ -111,7 +111,7 @@ class Supervisor:
                 spare = self._start(name)
                 pid = self.pids[name]
                 log.info(
-                    "%s is started again (pid %d%s)",
+                    "%s is restarted (pid %d%s)",
                     *(name, pid, ", a spare" if spare else ""),
                     extra=event_fields("process-started", name=name, pid=pid, spare=spare),
                 )
@@ -198,20 +198,22 @@ class Supervisor:
         dead.flush()
         last = "\n".join(dead.stderr.last)
         if status == CANNOT_START:
-            raise CannotStart(f"{name} cannot start: {last or 'it said nothing'}")
+            raise CannotStart(f"{name} cannot start: {last or 'it printed nothing on stderr'}")
         at = self.restart_policy.record_death(name, now)
         if at is None:
             lines = [
-                f"{name} has died {self.restart_policy.limit} times in a row without the run "
-                f"getting any further, this time {ended}.",
+                f"{name} has died {self.restart_policy.limit} times in a row without "
+                f"progress of the run. The last time it {ended}.",
                 *self._details(name, status),
-                "  It said: " + last.replace("\n", "\n    ") if last else "  It said nothing.",
+                "  Last output on stderr: " + last.replace("\n", "\n    ")
+                if last
+                else "  It printed nothing on stderr.",
                 f"  {RESUME_HINT}.",
             ]
             raise Unavailable("\n".join(lines))
         pause, pid = at - now, dead.pid
         log.warning(
-            "%s (pid %d) %s; it is started again%s",
+            "%s (pid %d) %s; it will be restarted%s",
             *(name, pid, ended, f" in {pause:.1f} s" if pause else ""),
             extra=event_fields("process-died", name=name, pid=pid, status=status, pause=pause),
         )

@@ -145,7 +145,8 @@ def test_activity_names_chained_operators_label_and_record(port: int, operators:
     pace.begin_batch(port, ElementBatch(live, pack_rows(["a", "b"]), None))
     taken = format_time(live[0][0])
     assert pace.doing() == (
-        f"{operators}, one of 2 elements, the first: label {list(live[0])} ({taken}), record 'a'"
+        f"{operators}, a batch of 2 elements that begins with label {list(live[0])} ({taken}), "
+        "record 'a'"
     )
 
 

@@ -103,8 +103,8 @@ def test_a_replay_says_when_it_begins_and_when_it_ends(caplog: pytest.LogCapture
         for now, settled in ((14.0, 120), (16.0, 151), (17.0, 160), (18.0, 201), (30.0, 300)):
             replay.update(now, settled)
     assert caplog.messages == [
-        "front-0 reads in.jsonl again from record 101 to record 200",
-        "front-0 has caught up after 8.0 s, at record 200",
+        "front-0 replays in.jsonl from record 101 to record 200",
+        "front-0 has finished its replay after 8.0 s, at record 200",
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_record_that_kills_its_process_is_named(text: str, how: str, tmp_path:
     ):
         assert part in done.stderr
     if text == "segfault":
-        assert "It said: about to fall" in done.stderr
+        assert "Last output on stderr: about to fall" in done.stderr
         assert re.search(r"Its files are in .*/node-\d", done.stderr)  # one of them may be damaged
 
 
@@ -93,7 +93,7 @@ def test_crash_loop_is_reported_without_label_order(tmp_path: Path) -> None:
 def test_process_that_crashes_once_is_restarted(tmp_path: Path) -> None:
     done = run(tmp_path, ["fine"] * 40 + ["once"] + ["fine"] * 40)
     assert done.returncode == 0, done.stderr
-    assert "status 0 (something in it called exit); it is started again" in done.stderr
+    assert "status 0 (something in it called exit); it will be restarted" in done.stderr
     found = [
         json.loads(line)
         for file in (tmp_path / "out").glob("*.jsonl")

@@ -172,7 +172,7 @@ def test_a_process_is_not_replaced_before_it_has_ended(
         node.wait()
         cluster.supervise()
         assert cluster.pids["node-0"] != node.pid
-        assert "ended by SIGKILL, as it was silent; it is started again" in caplog.text
+        assert "ended by SIGKILL, as it was silent; it will be restarted" in caplog.text
         for process in cluster._processes.values():
             process.kill()
 
