@@ -79,9 +79,9 @@ def savepoint(
         if any(map(is_live, submission.reading.inputs)):
             click.echo(
                 f"Records that producers send after the savepoint are only in flow {flow}. To "
-                "replace it by another flow: stop the producers, make a savepoint once all outputs are "
-                f"delivered, and run `driftline stop {flow}`. Then start the producers for the "
-                "other flow."
+                "replace it by another flow: stop the producers, make a savepoint once all "
+                f"outputs are delivered, and run `driftline stop {flow}`. Then start the "
+                "producers for the other flow."
             )
 
 
