@@ -49,6 +49,9 @@ from driftline.serve.views.tokens import time_of, token_of
 ANSWERS_BYTES_MAX = 8 << 20
 """Largest size of buffered answers: some 100,000, for clients that send all before they read."""
 
+SEND_AFTER_S = 0.05
+"""A client that sends nothing for this many seconds may be waiting for answers."""
+
 SERVICE_ENDS = ApiError(
     "unavailable",
     "the service ends: this line and later ones may have been stored, or not; send them again",
@@ -224,6 +227,7 @@ class Bulk:
         """Largest label in an answer, as a time."""
         self._answers = bytearray()
         self._is_complete = False
+        self._body_is_read = asyncio.Event()
         self._changed = asyncio.Event()
         """Set when answers are ready to be sent."""
         self._sent = asyncio.Event()
@@ -269,6 +273,7 @@ class Bulk:
                     await asyncio.sleep(0)  # yield to other tasks
         except ApiError as error:
             await self._under_way.put((number + 1, _problem(number + 1, "", error)))
+        self._body_is_read.set()
         await self._under_way.put(None)
 
     def _begin(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
@@ -313,9 +318,23 @@ class Bulk:
         self._is_complete = True
         self._changed.set()
 
+    def _client_sends(self) -> bool:
+        """Return whether the client still sends lines, and the answers have room."""
+        is_read, is_full = self._body_is_read.is_set(), len(self._answers) > ANSWERS_BYTES_MAX
+        return not (is_read or is_full or self._reader.waits_s >= SEND_AFTER_S)
+
     async def _send(self, send: Send) -> None:
+        """Send the answers.
+
+        While the client sends lines they wait, up to `ANSWERS_BYTES_MAX`: it may read nothing
+        before it has sent all, and a connection with unread answers is closed after a while.
+        """
         while not self._is_complete or self._answers:
             await self._changed.wait()
+            while self._client_sends():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SEND_AFTER_S):
+                        await self._body_is_read.wait()
             self._changed.clear()
             if data := bytes(self._answers):
                 await send(_part(data))

@@ -219,11 +219,18 @@ class BodyReader:
             text = f"the Content-Encoding {encoding[:64]!r} is not supported: send gzip, or none"
             raise ApiError("encoding", text)
         self._is_gzip = encoding.endswith("gzip")
+        self._waits_since: float | None = None
+        """When it began to wait for the client (monotonic); None: it does not wait."""
         self.reset_rate()
 
     def reset_rate(self) -> None:
         """Restart the measurement of the client's rate: call it at the start of a bulk's line."""
         self._began, self._count = monotonic(), 0
+
+    @property
+    def waits_s(self) -> float:
+        """Seconds for which it has waited for the client; 0 if it does not wait."""
+        return 0.0 if self._waits_since is None else monotonic() - self._waits_since
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         """Yield the parts of the body.
@@ -261,6 +268,7 @@ class BodyReader:
         more = True
         while more:
             seconds = self._began + self._idle_s + self._count / BODY_BYTES_PER_S - monotonic()
+            self._waits_since = monotonic()
             try:
                 async with asyncio.timeout(min(self._idle_s, seconds)):
                     message = await self._receive()
@@ -271,6 +279,7 @@ class BodyReader:
                     f"{BODY_BYTES_PER_S} bytes/s on average ({self._count} bytes in "
                     f"{monotonic() - self._began:.0f} s)",
                 ) from None
+            self._waits_since = None
             if message["type"] == "http.disconnect":
                 raise ClientLeft
             part = message.get("body", b"")

@@ -9,7 +9,9 @@ from gzip import compress
 from pathlib import Path
 
 import httpx
+import pytest
 
+from driftline.index.http import writing
 from driftline.serve.errors import ApiError
 from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of, served
@@ -203,6 +205,34 @@ async def test_bulk_answers_lines_before_the_body_is_complete(tmp_path: Path) ->
         while not got.endswith(b"0\r\n\r\n"):
             got += await asyncio.wait_for(reader.read(1000), 10)
         assert got.count(b'"label"') == 3
+        writer.close()
+
+
+async def test_bulk_holds_answers_back_from_a_client_that_still_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may read only once it has sent all, and unread answers would end the connection."""
+    monkeypatch.setattr(writing, "SEND_AFTER_S", 5.0)
+    service = Service(tmp_path)
+    async with served(service) as client:
+        url = client.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        body = lines_of(*({"id": str(n)} for n in range(40)))
+        head = f"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+        writer.write(f"{head}\r\n\r\n".encode())
+        for line in body.splitlines(keepends=True)[:-1]:
+            writer.write(line)
+            await asyncio.sleep(0)
+        got = b""
+        while not got.endswith(b"\r\n\r\n"):
+            got += await asyncio.wait_for(reader.read(1000), 10)
+        assert b"label" not in got
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1000), 0.2)
+        writer.write(body.splitlines(keepends=True)[-1])
+        while not got.endswith(b"0\r\n\r\n"):
+            got += await asyncio.wait_for(reader.read(1000), 10)
+        assert got.count(b'"label"') == 40
         writer.close()
 
 
