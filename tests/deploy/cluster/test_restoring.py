@@ -138,7 +138,7 @@ def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:
     machine.until(lambda: bool(machine.flow("live")["last_snapshot"]), "a snapshot")
     told = folder / "saved.json"
     said = machine.command("savepoint", "live", "--output", "saved", "--json", told)
-    assert "What producers send from then on is in flow live alone" in said
+    assert "Records that producers send after the savepoint are only in flow live" in said
     assert json.loads(told.read_text())["savepoint"] == "saved"
     machine.command("cancel", "live")
     assert ordered(machine.values()) == ordered(counted(0, RECORDS))

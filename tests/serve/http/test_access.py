@@ -79,7 +79,7 @@ def test_listening_beyond_loopback_requires_tokens(
         check_exposure(host, Access(path), is_encrypted=True)
         assert not caplog.records
         check_exposure(host, Access(path), is_encrypted=False)
-        assert "access tokens travel" in caplog.text
+        assert "access tokens are sent to" in caplog.text
         caplog.clear()
         with pytest.raises(NotPermitted, match="token"):
             check_exposure(host, None, is_encrypted=True)
