@@ -282,8 +282,8 @@ def recovery(
 @click.option("--compare", is_flag=True,
               help="Give the same load to tantivy and SQLite FTS5.")  # fmt: skip
 @click.option("--locust", "users", type=click.IntRange(2, 100_000), metavar="USERS",
-              help="Use so many simulated users of locust as the load instead: each sends one "
-              "request per second; one follows the changes.")  # fmt: skip
+              help="Number of locust users that make the load instead. Each sends one request "
+              "per second; one of them follows the changes.")  # fmt: skip
 @click.option("--url", metavar="URL", help="With --locust: URL of a running service.")
 @corpus_options
 @options.seed

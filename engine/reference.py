@@ -203,7 +203,7 @@ class _Interpreter:
         """The same before the current root."""
 
     def enter(self, root: Label, payload: object) -> Iterator[Item]:
-        """Yield all items that result from a record, or from the end of a source."""
+        """Yield all items that result from a record or a mark."""
         source = self.flow.sources[root[1]]
         self.sources_before = self.sources[:]
         if not is_mark(payload):

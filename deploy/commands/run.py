@@ -88,8 +88,8 @@ REFERENCE_OPTIONS = (
               type=FiniteRange(0.1),
               help="Seconds that a function may run before a warning names it.")  # fmt: skip
 @click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
-              help="The run fails after so many crashes of one process without progress of the "
-              "run. Kills by --kill-every do not count.",
+              help="Number of crashes of one process, without progress of the run, after which "
+              "the run fails. Kills by --kill-every do not count.",
               )  # fmt: skip
 @click.option("--spares", default=1, show_default=True, type=click.IntRange(0, 8),
               help="Standby processes of some 40 MB each, with the flow loaded; one replaces a "

@@ -70,7 +70,7 @@ class Operator:
     def absorb(
         self, value: Any, event_time: int, watermark: int, states: Sequence[Any], timers: Timers
     ) -> bool:
-        """Apply an element if that has no outputs; otherwise change nothing.
+        """Apply an element if it has no outputs; otherwise change nothing.
 
         A faster way to apply an element of an operator with timers, which saves its Context.
         Returns whether it was applied.

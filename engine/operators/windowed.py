@@ -81,10 +81,8 @@ class Windowed(KeyedOperator):
         placed = self.windows.assign(event_time)
         if placed[0][1] + self.lateness <= watermark:  # the first one is complete first
             return False
-        for start, end in placed:
-            merged: Sequence[int] = ()
-            if self.windows.merges:
-                start, end, merged = self._merge_interval(windows, (start, end))
+        for interval in placed:
+            start, end, merged = self._merge_interval(windows, interval)
             self._add(value, event_time, windows, start, end, merged, timers)
         return True
 
@@ -118,16 +116,13 @@ class Windowed(KeyedOperator):
             accumulators = self._take(windows, merged, timers)
         else:
             accumulators = tuple([aggregate.zero() for _, aggregate in self.aggregates])
-        if len(self._adds) == 1:
-            added: Accumulators = (self._adds[0](accumulators[0], value, event_time),)
-        else:
-            added = tuple(
-                [
-                    add(accumulator, value, event_time)
-                    for add, accumulator in zip(self._adds, accumulators, strict=True)
-                ]
-            )
-        windows[start] = end, added
+        accumulators = tuple(
+            [
+                add(accumulator, value, event_time)
+                for add, accumulator in zip(self._adds, accumulators, strict=True)
+            ]
+        )
+        windows[start] = end, accumulators
         if existing is None or existing[0] != end:
             timers.set(str(start), end + self.lateness)
 
