@@ -111,7 +111,8 @@ class Sum(_FieldAggregate):
         if not floats:
             return total
         try:
-            return fsum((total, *floats))
+            high = float(total)  # rounded, if the total has more than 53 bits
+            return fsum((high, total - int(high), *floats))
         except (ValueError, OverflowError):  # infinite
             return sum(floats) + total
 

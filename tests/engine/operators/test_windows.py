@@ -315,6 +315,10 @@ def test_sum_does_not_depend_on_the_order(values: list[Any], chance: Any) -> Non
     assert repr(sums[0]) == repr(sums[1])
 
 
+def test_sum_of_a_large_int_and_a_float_is_rounded_once() -> None:
+    assert Sum().result(folded(Sum(), [(0, 15_812_499_999_999_145), (0, 1.0)])) == 15812499999999146
+
+
 @pytest.mark.parametrize("values", [(inf, 1.0), (1.0, -inf, 5), (inf, -inf), (float("nan"), 1)])
 def test_sum_of_infinities_is_that_of_python(values: tuple[float, ...]) -> None:
     found = Sum().result(folded(Sum(), [(0, value) for value in values]))
