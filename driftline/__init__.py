@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Top,
     )
     from driftline.engine.operators.context import Context
+    from driftline.engine.operators.sketches import ApproximateCountDistinct, Quantile
     from driftline.engine.operators.timers import TimedContext, Timer
     from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
     from driftline.engine.errors import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aggregate",
+    "ApproximateCountDistinct",
     "AsyncIndexClient",
     "Collect",
     "Context",
@@ -79,6 +81,7 @@ __all__ = [
     "Mean",
     "Min",
     "Producer",
+    "Quantile",
     "ReducingState",
     "RunSummary",
     "Session",
@@ -119,6 +122,7 @@ MODULES = {
         "Top",
     ],
     "driftline.engine.operators.context": ["Context"],
+    "driftline.engine.operators.sketches": ["ApproximateCountDistinct", "Quantile"],
     "driftline.engine.operators.timers": ["TimedContext", "Timer"],
     "driftline.engine.operators.windows": ["Days", "Hopping", "Session", "Tumbling", "Windows"],
     "driftline.engine.errors": [

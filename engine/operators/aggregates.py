@@ -49,7 +49,9 @@ class Aggregate:
         return self.add(accumulator, element)
 
 
-class _FieldAggregate(Aggregate):
+class FieldAggregate(Aggregate):
+    """Base of aggregates of one value of each element."""
+
     def __init__(self, field: Field | None = None) -> None:
         """`field`: which value of an element; None: the element itself."""
         self.field = field
@@ -86,7 +88,7 @@ Partials = tuple[int, tuple[float, ...]]
 """Exact sum: of the ints, and floats whose sum is that of the floats without rounding."""
 
 
-class Sum(_FieldAggregate):
+class Sum(FieldAggregate):
     """Sum of a field. A sum of floats is rounded once, so it does not depend on their order."""
 
     def zero(self) -> Partials:
@@ -152,7 +154,7 @@ def _with(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
     return (*exact, value)
 
 
-class _Extreme(_FieldAggregate):
+class _Extreme(FieldAggregate):
     def zero(self) -> Any:
         return ()
 
@@ -177,7 +179,7 @@ class Max(_Extreme):
         return one if not other or (one and one[0] >= other[0]) else other
 
 
-class _ByTime(_FieldAggregate):
+class _ByTime(FieldAggregate):
     def zero(self) -> Any:
         return ()
 
@@ -202,7 +204,7 @@ class Last(_ByTime):
         return one if not other or (one and one[0] > other[0]) else other
 
 
-class CountDistinct(_FieldAggregate):
+class CountDistinct(FieldAggregate):
     """Number of different values of a field; 1, 1.0 and True are different."""
 
     def zero(self) -> Any:
@@ -219,7 +221,7 @@ class CountDistinct(_FieldAggregate):
         return len(accumulator)
 
 
-class Collect(_FieldAggregate):
+class Collect(FieldAggregate):
     """List of the values of a field, in label order; those of merged windows one after another."""
 
     def zero(self) -> Any:
@@ -244,7 +246,7 @@ class Top(Aggregate):
         if type(number) is not int or number < 1:
             raise FlowError(f"Top({number!r}): give the number of elements, at least 1")
         self.number = number
-        self.by = _FieldAggregate(by)
+        self.by = FieldAggregate(by)
 
     def zero(self) -> Any:
         return ()
@@ -257,7 +259,7 @@ class Top(Aggregate):
         return tuple(best[: self.number])
 
 
-class Reduce(_FieldAggregate):
+class Reduce(FieldAggregate):
     """Aggregate of ``windows.reduce(function)``."""
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
