@@ -2,7 +2,8 @@
 
 A window is complete once the watermark has reached its end plus the allowed lateness. Then its row
 leaves, and its state is dropped. An element that finds all its windows complete is *late*: it
-changes no row. `kind` "late" is the same operator with other outputs: the late elements.
+changes no row. An element between two hopping windows has no windows, and is not late. `kind`
+"late" is the same operator with other outputs: the late elements.
 
 The state of a key is a map from the start of each open window to its end and its accumulators. Each
 open window has a timer, named after its start.
@@ -68,7 +69,7 @@ class Windowed(KeyedOperator):
             if self.emits_updates:
                 row = self.row(context.key, start, end, windows[start][1], preliminary=True)
                 rows.append(row)
-        if len(missed) == len(assigned):
+        if missed and len(missed) == len(assigned):
             return self.late(context, value, missed)
         return rows
 
@@ -79,7 +80,7 @@ class Windowed(KeyedOperator):
             return False
         windows: OpenWindows = states[0]
         placed = self.windows.assign(event_time)
-        if placed[0][1] + self.lateness <= watermark:  # the first one is complete first
+        if placed and placed[0][1] + self.lateness <= watermark:  # the first is complete first
             return False
         for interval in placed:
             start, end, merged = self._merge_interval(windows, interval)
@@ -215,7 +216,7 @@ class Windowed(KeyedOperator):
             context.timers.set(str(start), end + self.lateness)
             if self.emits_updates:
                 rows.append(self.row(context.key, start, end, accumulators, preliminary=True))
-        if len(missed) == len(self.windows.assign(event_time)):
+        if missed and len(missed) == len(self.windows.assign(event_time)):
             return self.late(context, value, missed)
         return rows
 

@@ -66,11 +66,12 @@ class Tumbling(Windows):
 
 
 class Hopping(Windows):
-    """Windows of one size that begin at regular intervals, and may overlap.
+    """Windows of one size that begin at regular intervals, and may overlap or leave gaps.
 
     Args:
         size: Length of a window.
-        every: Distance between the starts of two windows.
+        every: Distance between the starts of two windows. If it is larger than the size, elements
+            between two windows are in none; they change no row, and are not late.
 
     Raises:
         FlowError: A duration is invalid, or an element would be in more than 1000 windows.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from datetime import date, datetime
+from functools import partial
+from itertools import chain, count
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +39,10 @@ Row = tuple[int, int, str, int, int, list[int]]
 """Time of the root at which a row leaves; end and start of its window; user, count, and ids."""
 
 
+Intervals = Callable[[int], list[tuple[int, int]]]
+"""Event time in seconds -> start and end of its windows."""
+
+
 # An oracle in plain Python: seconds instead of microseconds, one list instead of states. ---------
 
 
@@ -59,16 +66,20 @@ class Oracle:
     def is_late(self, index: int, end: int) -> bool:
         return bool(end + self.lateness <= self.watermarks[index])
 
-    def tumbling(self) -> tuple[list[Row], list[int]]:
-        members = defaultdict[tuple[int, str], list[int]](list)
+    def intervals(self, of: Intervals) -> tuple[list[Row], list[int]]:
+        """Return the rows and late ids of windows that do not merge. `of`: windows of a second."""
+        members = defaultdict[tuple[int, int, str], list[int]](list)
         late = []
         for i, record in enumerate(self.records):
-            end = record["at"] // SIZE * SIZE + SIZE
-            if self.is_late(i, end):
+            missed = []
+            for start, end in of(record["at"]):
+                if self.is_late(i, end):
+                    missed.append((start, end))
+                else:
+                    members[end, start, record["user"]].append(record["id"])
+            if missed and missed == of(record["at"]):
                 late.append(record["id"])
-            else:
-                members[end, record["user"]].append(record["id"])
-        rows = [self._row(end, end - SIZE, user, ids) for (end, user), ids in members.items()]
+        rows = [self._row(end, start, user, ids) for (end, start, user), ids in members.items()]
         return sorted(rows), late
 
     def sessions(self) -> tuple[list[Row], list[int]]:
@@ -155,16 +166,77 @@ DELAYS = st.sampled_from([0, 3, 12])
 LATENESS = st.sampled_from([0, 4])
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "sessions"])
-@given(records=record_lists(), max_delay=DELAYS, lateness=LATENESS)
+DAY = 24 * 3600
+
+
+def berlin_day(at: int) -> list[tuple[int, int]]:
+    """Return the day of a second in Berlin, found hour by hour."""
+    zone = ZoneInfo("Europe/Berlin")
+
+    def date_of(second: int) -> date:
+        return datetime.fromtimestamp(second, zone).date()
+
+    hour, inside = at // 3600 * 3600, date_of(at)
+    start = next(each for each in count(hour, -3600) if date_of(each - 1) < inside)
+    end = next(each for each in count(hour + 3600, 3600) if date_of(each) > inside)
+    return [(start, end)]
+
+
+def any_interval(size: int, every: int, offset: int, at: int) -> list[tuple[int, int]]:
+    """Return the windows of a second, of all that begin near it."""
+    starts = [start for start in range(at - size, at + 1) if (start - offset) % every == 0]
+    return [(start, start + size) for start in starts if start <= at < start + size]
+
+
+DEFINITIONS: dict[str, tuple[Windows, Intervals | None, int, Sequence[str]]] = {
+    "tumbling": (Tumbling(SIZE), partial(any_interval, SIZE, SIZE, 0), 1, ()),
+    "offset": (Tumbling(SIZE, offset=3), partial(any_interval, SIZE, SIZE, 3), 1, ()),
+    "large offset": (Tumbling(SIZE, offset=27), partial(any_interval, SIZE, SIZE, 27), 1, ()),
+    "hopping": (Hopping(15, every=5), partial(any_interval, 15, 5, 0), 1, ()),
+    "uneven hopping": (Hopping(11, every=4), partial(any_interval, 11, 4, 0), 1, ()),
+    "gaps": (Hopping(4, every=7), partial(any_interval, 4, 7, 0), 1, ()),
+    "days": (
+        Days(),
+        lambda at: [(at // DAY * DAY, at // DAY * DAY + DAY)],
+        9000,
+        ["1900-02-28", "1968-02-29", "2000-02-28", "2100-02-28"],
+    ),
+    "days of Berlin": (
+        Days("Europe/Berlin"),
+        berlin_day,
+        9000,
+        ["1968-02-28", "2024-02-29", "2024-03-30", "2024-10-27"],
+    ),
+    "sessions": (Session(GAP), None, 1, ()),
+}
+"""Name -> windows; their definition, if they do not merge; factor of the records' times; dates at
+which the records begin."""
+
+
+@pytest.mark.parametrize("kind", DEFINITIONS)
+@given(
+    data=st.data(),
+    records=record_lists(),
+    begin=st.sampled_from([0, -3, 1_709_164_800, -58_060_810]),
+    max_delay=DELAYS,
+    lateness=LATENESS,
+)
 def test_rows_and_late_elements_follow_from_the_definition(
-    kind: str, records: list[Record], max_delay: int, lateness: int
+    kind: str,
+    data: st.DataObject,
+    records: list[Record],
+    begin: int,
+    max_delay: int,
+    lateness: int,
 ) -> None:
-    windows = Tumbling(SIZE) if kind == "tumbling" else Session(GAP)
-    flow, _ = window_flow(windows, max_delay, lateness)
+    windows, definition, unit, dates = DEFINITIONS[kind]
+    if dates:
+        begin = seconds(data.draw(st.sampled_from(dates)))
+    records = [record | {"at": record["at"] * unit + begin} for record in records]
+    flow, _ = window_flow(windows, max_delay * unit, lateness * unit)
     items = list(run_reference(flow, [records]))
-    oracle = Oracle(records, max_delay, lateness)
-    rows, late = oracle.tumbling() if kind == "tumbling" else oracle.sessions()
+    oracle = Oracle(records, max_delay * unit, lateness * unit)
+    rows, late = oracle.sessions() if definition is None else oracle.intervals(definition)
     assert rows_of(item for item in items if item.sink == 0) == rows
     values: list[Any] = [item.value for item in items if item.sink == 1]
     assert sorted(value["record"]["id"] for value in values) == late
@@ -172,7 +244,9 @@ def test_rows_and_late_elements_follow_from_the_definition(
         record = records[value["record"]["id"]]
         assert seconds(value["event_time"]) == record["at"]
         assert seconds(value["watermark"]) == oracle.watermarks[record["id"]]
-        assert len(value["windows"]) == 1
+        expected = None if definition is None else definition(record["at"])
+        missed = [(seconds(start), seconds(end)) for start, end in value["windows"]]
+        assert len(missed) == 1 if expected is None else missed == expected
 
 
 # The engine against the reference interpreter. ---------------------------------------------------
@@ -207,6 +281,7 @@ def run_killed(
 KINDS = [
     Tumbling(SIZE, offset=3),
     Hopping(15, every=5),
+    Hopping(4, every=7),
     Session(GAP),
     Days("Europe/Berlin"),
 ]
@@ -237,6 +312,17 @@ def test_kill_leaves_windows_as_the_reference_has_them(
     kills = {len(records) // 3: "node-0", 2 * len(records) // 3: who}
     expected = by_sink(flow, run_reference(flow, [records]))
     assert run_killed(flow, records, nodes, kills, seed) == expected
+
+
+def test_element_between_two_windows_is_not_late() -> None:
+    flow, _ = window_flow(Hopping(4, every=7), max_delay=0)
+    records = [{"user": "a", "at": at, "id": at} for at in (1, 5, 8, 3, 6, 20)]
+    found = run_killed(flow, records, 2, {1: "node-0"})
+    assert found["failures"] == []
+    rows: list[Any] = [item.value for item in found["rows"]]
+    assert [row["ids"] for row in rows] == [(1,), (8,)]
+    late: list[Any] = [item.value for item in found["late"]]
+    assert [each["record"]["id"] for each in late] == [3]
 
 
 def test_state_contains_only_open_windows() -> None:
