@@ -98,7 +98,7 @@ def parse_duration(duration: Duration, what: str, *, least: int = 0) -> int:
     """
     found: int | None = None
     if isinstance(duration, timedelta):
-        found = duration // timedelta(microseconds=1)
+        found = duration // _MICROSECOND
     elif isinstance(duration, int | float) and not isinstance(duration, bool):
         if abs(duration) < LIMIT / UNITS["s"]:
             found = _rounded(duration * UNITS["s"])
@@ -139,7 +139,7 @@ def to_microseconds(value: object, unit: str = "s") -> int:
             )
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        found = (moment - _EPOCH) // timedelta(microseconds=1)
+        found = (moment - _EPOCH) // _MICROSECOND
     if not -LIMIT < found < LIMIT:
         raise ValueError(f"{value!r:.100} is out of the range of event times: is the unit {unit}?")
     return found
@@ -151,6 +151,7 @@ def _rounded(value: float) -> int | None:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def iso_text(microseconds: int, zone: tzinfo = UTC) -> str:
@@ -176,7 +177,7 @@ def calendar_day(event_time: int, zone: tzinfo) -> tuple[int, int]:
 def _midnight(day: date, zone: tzinfo) -> int:
     """Return the last moment at which a day begins."""
     for fold in (1, 0):  # the clock may go back to midnight, or over it
-        found = to_microseconds(datetime.combine(day, time(fold=fold), zone))
+        found = (datetime.combine(day, time(fold=fold), zone) - _EPOCH) // _MICROSECOND
         before, after = (
             (_EPOCH + timedelta(microseconds=each)).astimezone(zone).date()
             for each in (found - 1, found)

@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from driftline.engine.errors import FlowError
@@ -162,6 +162,33 @@ def test_leap_year_has_a_leap_day() -> None:
         [(start, event_time)] = windows.assign(event_time)
         found.append(windows.describe(start)[:10])
     assert found == ["2024-02-28", "2024-02-29", "2024-03-01"]
+
+
+@given(EVENT_TIMES)
+@example(1 - LIMIT)
+@example(LIMIT - 1)
+def test_days_of_utc_are_tumbling_windows(event_time: int) -> None:
+    assert Days().assign(event_time) == Tumbling("1d").assign(event_time)
+
+
+FEBRUARY_OR_MARCH = st.builds(
+    lambda year, day: datetime(year, 2, 27, 12) + timedelta(days=day),
+    st.sampled_from([1600, 1700, 1896, 1900, 1904, 1968, 1972, 2000, 2024, 2100, 3000]),
+    st.integers(0, 3),
+)
+
+
+@given(
+    DAYS, st.datetimes(datetime(900, 1, 1), datetime(3100, 1, 1)) | FEBRUARY_OR_MARCH, st.booleans()
+)
+def test_day_is_the_date_in_its_zone(windows: Days, moment: datetime, fold: bool) -> None:
+    moment = moment.replace(tzinfo=windows.zone, fold=fold)
+    event_time = to_microseconds(moment)
+    local = datetime.fromtimestamp(0, UTC) + microseconds(event_time)
+    day = local.astimezone(windows.zone).date()  # not that of `moment`, if the clock skipped it
+    [(start, end)] = windows.assign(event_time)
+    assert windows.describe(start)[:10] == str(day)
+    assert windows.describe(end)[:10] == str(day + timedelta(days=1))
 
 
 INVALID: dict[str, tuple[Callable[[], object], str]] = {
