@@ -79,10 +79,11 @@ class ApproximateCountDistinct(FieldAggregate):
         if len(accumulator) < self.registers:
             return len(accumulator) // _HASH_BYTES
         counts = [accumulator.count(rank) for rank in range(self.rest_bits + 2)]
-        total = 0.0
+        total = 0.0  # of count / 2**rank
         for count in counts[:0:-1]:
             total = (total + count) / 2
-        x, power, before, sigma = counts[0] / self.registers, 1, -1.0, counts[0] / self.registers
+        x = sigma = counts[0] / self.registers  # the share of registers without a value
+        before, power = -1.0, 1
         while sigma != before:
             x, before = x * x, sigma
             sigma += x * power

@@ -101,6 +101,13 @@ def test_accumulator_depends_on_the_elements_only(
     assert merged == expected
 
 
+@given(st.lists(st.integers(0, 300), min_size=20), st.lists(st.integers(0, 300), min_size=20))
+def test_merged_sketches_are_the_sketch_of_all_values(one: list[int], other: list[int]) -> None:
+    distinct = ApproximateCountDistinct(error=0.25)  # exact up to 3 values
+    merged = distinct.merge(folded(distinct, one), folded(distinct, other))
+    assert merged == folded(distinct, [*one, *other])
+
+
 @given(st.lists(ANY, max_size=80))
 def test_few_values_are_counted_exactly(values: list[Any]) -> None:
     distinct = ApproximateCountDistinct()
