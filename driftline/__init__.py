@@ -45,7 +45,8 @@ if TYPE_CHECKING:
         InputError,
         SimulationFailed,
     )
-    from driftline.engine.flow.flow import Flow, KeyedStream, Stream, WindowedStream
+    from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+    from driftline.engine.flow.windowed_stream import WindowedStream
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
     from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
@@ -132,7 +133,8 @@ MODULES = {
         "InputError",
         "SimulationFailed",
     ],
-    "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream", "WindowedStream"],
+    "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
+    "driftline.engine.flow.windowed_stream": ["WindowedStream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
     "driftline.index.client.async_client": ["AsyncIndexClient"],
