@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from driftline.engine.errors import (
@@ -62,10 +63,13 @@ from driftline.engine.operators.timers import (
     Timer,
     Timers,
     endless_timer,
+    expired,
+    expiry_timer,
 )
 from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.state.plain import Undo, plain_state
+from driftline.engine.state.managed import MapState, ttl_of
+from driftline.engine.state.plain import Undo, is_stored, plain_state
 from driftline.engine.state.values import copy_outputs, is_plain
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import round_trip, unpack
@@ -193,7 +197,7 @@ class _Made:
 class _Interpreter:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.undo: Undo = []
+        self.undo = Undo()
         self.states: dict[tuple[int, bytes], list[Any]] = {}
         """(vertex, packed key) -> states"""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
@@ -263,12 +267,16 @@ class _Interpreter:
         at_end: Counter[bytes] = Counter()
         while due := min(self.due(vertex, watermark), default=None):
             at, rank, name, packed = due
-            del self.states[vertex.number, packed][-1][name]
+            *states, timers = self.states[vertex.number, packed]
+            del timers[name]
             self.undo.clear()
             timer = Timer(name, at)
             event_time = vertex.operator.event_time_of_timer(timer)
             label = timer_label(root, vertex.number, at, rank, fired[packed, at], event_time)
             fired[packed, at] += 1
+            if drops := expired(name):
+                self.drop(vertex, states, *drops)
+                continue
             at_end[packed] += watermark == ENDED
             key = unpack(packed)
             if at_end[packed] > FIRINGS_AT_END_MAX:
@@ -278,7 +286,7 @@ class _Interpreter:
                 continue
             context = self.context(vertex, label, key, timer)
             call = partial(vertex.operator.fire_reference, vertex, context, timer)
-            yield from self.call(vertex, label, key, _Made(tuple(timer), vertex.name), call)
+            yield from self.call(vertex, context, _Made(tuple(timer), vertex.name), call)
 
     def due(self, vertex: Vertex, watermark: int) -> Iterator[tuple[int, int, str, bytes]]:
         """Yield (time, rank of the key, name, packed key) of the timers that are due."""
@@ -339,14 +347,15 @@ class _Interpreter:
             yield Item(label, FAILURES, failed.failure.payload())
             return
         context = self.context(vertex, label, key)
+        if isinstance(context, TimedContext):
+            self.drop_expired(vertex, key, context.event_time)
         call = partial(vertex.operator.apply_reference, vertex, context, made.value)
-        yield from self.call(vertex, label, key, made, call)
+        yield from self.call(vertex, context, made, call)
 
     def call(
         self,
         vertex: Vertex,
-        label: Label,
-        key: object,
+        context: Context,
         made: _Made,
         function: Callable[[Sequence[object]], list[object]],
     ) -> Iterator[Item]:
@@ -354,9 +363,12 @@ class _Interpreter:
 
         `made`: the element, or the timer, for failures.
         """
+        label, key = context.label, context.key
         try:
             states = self.states_of(vertex, key)
             outputs = function(states if vertex.on_timer is None else states[:-1])
+            if isinstance(context, TimedContext):
+                self.renew(vertex, states, context.timers)
         except BaseException as error:
             for take_back in reversed(self.undo):
                 take_back()
@@ -370,6 +382,36 @@ class _Interpreter:
             if not vertex.operator.passes_on:
                 made = _Made(output, vertex.name, key, vertex.fields)
             yield from self.follow(vertex, after, made)
+
+    def renew(self, vertex: Vertex, states: Sequence[object], timers: Timers) -> None:
+        """Set the timers of the values with a time to live that a call has changed."""
+        for declared, state in zip(vertex.states, states, strict=True):
+            for changed, item in self.undo.changed[:]:
+                if changed is state and (ttl := ttl_of(declared)) is not None:
+                    packed = pack_key(item) if isinstance(declared, MapState) else b""
+                    name = expiry_timer(declared.name, packed)
+                    if is_stored(state, item):
+                        timers.renew(name, ttl)
+                    else:
+                        timers.cancel(name)
+
+    def drop_expired(self, vertex: Vertex, key: object, now: int) -> None:
+        """Drop the values of a key whose time to live has passed at an event time."""
+        *states, timers = self.states_of(vertex, key)
+        for name, at in sorted(timers.items(), key=itemgetter(1)):
+            if at <= now and (drops := expired(name)):
+                del timers[name]
+                self.drop(vertex, states, *drops)
+
+    def drop(self, vertex: Vertex, states: Sequence[Any], name: str, item: bytes) -> None:
+        """Drop a value, or an item of a map, whose time to live has passed."""
+        for declared, state in zip(vertex.states, states, strict=False):
+            if declared.name == name and ttl_of(declared) is not None:
+                if item:
+                    del state[unpack(item)]
+                else:
+                    state.clear()
+        self.undo.clear()
 
     def key_of(self, vertex: Vertex, value: object) -> object:
         """Return the key of an element after a shuffle. Raises _Failed."""

@@ -47,6 +47,7 @@ from driftline.engine.events import event_fields, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.user_code import is_python_file, is_user_file
+from driftline.engine.state.managed import ttl_of
 from driftline.engine.texts import reraise_interrupt
 
 T = TypeVar("T")
@@ -175,6 +176,8 @@ class _Looks:
         parts: list[object] = [vertex.fields]
         if vertex.event_time is not None:
             parts.append(astuple(vertex.event_time))
+        if any(ttls := [ttl_of(state) for state in vertex.states]):
+            parts.append(ttls)
         if (parameters := vertex.operator.parameters()) is not None:
             parts.append(self.describe(parameters))
         for function in user_functions(vertex):

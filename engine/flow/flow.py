@@ -47,11 +47,11 @@ from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 from driftline.engine.operators.steps import Fields, Function
-from driftline.engine.operators.timers import TIMERS, TimedContext, Timer
+from driftline.engine.operators.timers import TIMERS, TimedContext, Timer, no_outputs
 from driftline.engine.operators.user_code import as_line, line_of_caller, variables_of
 from driftline.engine.operators.windows import Windows
 from driftline.engine.policy import Policy
-from driftline.engine.state.managed import State
+from driftline.engine.state.managed import State, ttl_of
 from driftline.engine.texts import counted
 
 PATH_LENGTH_MAX = 100
@@ -809,6 +809,8 @@ class KeyedStream(Generic[K, T]):
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
             declared[state.name] = state
         of, given = (before.number,), tuple(declared.values())
+        if on_timer is None and any(ttl_of(state) is not None for state in given):
+            on_timer = no_outputs
         if on_timer is not None:
             given += (TIMERS,)
         vertex = flow._add(

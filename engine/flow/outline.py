@@ -65,7 +65,7 @@ def make_outline(flow: Flow) -> Outline:
             vertex.name,
             vertex.kind,
             tuple(names[number] for number in vertex.inputs),
-            tuple((type(state).__name__, state.name) for state in vertex.states),
+            tuple((type(state).__name__, str(state.name)) for state in vertex.states),
         )
         for vertex in flow.vertices
     )

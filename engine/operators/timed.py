@@ -64,9 +64,12 @@ from driftline.engine.operators.timers import (
     Timer,
     Timers,
     endless_timer,
+    expired,
+    expiry_timer,
 )
-from driftline.engine.state.managed import MapState
+from driftline.engine.state.managed import ALL, ListState, MapState, State, ValueState, ttl_of
 from driftline.engine.state.values import are_immutable, canonical_argument, thaw_argument
+from driftline.engine.wire.codec import unpack
 from driftline.engine.wire.label_columns import Labels
 
 _label_of = itemgetter(0)
@@ -93,8 +96,8 @@ class TimedStep(Speculative):
     ) -> None:
         super().__init__(vertex, after, failures, record, encoder)
         assert vertex.on_timer is not None
-        assert self.emits_many
         self.on_timer = vertex.on_timer
+        self._expires = any(ttl_of(state) is not None for state in vertex.states)
         self.done = 0
         """Everything with a smaller time is applied, and its outputs are emitted."""
         self.too_late = 0
@@ -167,6 +170,8 @@ class TimedStep(Speculative):
         self.done = until
         if in_order:
             labels, keys, results = map(list, zip(*in_order, strict=True))
+            if not self.emits_many:
+                results = [each[0] if type(each) is list else each for each in results]
             self.emit(labels, keys, results, None)
         self.close(until)
 
@@ -196,13 +201,20 @@ class TimedStep(Speculative):
                 if is_fired(label):
                     watermark = before
                 timers.now = event_time = event_time_of(label)
+                if self._expires and earliest.get(key, ENDED) <= event_time:
+                    self._drop_expired(states, set_timers, event_time)
                 length = len(undo_log)
                 result: object = NO_OUTPUTS
                 try:
                     if not absorb(value, event_time, watermark, states, timers):
-                        about = label, plain_key(key), event_time, watermark, timers
-                        context = TimedContext(*about, self._count_late)
-                        result = self._collected(key, function(context, value, *states))
+                        if self.emits_many:
+                            about = label, plain_key(key), event_time, watermark, timers
+                            context = TimedContext(*about, self._count_late)
+                            outputs = function(context, value, *states)
+                        else:
+                            outputs = [function(value, *states)]
+                        result = self._collected(key, outputs)
+                        self._renew_expiries(timers, length)
                 except BaseException as error:
                     result = self.failed(key, value, error, length)
                 note(batch, label, key, result)
@@ -299,9 +311,12 @@ class TimedStep(Speculative):
             event_time = self.vertex.operator.event_time_of_timer(Timer(name, at))
             label = timer_label(root, self.vertex.number, at, rank, number, event_time)
             reached = self._watermark.at(root)
-            at_end += reached == ENDED
             del timers[name]
             length = len(self.undo_log)
+            if self._drop(states, name):
+                self._note_result(batch, label, key, NO_OUTPUTS)
+                continue
+            at_end += reached == ENDED
             facade = Timers(timers, key, self._note, at, at + 1)
             try:
                 if at_end > FIRINGS_AT_END_MAX:
@@ -310,10 +325,56 @@ class TimedStep(Speculative):
                 result: object = self._collected(
                     key, self.on_timer(context, Timer(name, at), *states)
                 )
+                self._renew_expiries(facade, length)
             except BaseException as error:
                 result = self.failed(key, (name, at), error, length)
             self._note_result(batch, label, key, result)
         self._schedule(key)
+
+    def _renew_expiries(self, timers: Timers, since: int) -> None:
+        """Set the timers that drop the values of states with a time to live.
+
+        `since`: the length of the undo log before the changes of the values.
+        """
+        if not self._expires:
+            return
+        for state, slot, old, _ in self.undo_log[since:]:
+            if (ttl := ttl_of(state)) is None:
+                continue
+            if not isinstance(state, MapState):
+                items = {expiry_timer(state.name): not state.is_empty()}
+            else:
+                keys = (
+                    [*map(plain_key, old)]
+                    if isinstance(old, dict) and slot is ALL
+                    else [plain_key(slot)]
+                )
+                items = {expiry_timer(state.name, pack_key(key)): key in state for key in keys}
+            for name, is_there in items.items():
+                if is_there:
+                    timers.renew(name, ttl)
+                else:
+                    timers.cancel(name)
+
+    def _drop_expired(self, states: list[State], timers: MapState[str, int], now: int) -> None:
+        """Drop the values of a key whose time to live has passed at an event time."""
+        for at, name in sorted((at, name) for name, at in dict.items(timers)):
+            if at <= now and self._drop(states, name):
+                del timers[name]
+
+    def _drop(self, states: list[State], timer: str) -> bool:
+        """Drop the value that a timer stands for. Returns False if it is a user's timer."""
+        if (found := expired(timer)) is None:
+            return False
+        name, item = found
+        for state in states:
+            if state.name == name and ttl_of(state) is not None:
+                if isinstance(state, MapState):
+                    state.pop(unpack(item), None)
+                else:
+                    assert isinstance(state, ValueState | ListState)
+                    state.clear()
+        return True
 
     def _collected(self, key: object, outputs: object) -> Values:
         """Return the outputs of a function, copied if that is necessary."""

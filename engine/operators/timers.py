@@ -31,6 +31,34 @@ class Timer(NamedTuple):
     """Time for which it was set, in microseconds since 1970."""
 
 
+_EXPIRY = "(ttl)"
+"""First part of the names of timers that drop values of states with a time to live."""
+
+
+def expiry_timer(state: str, item: bytes = b"") -> str:
+    """Return the name of the timer that drops the value of a state.
+
+    `item`: packed key of an item, if the state is a map.
+
+    >>> expired(expiry_timer("last")), expired(expiry_timer("last", b"x")), expired("mine")
+    (('last', b''), ('last', b'x'), None)
+    """
+    return f"{_EXPIRY} {item.hex()} {state}"
+
+
+def expired(name: str) -> tuple[str, bytes] | None:
+    """Return the state and the item that a timer drops; None if it is a user's timer."""
+    if not name.startswith(_EXPIRY):
+        return None
+    _, item, state = name.split(" ", 2)
+    return state, bytes.fromhex(item)
+
+
+def no_outputs(context: TimedContext, timer: Timer, *states: object) -> tuple[()]:
+    """Timer function of an operator whose only timers are those of its states."""
+    return ()
+
+
 FIRINGS_AT_END_MAX = 1000
 """Timers of one key that may fire one after another at the end of the input."""
 
@@ -83,6 +111,8 @@ class Timers:
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a text, not {name!r:.100}")
+        if name.startswith(_EXPIRY):
+            raise ValueError(f"timer {name!r:.100}: give it a name that begins otherwise")
         if (at is None) == (after is None):
             raise TypeError(f"timer {name!r}: give either a time or after=")
         if after is not None:
@@ -97,6 +127,12 @@ class Timers:
         if self._state.get(name) != time:
             self._state[name] = time
             self._on_set(self._key, time)
+
+    def renew(self, name: str, ttl: int) -> None:
+        """Set a timer to `ttl` microseconds from now on, unless it is set to a later time."""
+        time = max(self._state.get(name, -TIMER_LIMIT), self.now + ttl)
+        self._state[name] = time
+        self._on_set(self._key, time)
 
     def cancel(self, name: str) -> None:
         """Cancel a timer; do nothing if it is not set."""

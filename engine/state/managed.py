@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
+from driftline.engine.event_time import Duration, parse_duration
 from driftline.engine.keygroups import EXACT, ExactKey, exact_key
 from driftline.engine.wire.codec import sort_key
 
@@ -51,6 +52,28 @@ MISSING: Final = _Mark("MISSING")
 
 ALL: Final = _Mark("ALL")
 """Slot for the whole state, in the changes of `clear`."""
+
+
+class ExpiringName(str):
+    """Name of a state with a time to live, in microseconds; the states of all keys share it."""
+
+    __slots__ = ("ttl",)
+
+    ttl: int
+
+
+def _named(name: str, ttl: Duration | None) -> str:
+    """Return the name of a declared state, with its time to live. Raises FlowError."""
+    if ttl is None:
+        return name
+    expiring = ExpiringName(name)
+    expiring.ttl = parse_duration(ttl, f"ttl of state {name!r}", least=1)
+    return expiring
+
+
+def ttl_of(state: State) -> int | None:
+    """Return the time to live of a state's values, in microseconds, or None."""
+    return state.name.ttl if isinstance(state.name, ExpiringName) else None
 
 
 class State:
@@ -94,14 +117,16 @@ class ValueState(State, Generic[V]):
 
     Args:
         name: Name of the state; each state of an operator has another one.
+        ttl: Time to live: the value is dropped this long after its last change, in event
+            time. The sources of the operator then need event times.
     """
 
     __slots__ = ("data", "key", "name", "undo_log")
 
     overwrites = True
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, ttl: Duration | None = None) -> None:
+        self.name = _named(name, ttl)
         self.data: object = MISSING
 
     def for_key(self, key: object, undo_log: list[Change]) -> ValueState[V]:
@@ -145,12 +170,16 @@ class ReducingState(ValueState[V]):
     Args:
         name: Name of the state; each state of an operator has another one.
         reduce: Takes the old value and the added one, and returns the new value.
+        ttl: Time to live: the value is dropped this long after its last change, in event
+            time. The sources of the operator then need event times.
     """
 
     __slots__ = ("reduce",)
 
-    def __init__(self, name: str, reduce: Callable[[V, V], V]) -> None:
-        super().__init__(name)
+    def __init__(
+        self, name: str, reduce: Callable[[V, V], V], *, ttl: Duration | None = None
+    ) -> None:
+        super().__init__(name, ttl=ttl)
         self.reduce = reduce
 
     def for_key(self, key: object, undo_log: list[Change]) -> ReducingState[V]:
@@ -172,12 +201,14 @@ class ListState(State, Generic[V]):
 
     Args:
         name: Name of the state; each state of an operator has another one.
+        ttl: Time to live: the list is dropped this long after its last change, in event
+            time. The sources of the operator then need event times.
     """
 
     __slots__ = ("data", "key", "name", "undo_log")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, ttl: Duration | None = None) -> None:
+        self.name = _named(name, ttl)
         self.data: list[V] = []
 
     def for_key(self, key: object, undo_log: list[Change]) -> ListState[V]:
@@ -286,13 +317,15 @@ class MapState(dict[K, V], State):
 
     Args:
         name: Name of the state; each state of an operator has another one.
+        ttl: Time to live: each item is dropped this long after its last change, in event
+            time. The sources of the operator then need event times.
     """
 
     __slots__ = ("key", "name", "undo_log")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, ttl: Duration | None = None) -> None:
         super().__init__()
-        self.name = name
+        self.name = _named(name, ttl)
 
     def for_key(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
         made = self.__new__(type(self))  # an empty dict needs no __init__

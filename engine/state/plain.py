@@ -25,8 +25,24 @@ from driftline.engine.state.managed import (
 from driftline.engine.state.values import freeze, thaw
 from driftline.engine.wire.codec import is_a, unpack
 
-Undo = list[Callable[[], object]]
-"""For each change of the current element, in order, a function that undoes it."""
+
+class Undo(list[Callable[[], object]]):
+    """For each change of the current element, in order, a function that undoes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: list[tuple[object, object]] = []
+        """(state, key of the item, if it is a map) of each change."""
+
+    def add(self, state: object, item: object, take_back: Callable[[], object]) -> None:
+        """Note a change."""
+        self.append(take_back)
+        self.changed.append((state, item))
+
+    def clear(self) -> None:
+        super().clear()
+        self.changed.clear()
+
 
 _NONE = object()
 
@@ -50,7 +66,7 @@ class PlainValue:
         self._put(_NONE)
 
     def _put(self, value: object) -> None:
-        self._undo.append(partial(setattr, self, "_value", self._value))
+        self._undo.add(self, None, partial(setattr, self, "_value", self._value))
         self._value = value
 
 
@@ -80,7 +96,7 @@ class PlainList:
 
     def append(self, value: object) -> None:
         self._values.append(freeze(value))
-        self._undo.append(self._values.pop)
+        self._undo.add(self, None, self._values.pop)
 
     def extend(self, values: Iterable[object]) -> None:
         for value in values:
@@ -101,8 +117,9 @@ class PlainList:
         self._replace([])
 
     def _replace(self, new: list[object]) -> None:
-        self._undo.append(partial(setattr, self, "_values", self._values))
-        self._values = new
+        if len(new) < len(self._values):
+            self._undo.add(self, None, partial(setattr, self, "_values", self._values))
+            self._values = new
 
     def __getitem__(self, index: SupportsIndex | slice) -> object:
         selected = self._values[index]
@@ -113,7 +130,7 @@ class PlainList:
             raise TypeError("a slice of a ListState cannot be set: set its items one by one")
         new, old = freeze(value), self._values[index]
         self._values[index] = new
-        self._undo.append(partial(self._values.__setitem__, index, old))
+        self._undo.add(self, None, partial(self._values.__setitem__, index, old))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -149,14 +166,15 @@ class PlainMap(dict[object, object]):
     def __setitem__(self, key: object, value: object) -> None:
         packed, new = pack_key(key), freeze(value)
         if super().__contains__(packed):
-            self._undo.append(partial(super().__setitem__, packed, super().__getitem__(packed)))
+            take_back = partial(super().__setitem__, packed, super().__getitem__(packed))
         else:
-            self._undo.append(partial(super().__delitem__, packed))
+            take_back = partial(super().__delitem__, packed)
+        self._undo.add(self, key, take_back)
         super().__setitem__(packed, new)
 
     def __delitem__(self, key: object) -> None:
         old, packed = self._kept(key), pack_key(key)
-        self._undo.append(partial(super().__setitem__, packed, old))
+        self._undo.add(self, key, partial(super().__setitem__, packed, old))
         super().__delitem__(packed)
 
     def __iter__(self) -> Iterator[object]:
@@ -228,6 +246,16 @@ class PlainMap(dict[object, object]):
 
     def copy(self) -> dict[object, object]:
         return dict(self.items())
+
+
+def is_stored(state: object, item: object) -> bool:
+    """Return whether a state has a value; of a map: whether it has the item."""
+    if isinstance(state, PlainMap):
+        return item in state
+    if isinstance(state, PlainList):
+        return len(state) > 0
+    assert isinstance(state, PlainValue)
+    return state.get(_NONE) is not _NONE
 
 
 for _class, _declared in (

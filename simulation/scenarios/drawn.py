@@ -17,6 +17,7 @@ from random import Random
 
 from driftline.engine.flow.flow import Flow, KeyedStream, Stream
 from driftline.engine.operators.registry import OPERATORS
+from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.simulation.scenarios.functions import (
     AGGREGATES,
     FLAT_MAPS,
@@ -167,13 +168,25 @@ class _Drawing:
                 return
             process = PROCESSES[number]
             many = process.make(chance)
-            name = self._name(many.name)
-            branch.stream = keyed.process(many.function, *many.states, name=name)
+            states, name = self._expiring(many.states), self._name(many.name)
+            branch.stream = keyed.process(many.function, *states, name=name)
             branch.elements *= process.outputs
         else:
             scan = chance.choice([s for s in SCANS if not (self.any_order and s.fails)])
             one = scan.make(chance)
-            branch.stream = keyed.scan(one.function, *one.states, name=self._name(one.name))
+            states, name = self._expiring(one.states), self._name(one.name)
+            branch.stream = keyed.scan(one.function, *states, name=name)
+
+    def _expiring(self, states: tuple[State, ...]) -> list[State]:
+        """Return the declarations of states, in a flow with event times some with a ttl."""
+        chance = Random(f"ttl in {self.flow.name} {len(self.flow.vertices)}")
+        declared = [state.for_key(None, []) for state in states]
+        for state in declared:
+            if self.timed is not None and chance.random() < 0.5:
+                ttl = timedelta(microseconds=chance.choice((3, 10, 60)))
+                assert isinstance(state, ValueState | ListState | MapState)
+                state.name = ValueState[object](state.name, ttl=ttl).name
+        return declared
 
     def _add_windows(
         self, keyed: KeyedStream[object, Element], branch: _Branch, chance: Random

@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 from driftline.engine.event_time import IDLE, NEVER, RESUMED, Clock, SourceTime, Watermark
 from driftline.engine.operators import timed
-from driftline.engine.operators.timers import TimedContext
+from driftline.engine.operators.joins import IntervalJoin
+from driftline.engine.operators.timed import TimedStep
+from driftline.engine.operators.timers import TimedContext, expired
 from driftline.engine.operators.windowed import OpenWindows, Windowed
 
 
@@ -79,3 +81,19 @@ def resumed_source_stays_idle() -> AbstractContextManager[object]:
         return source if event_time == RESUMED else after(self, front, source, event_time)
 
     return patch.object(Clock, "_after", mutated)
+
+
+def values_outlive_their_ttl() -> AbstractContextManager[object]:
+    """The timer of a value with a time to live drops nothing."""
+    return patch.object(TimedStep, "_drop", lambda self, states, timer: expired(timer) is not None)
+
+
+def unmatched_elements_of_joins_are_lost() -> AbstractContextManager[object]:
+    """An element of a join that has had no partner does not leave."""
+    fire = IntervalJoin.fire
+
+    def mutated(self: IntervalJoin, *given: Any) -> list[Any]:
+        fire(self, *given)
+        return []
+
+    return patch.object(IntervalJoin, "fire", mutated)

@@ -104,6 +104,8 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (event_times.event_times_are_lost_in_snapshots, EXACTLY, {}),
     (event_times.idle_sources_hold_back_the_watermark, EXACTLY, {}),
     (event_times.resumed_source_stays_idle, EXACTLY, {}),
+    (event_times.values_outlive_their_ttl, EXACTLY, {}),
+    (event_times.unmatched_elements_of_joins_are_lost, EXACTLY, {}),
 ]
 
 MASTERS: list[tuple[Mutation, Focus]] = [
@@ -172,6 +174,8 @@ BEGIN = {
     "the_cut_may_be_earlier_than_what_has_left-exactly-once": 7,
     "the_next_layout_is_in_the_same_incarnation-exactly-once": 7,
     "timers_fire_in_the_wrong_order-exactly-once": 21,
+    "unmatched_elements_of_joins_are_lost-exactly-once": 53,
+    "values_outlive_their_ttl-exactly-once": 17,
     "watermark_is_that_of_one_source-exactly-once": 51,
     "what_was_under_way_counts-exactly-once": 264,
 }

@@ -11,8 +11,8 @@ from driftline import FlowTest
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow, KeyedStream, Stream
-from driftline.engine.flow.windowed_stream import WindowedStream
 from driftline.engine.flow.plan import make_plan
+from driftline.engine.flow.windowed_stream import WindowedStream
 from driftline.engine.keygroups import Owners
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.registry import OPERATORS

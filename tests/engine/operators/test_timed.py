@@ -20,12 +20,12 @@ from driftline.engine.errors import FunctionFailed
 from driftline.engine.event_time import END, TIMER_LIMIT, to_microseconds
 from driftline.engine.flow.flow import Flow, Stream
 from driftline.engine.operators.aggregates import Collect, Count, Sum
-from driftline.engine.operators.context import Failure
+from driftline.engine.operators.context import Context, Failure
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.operators.timers import FIRINGS_AT_END_MAX, TimedContext, Timer
 from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
 from driftline.engine.reference import interpret
-from driftline.engine.state.managed import ListState
+from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 from driftline.engine.wire.bundles import Item
 
 S = 1_000_000
@@ -402,6 +402,99 @@ def test_element_that_an_aggregate_rejects_is_a_dead_letter(emit: str, prices: l
     last: Any = found["rows"][-1].value
     assert last["spent"] == prices[0] + prices[2]
     assert found == by_sink(flow, run_reference(flow, [records], dead_letters=True))
+
+
+# Time to live. -----------------------------------------------------------------------------------
+
+TTL = 10
+
+
+def count_with_ttl(
+    context: Context, record: Record, all_seen: ReducingState[int], seen: MapState[str, int]
+) -> list[tuple[int, int, int]]:
+    """Count the records of a user, and those with each word."""
+    word = "even" if record["id"] % 2 == 0 else "odd"
+    seen[word] = seen.get(word, 0) + 1
+    return [(record["id"], all_seen.add(1), seen[word])]
+
+
+def ttl_flow(max_delay: int = 0) -> Flow:
+    flow = Flow("ttl")
+    (
+        flow.source("records", event_time="at", max_delay=max_delay)
+        .key_by("user")
+        .process(
+            count_with_ttl,
+            ReducingState[int]("all", lambda one, other: one + other, ttl=TTL),
+            MapState[str, int]("seen", ttl=TTL),
+            name="count",
+        )
+        .sink("counts")
+    )
+    return flow
+
+
+@given(records=record_lists(), max_delay=DELAYS)
+def test_value_is_dropped_a_ttl_after_its_last_change(
+    records: list[Record], max_delay: int
+) -> None:
+    expected, watermark = [], -1_000_000
+    values: dict[tuple[object, ...], tuple[int, int]] = {}  # (user, ...) -> count, when it expires
+    newest: dict[object, int] = dict.fromkeys("abc", watermark)
+    for record in records:
+        user, at = record["user"], record["at"]
+        newest[user] = max(newest[user], at)
+        values = {
+            place: (count, expires)
+            for place, (count, expires) in values.items()
+            if expires > max(newest[place[0]], watermark)
+        }
+        counts = [record["id"]]
+        for place in ((user,), (user, record["id"] % 2)):
+            count, expires = values.get(place, (0, at))
+            values[place] = count + 1, max(expires, at + TTL)
+            counts.append(count + 1)
+        expected.append(tuple(counts))
+        watermark = max(watermark, at - max_delay)
+    found = [item.value for item in run_reference(ttl_flow(max_delay), [records])]
+    assert found == expected
+
+
+def test_state_contains_only_values_that_have_not_expired() -> None:
+    with FlowTest(ttl_flow(), nodes=2) as test:
+        for number, user, at in ((0, "a", 0), (1, "a", 5), (2, "b", 11)):
+            test.send({"id": number, "user": user, "at": at})
+        assert test.state("count", "a")["seen"] == {"odd": 1}
+        test.kill("node-0")
+        test.send({"id": 3, "user": "b", "at": 30})
+        assert test.state("count", "a") == {"all": None, "seen": {}, "(timers)": {}}
+        test.send({"id": 5, "user": "a", "at": 31})
+        assert test.outputs("counts") == [(0, 1, 1), (1, 2, 1), (2, 1, 1), (3, 1, 1), (5, 1, 1)]
+
+
+def test_scan_may_have_states_with_a_ttl() -> None:
+    flow = Flow("scan")
+    total = ReducingState("total", lambda one, other: one + other, ttl="10s")
+    keyed = flow.source("records", event_time="at").key_by("user")
+    keyed.scan(lambda record, total: total.add(record["at"]), total).sink("totals")
+    records = [{"user": "a", "at": at, "id": at} for at in (1, 5, 14, 24)]
+    found = run_killed(flow, records, 2, {2: "node-0", 3: "node-1"})
+    assert [item.value for item in found["totals"]] == [1, 6, 20, 24]
+    assert found == by_sink(flow, run_reference(flow, [records]))
+
+
+@pytest.mark.parametrize("ttl", [0, -1, "1", "a day", True])
+def test_ttl_is_a_duration(ttl: object) -> None:
+    with pytest.raises(FlowError, match="ttl of state 'x' cannot be"):
+        ValueState("x", ttl=ttl)  # type: ignore[arg-type]
+
+
+def test_state_with_a_ttl_needs_event_times() -> None:
+    flow = Flow("no times")
+    keyed = flow.source("records").key_by("user")
+    keyed.scan(lambda record, last: 1, ValueState("last", ttl="1d")).sink()
+    with pytest.raises(FlowError, match="needs event times: give source 'records' its event_time"):
+        flow.validate()
 
 
 # Timers. -----------------------------------------------------------------------------------------

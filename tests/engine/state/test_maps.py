@@ -59,7 +59,7 @@ def test_equal_keys_of_different_types_are_different_keys_of_a_map(kind: str) ->
     state, undo_log = fresh(MapState[object, object]("map"))
     if kind == "serialised":
         as_serialised(state)
-    undone: Undo = []
+    undone = Undo()
     mapped: Any = plain_state(state, undone) if kind == "of the reference" else state
     keys = sorted(EQUAL, key=pack)
     for number, key in enumerate(keys[:-1]):
@@ -161,7 +161,7 @@ def test_only_a_key_with_nothing_in_its_states_is_reclaimed() -> None:
 @pytest.mark.parametrize("kind", ["node", "reference"])
 def test_a_map_with_equal_keys_of_different_types_can_be_an_output(kind: str) -> None:
     declared = MapState[object, int]("m")
-    found = declared.for_key("key", []) if kind == "node" else plain_state(declared, [])
+    found = declared.for_key("key", []) if kind == "node" else plain_state(declared, Undo())
     assert isinstance(found, dict)
     found[5], found[5.0], found[True] = 1, 2, 3
     assert pack(found) == b"\x83" + pack(5) + pack(1) + pack(True) + pack(3) + pack(5.0) + pack(2)

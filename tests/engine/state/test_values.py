@@ -227,7 +227,7 @@ def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
     table = StateTable(DECLARED, [])
     serialise(table)
     states = table.states("key")
-    undos: Undo = []
+    undos: Undo = Undo()
     plain_states = tuple(plain_state(declared, undos) for declared in DECLARED)
 
     def apply(found: list[tuple[Callable[..., object], object, object]]) -> None:
