@@ -35,8 +35,8 @@ class ApproximateCountDistinct(FieldAggregate):
     """Approximate number of different values of a field; 1, 1.0 and True are different.
 
     HyperLogLog with the estimator of Ertl (New cardinality estimation algorithms for HyperLogLog
-    sketches, 2017). A library would be a dependency without a gain: datasketches takes as long per
-    element, and its results depend on the order of the elements.
+    sketches, 2017). The library datasketches does not fit: its results depend on the order of the
+    elements.
 
     The count is exact until the hashes of the values take as many bytes as the sketch: with the
     default error, up to 2047 values.
