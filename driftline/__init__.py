@@ -45,7 +45,8 @@ if TYPE_CHECKING:
         InputError,
         SimulationFailed,
     )
-    from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+    from driftline.engine.flow.flow import Flow
+    from driftline.engine.flow.streams import KeyedStream, Stream
     from driftline.engine.flow.windowed_stream import WindowedStream
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
@@ -133,7 +134,8 @@ MODULES = {
         "InputError",
         "SimulationFailed",
     ],
-    "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
+    "driftline.engine.flow.flow": ["Flow"],
+    "driftline.engine.flow.streams": ["KeyedStream", "Stream"],
     "driftline.engine.flow.windowed_stream": ["WindowedStream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],

@@ -12,7 +12,7 @@ from driftline.engine.operators.windowed import RESERVED, Late, Windowed
 from driftline.engine.operators.windows import Windows
 
 if TYPE_CHECKING:
-    from driftline.engine.flow.flow import KeyedStream, Stream
+    from driftline.engine.flow.streams import KeyedStream, Stream
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -1,4 +1,5 @@
-"""Joins of two streams by key: within an interval of event time, as of a time, and by lookup.
+"""Joins of two streams: within an interval of event time, in windows, as of a time, by lookup, and
+by broadcast.
 
 Both streams enter one operator as pairs (side, element): 0 for the left stream, 1 for the right.
 An output is a pair (left element, right element); None stands for a partner that does not exist.
@@ -6,15 +7,21 @@ An output is a pair (left element, right element); None stands for a partner tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
+from zlib import crc32
 
+from driftline.engine.errors import PayloadError
+from driftline.engine.keygroups import group_of
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.timers import TimedContext, Timer
 from driftline.engine.state.managed import MapState, State, ValueState
+from driftline.engine.wire.codec import pack
 
 LEFT, RIGHT = 0, 1
 """Sides of a join."""
@@ -236,6 +243,68 @@ class Lookup(KeyedOperator):
             return [(element, right.get(None))]
         right.set(element)
         return []
+
+
+def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[Pair]]:
+    """Return the function that makes the pairs of a window, from a row with its `values`.
+
+    `alone`: the sides whose elements leave if the window has no partner for them.
+    """
+
+    def pairs(row: dict[str, Any]) -> list[Pair]:
+        sides: tuple[list[object], list[object]] = ([], [])
+        for side, element in row["values"]:
+            sides[side].append(element)
+        lefts, rights = sides
+        if lefts and rights:
+            return [(left, right) for left in lefts for right in rights]
+        return [_pair(side, element) for side in alone for element in sides[side]]
+
+    return pairs
+
+
+def broadcast_keys(copies: int) -> list[int]:
+    """Return keys whose groups are evenly spread, so that nodes have equally many."""
+    return [
+        next(key for key in count() if group_of(key, copies) == place) for place in range(copies)
+    ]
+
+
+def tag_for_copy(keys: Sequence[int]) -> Callable[[object], tuple[int, int, object]]:
+    """Return the function that assigns an element of the left stream to a copy of the table."""
+
+    def tag(element: object) -> tuple[int, int, object]:
+        try:
+            return LEFT, keys[crc32(pack(element)) % len(keys)], element
+        except PayloadError:  # the shuffle reports it
+            return LEFT, keys[0], element
+
+    return tag
+
+
+def tag_for_copies(keys: Sequence[int]) -> Callable[[object], list[tuple[int, int, object]]]:
+    """Return the function that sends a row of the right stream to all copies of the table."""
+    return lambda row: [(RIGHT, key, row) for key in keys]
+
+
+def with_table(
+    function: Callable[[Any, Mapping[Any, Any]], Iterable[Any]], key: Callable[[Any], object]
+) -> Callable[..., Iterable[Any]]:
+    """Return the function of `process` that joins elements with a copy of a broadcast stream.
+
+    It takes triples (side, key of the copy, element). `key`: of the rows of the right stream.
+    """
+
+    def apply(
+        context: Context, sided: tuple[int, int, Any], table: MapState[object, object]
+    ) -> Iterable[object]:
+        side, _, element = sided
+        if side == LEFT:
+            return function(element, MappingProxyType(table))
+        table[key(element)] = element
+        return ()
+
+    return apply
 
 
 def _name(side: int, label: Label) -> str:

@@ -1,11 +1,12 @@
-"""Keyed operators: scan and process, which take a user function, and two kinds of distinct."""
+"""Keyed operators: scan and process, which take a user function; distinct, and top."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from driftline.engine.errors import FlowError
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.steps import collect_outputs
@@ -67,6 +68,50 @@ class Distinct(KeyedOperator):
         is_first = seen.get() is None
         seen.set(True)
         return [value] if is_first else []
+
+
+@dataclass(frozen=True)
+class RunningTop(KeyedOperator):
+    """Operator that keeps the elements with the largest values `by`, and emits them if they change.
+
+    Raises FlowError if `number` is not an int from 1 on.
+    """
+
+    number: int
+    by: Callable[[Any], Any]
+
+    kind = "top"
+    emits_many = True
+    states = (ValueState[tuple[object, ...]]("top"),)
+
+    def __post_init__(self) -> None:
+        if type(self.number) is not int or self.number < 1:
+            raise FlowError(f"top({self.number!r}): give the number of elements, at least 1")
+
+    def apply(
+        self, context: Context, value: object, best: ValueState[tuple[object, ...]]
+    ) -> Sequence[object]:
+        before = best.get(())
+        ranked = sorted((*before, value), key=self.by, reverse=True)  # stable
+        if len(ranked) > self.number and ranked.pop() is value:
+            return ()
+        best.set(tuple(ranked))
+        return ({"key": context.key, "top": ranked},)
+
+    def parameters(self) -> object:
+        return self.number, self.by
+
+    def apply_reference(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[Any]
+    ) -> list[object]:
+        [best] = states
+        before = list(best.get([]))
+        place = len([other for other in before if not self.by(value) > self.by(other)])
+        if place >= self.number:
+            return []
+        after = [*before[:place], value, *before[place:]][: self.number]
+        best.set(after)
+        return [{"key": context.key, "top": after}]
 
 
 Passed = MapState[int, bool]

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from driftline.engine.operators.joins import AsOfJoin, IntervalJoin, Lookup
-from driftline.engine.operators.keyed_operators import Distinct, DistinctInTime, Process, Scan
+from driftline.engine.operators.keyed_operators import (
+    Distinct,
+    DistinctInTime,
+    Process,
+    RunningTop,
+    Scan,
+)
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 from driftline.engine.operators.windowed import Late, Windowed
@@ -18,6 +24,7 @@ OPERATORS: tuple[type[Operator], ...] = (
     Process,
     Distinct,
     DistinctInTime,
+    RunningTop,
     Windowed,
     Late,
     IntervalJoin,

@@ -15,7 +15,9 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from random import Random
 
-from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.streams import KeyedStream, Stream
+from driftline.engine.operators.joins import HOW
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.simulation.scenarios.functions import (
@@ -30,6 +32,7 @@ from driftline.simulation.scenarios.functions import (
     WINDOWS,
     Element,
     event_time,
+    in_table,
     of_pair,
     of_row,
 )
@@ -127,9 +130,17 @@ class _Drawing:
             self._map(branches[-1])
 
     def _join(self, one: Elements, other: Elements, chance: Random) -> Elements:
-        """Join two streams in one of the three ways."""
+        """Join two streams."""
         kind, name, on = chance.choice(("join", "as_of", "lookup")), self._name("join"), 0
-        if kind == "lookup":
+        more = Random(f"join in {self.flow.name} {len(self.flow.vertices)}")
+        if more.random() < 0.3:
+            kind = more.choice(("join of windows", "with_broadcast"))
+        if kind == "with_broadcast":
+            return one.with_broadcast(other, in_table, on=on, copies=3, name=name)
+        if kind == "join of windows":
+            how = more.choice(sorted(HOW))
+            pairs = one.join(other, on=on, window=more.choice(WINDOWS), how=how, name=name)
+        elif kind == "lookup":
             pairs = one.lookup(other, on=on, name=name)
         elif kind == "as_of":
             tolerance = chance.choice((None, timedelta(microseconds=40)))
@@ -147,6 +158,10 @@ class _Drawing:
         if self.timed is not None and own.random() < 0.25:
             ttl = timedelta(microseconds=own.choice((5, 40)))
             branch.stream = keyed.distinct(ttl=ttl, name=self._name("distinct in time"))
+            return
+        if self.timed is not None and own.random() < 0.1:
+            top = keyed.top(2, by=1, name=self._name("top 2"))
+            branch.stream = top.map(of_row, name=self._name("row of top"))
             return
         if self.timed is not None and self.timed.random() < 0.5 and branch.elements < OUTPUTS_MAX:
             if self.timed.random() < 0.5:

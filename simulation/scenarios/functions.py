@@ -6,7 +6,7 @@ No keyed function is commutative: a lost, duplicated or reordered element change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -459,6 +459,12 @@ def of_pair(pair: tuple[object, object]) -> Element:
     one, other = pair
     word = one if isinstance(one, tuple) else other
     return str(word[0]) if isinstance(word, tuple) else "", mixed(one, other)
+
+
+def in_table(element: Element, table: Mapping[object, Element]) -> list[Element]:
+    """Return an element that depends on a whole table, and for a few elements none."""
+    mix = mixed(element, table.items())
+    return [(element[0], mix)] if mix % 5 else []
 
 
 TIMED: tuple[KeyedFunctions[Iterable[Element]], ...] = (KeyedFunctions(_alarms, 2, fails=True),)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.streams import Stream
 from driftline.engine.operators.context import Context
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 

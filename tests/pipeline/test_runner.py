@@ -28,8 +28,9 @@ from driftline.engine.errors import (
     SnapshotDamaged,
     StateMismatch,
 )
-from driftline.engine.flow.flow import PATH_LENGTH_MAX, Flow, Stream
+from driftline.engine.flow.flow import PATH_LENGTH_MAX, Flow
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.streams import Stream
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, make_plan
+from driftline.engine.flow.streams import Stream
 from driftline.engine.state.managed import ListState, ValueState
 
 

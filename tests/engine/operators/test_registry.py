@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from driftline import FlowTest
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.chains import Chains
-from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
+from driftline.engine.flow.streams import KeyedStream, Stream
 from driftline.engine.flow.windowed_stream import WindowedStream
 from driftline.engine.keygroups import Owners
 from driftline.engine.operators.operator import Operator
@@ -68,6 +69,25 @@ def test_distinct_passes_the_first_element_of_each_key_in_label_order(
     for time, record in order:
         chains.entries[1].push([(time, 0)], [record], None)
     assert barrier.net() == [(item.label, item.sink, item.value) for item in found]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=15))
+def test_top_emits_the_largest_elements_whenever_they_change(
+    records: list[tuple[str, int]],
+) -> None:
+    flow = Flow("top")
+    flow.source("in", fields=("word", "n")).key_by("word").top(2, by="n").sink()
+    rows = []
+    for count, (word, _) in enumerate(records, 1):
+        mine = [(-n, place) for place, (other, n) in enumerate(records[:count]) if other == word]
+        best = sorted(mine)[:2]
+        if mine[-1] in best:
+            rows.append({"key": word, "top": tuple(records[place] for _, place in best)})
+    assert [item.value for item in run_reference(flow, [records])] == rows
+    with FlowTest(flow) as test:
+        for record in records:
+            test.send(record)
+        assert test.outputs() == rows
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30)), max_size=15))

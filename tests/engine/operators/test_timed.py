@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from driftline import FlowError, FlowTest, run_reference
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.event_time import END, TIMER_LIMIT, to_microseconds
-from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.streams import Stream
 from driftline.engine.operators.aggregates import Collect, Count, Sum
 from driftline.engine.operators.context import Context, Failure
 from driftline.engine.operators.steps import FAILURES

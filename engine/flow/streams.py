@@ -1,0 +1,621 @@
+"""Streams of a flow: their methods add operators.
+
+A `Stream[T]` has the type of its elements, and a keyed operator calls its function with the states
+that it declares. So a type checker detects a function of the wrong type, and a state that is
+missing, superfluous, or of another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
+
+from driftline.engine.errors import FlowError
+from driftline.engine.event_time import LIMIT, Duration, parse_duration
+from driftline.engine.flow.windowed_stream import WindowedStream
+from driftline.engine.keygroups import GROUPS_MAX
+from driftline.engine.operators.aggregates import Field
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.joins import (
+    HOW,
+    AsOfJoin,
+    IntervalJoin,
+    Lookup,
+    broadcast_keys,
+    pairs_of_window,
+    tag_for_copies,
+    tag_for_copy,
+    tag_left,
+    tag_right,
+    with_table,
+)
+from driftline.engine.operators.keyed_operators import (
+    Distinct,
+    DistinctInTime,
+    Process,
+    RunningTop,
+    Scan,
+)
+from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
+from driftline.engine.operators.registry import OPERATORS
+from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Union
+from driftline.engine.operators.steps import Fields, Function
+from driftline.engine.operators.timers import TIMERS, TimedContext, Timer, no_outputs
+from driftline.engine.operators.user_code import line_of_caller
+from driftline.engine.operators.windows import Windows
+from driftline.engine.state.managed import MapState, State, ttl_of
+
+if TYPE_CHECKING:
+    from driftline.engine.flow.flow import Flow
+
+On = Any
+"""Key of a join: a field, a function, or a pair of them for the two streams."""
+
+K = TypeVar("K")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+V = TypeVar("V")
+Handles = TypeVarTuple("Handles")
+"""Types of the states that a function takes, in the order of their declaration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Generic[T_co]):
+    """Output of an operator. Its methods add the next operator."""
+
+    flow: Flow
+    vertex: Vertex
+
+    def map(
+        self,
+        function: Callable[[T_co], U],
+        *,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]:
+        """Make one output for each element.
+
+        Args:
+            function: Takes an element, and returns the output.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
+
+        Returns:
+            The stream of outputs.
+
+        Raises:
+            FlowError: `function` is not a function, the name is taken, or the fields are invalid.
+        """
+        return Stream(self.flow, self._add_next(Map(), name, function, fields))
+
+    def flat_map(
+        self,
+        function: Callable[[T_co], Iterable[U]],
+        *,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]:
+        """Make any number of outputs for each element.
+
+        Arguments, result and errors are those of `map`, except that the function returns an
+        iterable of outputs, or yields them.
+        """
+        return Stream(self.flow, self._add_next(FlatMap(), name, function, fields))
+
+    def filter(
+        self, predicate: Callable[[T_co], object], *, name: str | None = None
+    ) -> Stream[T_co]:
+        """Keep the elements for which the predicate is true, with the fields of this stream.
+
+        Args:
+            predicate: Takes an element, and returns whether to keep it.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of these elements.
+
+        Raises:
+            FlowError: `predicate` is not a function, or the name is taken.
+        """
+        return Stream(self.flow, self._add_next(Filter(), name, predicate, self.vertex.fields))
+
+    def union(self, *others: Stream[U], name: str | None = None) -> Stream[T_co | U]:
+        """Merge this stream and the others, in label order.
+
+        If the streams have different types, the next function has to distinguish their elements,
+        for example by a tag (`examples/join.py`). The union has fields if all streams have the
+        same. For type checkers all `others` have one type; for three types, call `union` twice.
+
+        Args:
+            others: Streams of the same flow.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of all elements.
+
+        Raises:
+            FlowError: A stream belongs to another flow or has a key, or the name is taken.
+        """
+        for other in others:
+            if not isinstance(other, Stream):
+                raise FlowError(
+                    f"{_union(name)} joins streams before .key_by, not a {type(other).__name__}"
+                )
+            if other.flow is not self.flow:
+                raise FlowError(f"{_union(name)} joins streams of different flows")
+        vertices = [self.vertex, *(stream.vertex for stream in others)]
+        inputs = tuple(vertex.number for vertex in vertices)
+        same = {vertex.fields for vertex in vertices}
+        fields = self.vertex.fields if len(same) == 1 else None
+        return Stream(self.flow, self.flow._add(Union(), name, inputs, fields=fields))
+
+    @overload
+    def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[K, T_co]: ...
+    @overload
+    def key_by(self, key: str | int) -> KeyedStream[Any, T_co]: ...
+    @overload
+    def key_by(self, key: str | int, *more: str | int) -> KeyedStream[tuple[Any, ...], T_co]: ...
+    def key_by(
+        self, key: Callable[[T_co], object] | str | int, *more: str | int
+    ) -> KeyedStream[Any, T_co]:
+        """Partition by a key, for `scan`, `process`, `distinct` and `window`.
+
+        A key is None, bool, int, float (no NaN), str, bytes or a tuple of these. Keys are the same
+        only if type and value are the same: 5, 5.0 and True are three keys.
+
+        Args:
+            key: A function from an element to its key, the name of a field (in a stream without
+                fields: a key of a dict), or a position in the element.
+            more: Further fields or positions; the key is then a tuple.
+
+        Returns:
+            The partitioned stream.
+
+        Raises:
+            FlowError: `key` is none of these, or the stream has no such field.
+        """
+        parts, fields = (key, *more), self.vertex.fields
+        what = f"key_by({', '.join(map(repr, parts))}) after {self.vertex.name!r}"
+        if more:
+            function: Function = itemgetter(*[_place(part, fields, what) for part in parts])
+        else:
+            function = getter(key, fields, what)
+        return KeyedStream(self, function, line_of_caller())
+
+    def split(
+        self, predicate: Callable[[T_co], object], *, name: str | None = None
+    ) -> tuple[Stream[T_co], Stream[T_co]]:
+        """Divide the stream in two: the elements for which the predicate is true, and the others.
+
+        Args:
+            predicate: Takes an element; it is called twice for each.
+            name: Name of the two operators, with " (true)" and " (false)".
+
+        Raises:
+            FlowError: `predicate` is not a function, or a name is taken.
+        """
+        shown = name or f"split-{len(self.flow.vertices)}"
+        matching = self.filter(predicate, name=f"{shown} (true)")
+        others = self.filter(_negated(predicate), name=f"{shown} (false)")
+        return matching, others
+
+    def join(
+        self,
+        other: Stream[U],
+        *,
+        on: On,
+        within: tuple[Duration, Duration] | None = None,
+        window: Windows | None = None,
+        how: str = "inner",
+        name: str | None = None,
+    ) -> Stream[tuple[Any, Any]]:
+        """Join elements of two streams with equal keys and similar event times.
+
+        Args:
+            other: The right stream.
+            on: The key: a field or a function, for both streams; or a pair of them.
+            within: Smallest and largest difference of the event times, right minus left, as in
+                ``("-5m", "15m")``. Pairs leave at once; an element waits until the watermark has
+                passed all possible partners.
+            window: Instead of `within`: elements of the same window are partners, as in
+                ``Tumbling("1m")``. They leave together, once the window is complete.
+            how: "inner": only pairs; "left", "right", "outer": also elements of the left stream, of
+                the right one, or of both, that have no partner, once they cannot have one any more.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of pairs (left, right); None in place of a missing partner.
+
+        Raises:
+            FlowError: An argument is invalid, a source has no event time, or the name is taken.
+        """
+        if how not in HOW:
+            raise FlowError(f"join: how is {how!r}, but must be one of {', '.join(HOW)}")
+        if (within is None) == (window is None):
+            raise FlowError("join: give either within=('-5m', '15m') or window=Tumbling('1m')")
+        if window is not None:
+            keyed, shown = self._both_sides(other, on, "join", name)
+            rows = keyed.window(window).collect(name=f"{shown} (windows)")
+            return rows.flat_map(pairs_of_window(HOW[how]), name=shown)
+        try:
+            first, last = within  # type: ignore[misc]
+        except (TypeError, ValueError):
+            raise FlowError(
+                f"join: within is {within!r}: give two durations, as in ('-5m', '15m')"
+            ) from None
+        earliest = parse_duration(first, "join: the first duration of within", least=-LIMIT)
+        latest = parse_duration(last, "join: the second duration of within", least=-LIMIT)
+        if earliest > latest:
+            raise FlowError(f"join: within is {within!r}: the first is larger than the second")
+        operator = IntervalJoin(earliest, latest, HOW[how])
+        return self._add_join(other, on, operator, operator.apply, operator.fire, name)
+
+    def as_of(
+        self,
+        other: Stream[U],
+        *,
+        on: On,
+        tolerance: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream[tuple[Any, Any]]:
+        """Join each element with the latest element of another stream as of its event time.
+
+        Args:
+            other: The right stream.
+            on: The key: a field or a function, for both streams; or a pair of them.
+            tolerance: The right element may be earlier by this much; None: by any time.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of pairs (left, right), one for each element of this stream, once the watermark
+            has passed it; right is None if there was no element.
+
+        Raises:
+            FlowError: An argument is invalid, a source has no event time, or the name is taken.
+        """
+        most = None if tolerance is None else parse_duration(tolerance, "as_of: tolerance")
+        operator = AsOfJoin(most)
+        return self._add_join(other, on, operator, operator.apply, operator.fire, name)
+
+    def lookup(
+        self, other: Stream[U], *, on: On, name: str | None = None
+    ) -> Stream[tuple[Any, Any]]:
+        """Join each element with the latest element of another stream in label order.
+
+        It needs no event times, and does not wait; the latest element of each key is state.
+
+        Args:
+            other: The right stream.
+            on: The key: a field or a function, for both streams; or a pair of them.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of pairs (left, right), one for each element of this stream; right is None if
+            there was no element.
+
+        Raises:
+            FlowError: `on` is invalid, or the name is taken.
+        """
+        operator = Lookup()
+        return self._add_join(other, on, operator, operator.apply, None, name)
+
+    def with_broadcast(
+        self,
+        other: Stream[U],
+        function: Callable[[T_co, Mapping[Any, U]], Iterable[V]],
+        *,
+        on: str | int | Callable[[U], object],
+        copies: int = 16,
+        name: str | None = None,
+    ) -> Stream[V]:
+        """Call a function for each element, with a table of the latest rows of another stream.
+
+        The table is complete in label order: it contains all rows before the element. It suits
+        small tables, such as rules, that every element needs as a whole.
+
+        Args:
+            other: The stream of rows.
+            function: Takes an element and the table, a read-only mapping from keys to the latest
+                rows, in the order of the keys' encoding. It returns an iterable of outputs.
+            on: The key of the rows: a field or a function.
+            copies: Number of copies of the table. The nodes divide them, so there can be no more
+                nodes that do this work.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of outputs.
+
+        Raises:
+            FlowError: An argument is invalid, or the name is taken.
+        """
+        kind = "with_broadcast"
+        self._check_other(other, kind)
+        if not callable(function):
+            raise FlowError(f"{kind} needs a function, not {function!r}")
+        if type(copies) is not int or not 1 <= copies <= GROUPS_MAX:
+            raise FlowError(f"{kind}: copies is {copies!r}; give an int from 1 to {GROUPS_MAX}")
+        apply = with_table(function, getter(on, other.vertex.fields, f"{kind}(on={on!r})"))
+        keys, shown = broadcast_keys(copies), name or f"{kind}-{len(self.flow.vertices) + 3}"
+        left = self.map(tag_for_copy(keys), name=f"{shown} (elements)")
+        right = other.flat_map(tag_for_copies(keys), name=f"{shown} (rows)")
+        sides = left.union(right, name=f"{shown} (both)")
+        return sides.key_by(1).process(apply, MapState[object, object]("table"), name=shown)
+
+    def _add_join(
+        self,
+        other: Stream[U],
+        on: On,
+        operator: KeyedOperator,
+        function: Function,
+        on_timer: Function | None,
+        name: str | None,
+    ) -> Stream[Any]:
+        keyed, shown = self._both_sides(other, on, operator.kind, name)
+        return keyed._add_keyed(operator, shown, None, function, operator.states, on_timer)
+
+    def _both_sides(
+        self, other: Stream[U], on: On, kind: str, name: str | None
+    ) -> tuple[KeyedStream[Any, Any], str]:
+        """Return the elements of this stream and another one, by key, and the name of their join.
+
+        They are pairs (side, element), see `engine.operators.joins`.
+        """
+        self._check_other(other, kind)
+        left_on, right_on = on if isinstance(on, tuple) and len(on) == 2 else (on, on)
+        getters = (
+            getter(left_on, self.vertex.fields, f"{kind}(on={on!r})"),
+            getter(right_on, other.vertex.fields, f"{kind}(on={on!r})"),
+        )
+        shown = name or f"{kind}-{len(self.flow.vertices) + 3}"
+        left = self.map(tag_left, name=f"{shown} (left)")
+        sides = left.union(other.map(tag_right, name=f"{shown} (right)"), name=f"{shown} (both)")
+        return sides.key_by(lambda sided: getters[sided[0]](sided[1])), shown
+
+    def _check_other(self, other: object, kind: str) -> None:
+        """Raise FlowError unless `other` is a stream that can be joined with this one."""
+        if not isinstance(other, Stream) or other.flow is not self.flow:
+            raise FlowError(f"{kind} with {other!r:.100}: give a stream of the same flow")
+
+    def sink(self, name: str = "output") -> None:
+        """Add a sink: the elements of this stream are outputs of the flow.
+
+        Args:
+            name: Name of the sink, of its files, and in graphs and errors.
+
+        Raises:
+            FlowError: The name is taken.
+        """
+        self._add_next(Sink(), name, None, self.vertex.fields)
+
+    if not TYPE_CHECKING:  # type checkers report both on an unkeyed stream
+
+        def __getattr__(self, name: str) -> object:
+            """Raise FlowError for a keyed operator, as a state needs a key."""
+            if name not in _KEYED:
+                raise AttributeError(f"a stream has no {name!r}")
+            raise FlowError(
+                f"{name} after {self.vertex.name!r} needs a key: put .key_by(...) before it"
+            )
+
+    def _add_next(
+        self,
+        operator: Operator,
+        name: str | None,
+        function: Function | None,
+        fields: Sequence[str] | None,
+    ) -> Vertex:
+        return self.flow._add(operator, name, (self.vertex.number,), function, fields=fields)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStream(Generic[K, T]):
+    """Stream of T, partitioned by keys K. Its operators have states."""
+
+    stream: Stream[T]
+    key: Function
+    line: str = field(default="", compare=False, repr=False)
+    """Line of the user's own code that called `key_by`."""
+
+    def scan(
+        self,
+        function: Callable[[T, *Handles], U],
+        *states: *Handles,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]:
+        """Make one output for each element, in label order per key.
+
+        Args:
+            function: Takes an element and the states of its key, in the order of `states`, and
+                returns the output.
+            states: Declarations of states, such as ``ValueState[int]("last")``.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
+
+        Returns:
+            The stream of outputs.
+
+        Raises:
+            FlowError: `function` is not a function, a state is not a declaration or is declared
+                twice, the name is taken, or the fields are invalid.
+        """
+        return self._add_keyed(Scan(), name, fields, function, states)
+
+    @overload
+    def process(
+        self,
+        function: Callable[[Context, T, *Handles], Iterable[U]],
+        *states: *Handles,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[TimedContext, T, *Handles], Iterable[U]],
+        *states: *Handles,
+        on_timer: Callable[[TimedContext, Timer, *Handles], Iterable[U]],
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]: ...
+    def process(
+        self,
+        function: Callable[..., Iterable[U]],
+        *states: *Handles,
+        on_timer: Callable[..., Iterable[U]] | None = None,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]:
+        """Make any number of outputs for each element, in label order per key.
+
+        Arguments, result and errors are those of `scan`, except that the function takes a Context
+        before the element, and returns an iterable of outputs, or yields them.
+
+        Args:
+            function: Takes a Context, an element and the states of its key.
+            states: Declarations of states.
+            on_timer: Takes a TimedContext, a Timer that fires and the states of its key, and
+                returns an iterable of outputs, or yields them. The function then gets a
+                TimedContext, too, with `timers`, `event_time` and `watermark`. All sources of the
+                operator need an event time. The operator applies elements at the frontier.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
+        """
+        return self._add_keyed(Process(), name, fields, function, states, on_timer)
+
+    def distinct(self, *, ttl: Duration | None = None, name: str | None = None) -> Stream[T]:
+        """Keep the first element of each key in label order, with the fields of the stream.
+
+        The keys seen so far are state. Without `ttl` it is never dropped.
+
+        Args:
+            ttl: Keep also later elements of a key whose event times are at least this long after,
+                or before, those of all that were kept. All sources of the operator then need an
+                event time; an element that is late by more than `ttl` may be kept twice.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of these elements.
+
+        Raises:
+            FlowError: `ttl` is not a duration, or the name is taken.
+        """
+        fields = self.stream.vertex.fields
+        if ttl is None:
+            always = Distinct()
+            return self._add_keyed(always, name, fields, always.apply, always.states)
+        operator = DistinctInTime(parse_duration(ttl, "ttl of distinct", least=1))
+        function, on_timer = operator.apply, operator.fire
+        return self._add_keyed(operator, name, fields, function, operator.states, on_timer)
+
+    def top(self, number: int, *, by: Field, name: str | None = None) -> Stream[dict[str, Any]]:
+        """Keep the elements of each key that have the largest values of a field.
+
+        Args:
+            number: How many elements; they are the state.
+            by: Name or position of the field, or a function of the element.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            A stream of dicts with `key` and `top`, the elements with the largest values so far,
+            the largest first, of equal ones the first: one each time that these change.
+
+        Raises:
+            FlowError: An argument is invalid, or the name is taken.
+        """
+        operator = RunningTop(number, getter(by, self.stream.vertex.fields, f"top(by={by!r})"))
+        return self._add_keyed(operator, name, None, operator.apply, operator.states)
+
+    def window(self, windows: Windows, *, lateness: Duration = 0) -> WindowedStream[K, T]:
+        """Divide the elements of each key into windows of event time.
+
+        Args:
+            windows: ``Tumbling("1m")``, ``Hopping("10m", every="1m")``, ``Session("30m")``,
+                ``Days("Europe/Berlin")``.
+            lateness: How long after its end a window waits for late elements before its row leaves.
+                The watermark already lags behind by the `max_delay` of the sources.
+
+        Returns:
+            The windows; one of their methods adds the operator.
+
+        Raises:
+            FlowError: `windows` are none, or `lateness` is not a duration.
+        """
+        if not isinstance(windows, Windows):
+            raise FlowError(f"window({windows!r}): give windows, such as Tumbling('1m')")
+        return WindowedStream(self, windows, parse_duration(lateness, "lateness"))
+
+    if not TYPE_CHECKING:  # type checkers report these on a keyed stream
+
+        def __getattr__(self, name: str) -> object:
+            """Raise FlowError for a stateless operator: a keyed stream has only keyed ones."""
+            if name not in _NOT_KEYED:
+                raise AttributeError(f"a keyed stream has no {name!r}")
+            raise FlowError(
+                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_one_of(_KEYED)}: put "
+                f".{name} before .key_by, or after that"
+            )
+
+    def _add_keyed(
+        self,
+        operator: KeyedOperator,
+        name: str | None,
+        fields: Sequence[str] | None,
+        function: Function,
+        states: tuple[object, ...],
+        on_timer: Function | None = None,
+    ) -> Stream[Any]:
+        flow, before, kind = self.stream.flow, self.stream.vertex, operator.kind
+        shown = name or f"{kind}-{len(flow.vertices)}"
+        declared: dict[str, State] = {}
+        for state in states:
+            if not isinstance(state, State):
+                raise FlowError(f"{kind} {shown!r}: {state!r} is not a state declaration")
+            if state.name in declared:
+                raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
+            declared[state.name] = state
+        of, given = (before.number,), tuple(declared.values())
+        if on_timer is None and any(ttl_of(state) is not None for state in given):
+            on_timer = no_outputs
+        if on_timer is not None:
+            given += (TIMERS,)
+        vertex = flow._add(
+            *(operator, name, of, function, self.key, given, fields, self.line, on_timer)
+        )
+        return Stream(flow, vertex)
+
+
+_KEYED = [*dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream, each.kind))]
+_NOT_KEYED = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
+
+
+def _one_of(kinds: Sequence[str]) -> str:
+    names = [f".{kind}(...)" for kind in kinds]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _negated(predicate: Callable[[Any], object]) -> Callable[[Any], bool]:
+    return lambda value: not predicate(value)
+
+
+def getter(given: object, fields: Fields, what: str) -> Function:
+    """Return the function that gets a value from a payload. Raises FlowError; `what`: for it."""
+    return given if callable(given) else itemgetter(_place(given, fields, what))
+
+
+def _place(given: object, fields: Fields, what: str) -> str | int:
+    """Return the key or position of a field in a payload. Raises FlowError; `what`: for it."""
+    if isinstance(given, str) and fields is not None:
+        if given not in fields:
+            raise FlowError(f"{what}: unknown field, the fields are {', '.join(fields)}")
+        return fields.index(given)
+    if not isinstance(given, (str, int)) or isinstance(given, bool):
+        raise FlowError(f"{what}: give a function, a field's name or a position")
+    return given
+
+
+def _union(name: str | None) -> str:
+    return f"union {name!r}" if name else "a union"
