@@ -309,7 +309,8 @@ class _Interpreter:
             now, least, sources = timer.at, timer.at + 1, self.sources
         facade = Timers(timers, key, lambda key, at: None, now, least)
         watermark = self.watermark(vertex, sources)
-        return TimedContext(label, key, now, watermark, facade)
+        before = self.watermark(vertex, self.sources_before)
+        return TimedContext(label, key, now, watermark, before, facade)
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Yield all items that result from an output of a vertex."""

@@ -148,7 +148,8 @@ class AsOfJoin(KeyedOperator):
     own, at most `tolerance` earlier (None: any time); of equal ones the last.
 
     A left element waits until the watermark has passed its event time. Of the right elements, those
-    that no later left element needs are dropped.
+    that no later left element needs are dropped. The rows of windows may still arrive at the record
+    that moves the watermark past them, so `watermark_before` decides.
     """
 
     tolerance: int | None
@@ -170,7 +171,7 @@ class AsOfJoin(KeyedOperator):
             context.timers.set(_name(side, context.label), now + 1)
             return []
         rights[now] = element
-        oldest = min([context.watermark, *(at for at, _, _ in lefts.values())])
+        oldest = min([context.watermark_before, *(at for at, _, _ in lefts.values())])
         passed = [at for at in rights if at <= oldest]
         for at in passed:
             if at < max(passed):
@@ -203,7 +204,7 @@ class AsOfJoin(KeyedOperator):
             context.timers.set(_name(side, context.label), context.event_time + 1)
         else:
             rights[context.event_time] = element
-            oldest = min([context.watermark] + [at for at, _, _ in lefts.values()])
+            oldest = min([context.watermark_before] + [at for at, _, _ in lefts.values()])
             newest = max((at for at in rights if at <= oldest), default=None)
             for at in [at for at in rights if newest is not None and at < newest]:
                 del rights[at]

@@ -208,7 +208,7 @@ class TimedStep(Speculative):
                 try:
                     if not absorb(value, event_time, watermark, states, timers):
                         if self.emits_many:
-                            about = label, plain_key(key), event_time, watermark, timers
+                            about = label, plain_key(key), event_time, watermark, before, timers
                             context = TimedContext(*about, self._count_late)
                             outputs = function(context, value, *states)
                         else:
@@ -321,7 +321,8 @@ class TimedStep(Speculative):
             try:
                 if at_end > FIRINGS_AT_END_MAX:
                     raise RuntimeError(endless_timer(name))
-                context = TimedContext(label, plain, at, reached, facade, self._count_late)
+                about = label, plain, at, reached, self._watermark.before(root), facade
+                context = TimedContext(*about, self._count_late)
                 result: object = self._collected(
                     key, self.on_timer(context, Timer(name, at), *states)
                 )

@@ -147,7 +147,7 @@ class Timers:
 class TimedContext(Context):
     """Context of a function of an operator with timers."""
 
-    __slots__ = ("at_end", "count_late", "event_time", "timers", "watermark")
+    __slots__ = ("at_end", "count_late", "event_time", "timers", "watermark", "watermark_before")
 
     event_time: int
     """Event time of the element, or time of the timer, in microseconds since 1970."""
@@ -161,6 +161,10 @@ class TimedContext(Context):
     timers: Timers
     """Timers of the key."""
 
+    watermark_before: int
+    """Watermark before the record of the label. The rows of windows that end at this record have at
+    least this event time."""
+
     count_late: Callable[[], None]
     """Counts an element that is too late for its windows, in a metric."""
 
@@ -170,12 +174,14 @@ class TimedContext(Context):
         key: object,
         event_time: int,
         watermark: int,
+        watermark_before: int,
         timers: Timers,
         count_late: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(label, key)
         self.event_time = event_time
         self.watermark = watermark
+        self.watermark_before = watermark_before
         self.at_end = watermark == ENDED
         self.timers = timers
         self.count_late = count_late

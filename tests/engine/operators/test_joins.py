@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline import Flow, FlowError, FlowTest, Tumbling, run_reference
+from driftline import Flow, FlowError, FlowTest, Sum, Tumbling, run_reference
 
 Record = dict[str, Any]
 
@@ -100,3 +100,35 @@ def test_join_with_wrong_arguments_is_refused(arguments: dict[str, Any], message
     one, other = flow.source("one"), flow.source("other")
     with pytest.raises(FlowError, match=message):
         one.join(other, on="key", **arguments)
+
+
+def rate(at: int, rate: float) -> Record:
+    return {"currency": "EUR", "at": at, "rate": rate}
+
+
+def sale(at: int) -> Record:
+    return {"currency": "EUR", "at": at, "price": 5}
+
+
+def test_row_of_a_window_is_joined_as_of_its_end() -> None:
+    flow = Flow("rates")
+    events = flow.source("events", event_time="at")
+    sales, rates = events.split(lambda event: "price" in event)
+    totals = sales.key_by("currency").window(Tumbling("10s")).aggregate(total=Sum("price"))
+    pairs = totals.as_of(rates, on=("key", "currency"))
+    pairs.map(lambda pair: (pair[0]["total"], pair[1] and pair[1]["rate"])).sink()
+    events_given = [
+        rate(1, 1.0),
+        sale(2),
+        rate(30, 2.0),  # ends the window of the sale
+        rate(31, 3.0),
+        sale(32),
+        sale(33),
+        rate(40, 4.0),  # at the end of their window, which does not contain it
+    ]
+    assert [item.value for item in run_reference(flow, [events_given])] == [(5, 1.0), (10, 3.0)]
+    with FlowTest(flow) as test:
+        for event in events_given:
+            test.send(event)
+        test.kill("node-0")
+        assert test.outputs() == [(5, 1.0), (10, 3.0)]
