@@ -291,7 +291,7 @@ class _Interpreter:
     def due(self, vertex: Vertex, watermark: int) -> Iterator[tuple[int, int, str, bytes]]:
         """Yield (time, rank of the key, name, packed key) of the timers that are due."""
         for (number, packed), states in self.states.items():
-            for name, at in states[-1].items() if number == vertex.number else ():
+            for name, at in states[-1].items() if number == vertex.number and states[-1] else ():
                 if at <= watermark:
                     yield at, rank_of(packed), name, packed
 
