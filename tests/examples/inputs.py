@@ -79,6 +79,18 @@ def _card_payment(chance: Random, number: int) -> Record:
     return {"card": chance.choice("abc"), "at": 10 * number, "amount": amount}
 
 
+def _auction(chance: Random, number: int) -> Record:
+    at, reserve = 60 * number, chance.randrange(200)
+    closes = at + chance.randrange(60, 600)
+    return {"auction": f"a-{number}", "at": at, "closes": closes, "reserve": reserve}
+
+
+def _bid(chance: Random, number: int) -> Record:
+    auction = f"a-{max(0, number - chance.randrange(8))}"
+    at, price = 60 * number + chance.randrange(60), chance.randrange(1, 500)
+    return {"auction": auction, "at": at, "bidder": chance.choice("abc"), "price": price}
+
+
 _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "sessions": (_visit,),
     "page_views": (_view,),
@@ -88,6 +100,7 @@ _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "dedupe": (_event,),
     "enrichment": (_product, _order_of_product),
     "fraud": (_card_payment,),
+    "auction": (_auction, _bid),
 }
 
 NAMES = list(_MAKERS)

@@ -225,6 +225,36 @@ def test_large_payment_soon_after_a_small_one_raises_an_alert() -> None:
     assert outputs("fraud", payments) == [("alerts", payments[4]), ("alerts", payments[8])]
 
 
+def test_best_bid_in_time_wins_when_its_auction_closes() -> None:
+    def auction(name: str, at: int, closes: int) -> Record:
+        return {"auction": name, "at": at, "closes": closes, "reserve": 100}
+
+    def bid(auction: str, at: int, bidder: str, price: int) -> Record:
+        return {"auction": auction, "at": at, "bidder": bidder, "price": price}
+
+    auctions = [auction("a-1", 1000, 1100), auction("a-2", 1010, 1160), auction("a-3", 1990, 2000)]
+    bids = [
+        bid("a-1", 999, "ann", 900),  # before the auction opens
+        bid("a-1", 1020, "bob", 300),
+        bid("a-1", 1010, "ann", 300),  # an equal price, but earlier
+        bid("a-2", 1050, "ann", 99),  # less than the reserve
+        bid("a-1", 1100, "cleo", 400),  # when the auction closes
+        bid("a-1", 1130, "cleo", 500),  # moves the watermark to this time
+        bid("a-1", 1090, "bob", 800),  # arrives too late
+        bid("a-2", 1159, "bob", 100),
+    ]
+    found = outputs("auction", auctions, bids)
+    assert [value for sink, value in found if sink == "winners"] == [
+        {**bids[2], "closes": 1100},
+        {**bids[7], "closes": 1160},
+    ]
+    highest = [bids[0], bids[1], bids[6], bids[7]]
+    assert [value for sink, value in found if sink == "minutes"] == [
+        row("all", start, start + 60, highest=(best,))
+        for start, best in zip((960, 1020, 1080, 1140), highest, strict=True)
+    ]
+
+
 # On nodes ---------------------------------------------------------------------------------------
 
 
