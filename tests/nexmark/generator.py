@@ -1,8 +1,9 @@
-"""Generator of Nexmark events: persons, auctions, bids and exchange rates.
+"""Generator of Nexmark events: persons, auctions, bids, and the exchange rates of currencies.
 
-Events arrive in the order of their ids. The time of an event is up to MAX_DELAY seconds before the
-clock at its arrival, so events of one source are out of order, and many have equal times. Some
-persons and bids are late by up to LATE seconds more. Auctions and rates are never late.
+Events arrive in the order of their ids. An event arrives up to MAX_DELAY seconds after its time, so
+events are out of order, and many have equal times. Some persons and bids arrive up to LATE seconds
+later still. Sellers and bidders may be persons that arrive later, and bids may precede their
+auction.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ Event = dict[str, Any]
 
 MAX_DELAY = 5
 LATE = 60
-LATE_SHARE = 0.05
+LATE_SHARE = 0.08
+"""Share of the persons and bids that arrive later than MAX_DELAY after their time."""
 
 START = 1_700_000_000
 RATE = 6
@@ -24,7 +26,7 @@ LULL_EVERY, LULL = 225, 40
 """Number of events after which nothing happens for some seconds. A rate follows."""
 
 KINDS = {
-    5: "person",
+    **dict.fromkeys((5, 35), "person"),
     **dict.fromkeys((10, 30, 40), "auction"),
     **dict.fromkeys((0, 20, 25, 45), "rate"),
 }
@@ -46,25 +48,35 @@ def generate(count: int, seed: int) -> Iterator[Event]:
         time -= chance.randrange(MAX_DELAY + 1)
         if kind in ("person", "bid") and chance.random() < LATE_SHARE:
             time -= chance.randrange(1, LATE + 1)
-        event: Event = {"id": number, "kind": kind, "time": time}
         if kind == "person":
             persons += 1
-            event |= {"person": persons, "name": f"person {persons}"}
-            event |= {"city": f"city {persons % 7}", "state": chance.choice(STATES)}
+            more: Event = {
+                "person": persons,
+                "name": f"person {persons}",
+                "city": f"city {persons % 7}",
+                "state": chance.choice(STATES),
+            }
         elif kind == "auction":
             auctions += 1
-            seller = chance.choice((1, 2, persons - 1, persons, persons + 1))
+            seller = chance.choice((1, 2, *range(max(1, persons - 1), persons + 4)))
             expires = time + chance.randrange(10, 60)
             while (seller, expires) in closings:  # Q6 does not define the order of equal times
                 expires += 1
             closings.add((seller, expires))
-            event |= {"auction": auctions, "seller": seller, "category": chance.choice(CATEGORIES)}
-            event |= {"reserve": chance.randrange(300), "currency": chance.choice(CURRENCIES)}
-            event |= {"expires": expires}
+            more = {
+                "auction": auctions,
+                "seller": seller,
+                "category": chance.choice(CATEGORIES),
+                "reserve": chance.randrange(300),
+                "currency": chance.choice(CURRENCIES),
+                "expires": expires,
+            }
         elif kind == "bid":
-            event |= {"auction": chance.randrange(max(1, auctions - 8), auctions + 2)}
-            event |= {"bidder": chance.randrange(max(1, persons - 20), persons + 2)}
-            event |= {"price": 10 * chance.randrange(1, 100)}
+            more = {
+                "auction": chance.randrange(max(1, auctions - 8), auctions + 2),
+                "bidder": chance.randrange(max(1, persons - 20), persons + 2),
+                "price": 10 * chance.randrange(1, 100),
+            }
         else:
-            event |= {"currency": chance.choice(CURRENCIES), "rate": chance.randrange(70, 99) / 100}
-        yield event
+            more = {"currency": chance.choice(CURRENCIES), "rate": chance.randrange(70, 99) / 100}
+        yield {"id": number, "kind": kind, "time": time, **more}

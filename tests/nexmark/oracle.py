@@ -130,15 +130,19 @@ OCCURRENCES = {
         SELECT max(time) OVER (ORDER BY id) > time AS found FROM events
     """,
     "bids late for a window": "SELECT time - time % 10 + 10 <= watermark AS found FROM bids",
-    "persons late for a window": "SELECT time - time % 10 + 10 <= watermark AS found FROM persons",
+    "persons late for the window of their first auction": """
+        SELECT persons.time - persons.time % 10 + 10 <= persons.watermark AS found
+        FROM persons JOIN auctions ON persons.person = auctions.seller
+            AND persons.time - persons.time % 10 = auctions.time - auctions.time % 10
+    """,
     "bids before the arrival of their auction": """
         SELECT bids.id < auctions.id AND bids.time >= auctions.time AS found
         FROM bids JOIN auctions USING (auction)
     """,
-    "valid bids after the end of their auction": """
-        SELECT bids.watermark_before >= auctions.expires AS found
-        FROM bids JOIN auctions ON bids.auction = auctions.auction
-            AND bids.time >= auctions.time AND bids.time < auctions.expires
+    "highest bids that arrive after the end of their auction": """
+        SELECT bids.watermark_before >= winners.expires AS found
+        FROM bids JOIN winners ON bids.auction = winners.auction AND bids.price > winners.price
+            AND bids.time >= winners.time AND bids.time < winners.expires
     """,
     "equal highest bids in a window": """
         SELECT count(*) OVER (PARTITION BY time - time % 10) > 1 AS found

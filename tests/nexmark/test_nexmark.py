@@ -21,10 +21,10 @@ from tests.nexmark.generator import Event, generate
 from tests.nexmark.oracle import Row, occurrences_in, results_of, windows_of
 from tests.nexmark.queries import QUERIES, flow_of, q12
 
-EVENTS = list(generate(2000, seed=1))
+EVENTS = list(generate(2000, seed=10))
 BIDS = [event for event in EVENTS if event["kind"] == "bid"]
 
-SLOWLY = "--nodes", "2", "--window", "32", "--checkpoint-ms", "200"
+SLOWLY = "--nodes", "2", "--window", "16", "--checkpoint-ms", "200"
 """Options of a run that takes long enough to be disturbed."""
 
 RUN_MAX_S = 300
@@ -52,12 +52,12 @@ def bag(rows: Iterable[object]) -> Counter[str]:
 
 def values(output: Path, sink: str) -> list[Row]:
     """Return the outputs of a sink on all nodes."""
+    return [json.loads(line)["value"] for line in lines(output, sink)]
+
+
+def lines(output: Path, sink: str) -> list[str]:
     files = output.glob(f"{sink}-*.jsonl")
-    return [json.loads(line)["value"] for file in files for line in file.open()]
-
-
-def line_count(output: Path, sink: str) -> int:
-    return sum(file.read_text().count("\n") for file in output.glob(f"{sink}-*.jsonl"))
+    return [line for file in files for line in file.read_text().splitlines()]
 
 
 def reference(flow: Flow, records: Sequence[Event]) -> dict[str, list[Any]]:
@@ -132,7 +132,7 @@ def test_killed_processes_deliver_the_rows_of_sql(
     events: Path, expected: dict[str, list[Row]], tmp_path: Path
 ) -> None:
     output, report = tmp_path / "out", tmp_path / "report.json"
-    options = "--input", events, *SLOWLY, "--kill-every", "3", "--json", report
+    options = "--input", events, *SLOWLY, "--kill-every", "2", "--json", report
     with running("everything", output, *options) as process:
         finish(process)
     assert json.loads(report.read_text())["kills"] >= 2
@@ -144,10 +144,10 @@ def test_stopped_run_continues_on_more_nodes(
     events: Path, expected: dict[str, list[Row]], tmp_path: Path
 ) -> None:
     with running("everything", tmp_path, "--input", events, *SLOWLY) as process:
-        wait_until(lambda: line_count(tmp_path, "q0") > len(BIDS) / 3, "a third of the bids")
+        wait_until(lambda: len(lines(tmp_path, "q0")) > len(BIDS) / 3, "a third of the bids")
         process.send_signal(signal.SIGTERM)
         finish(process, 128 + signal.SIGTERM)
-    assert line_count(tmp_path, "q0") < len(BIDS) * 2 / 3
+    assert len(lines(tmp_path, "q0")) < len(BIDS) * 2 / 3
     with running("everything", tmp_path, "--input", events, "--nodes", "3") as process:
         finish(process)
     assert len([*tmp_path.glob("q11-*.jsonl")]) == 2 + 3, "the files of the nodes of both runs"
