@@ -499,7 +499,8 @@ class Coordinator:
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
             same_code = int(state.same_code(start))
             begins = state.incarnation, number, start.incarnation, start.time
-            recover = Recover(*begins, addresses, same_code, state.layout, start.event_times)
+            event_time = start.event_times, start.late
+            recover = Recover(*begins, addresses, same_code, state.layout, *event_time)
             self._tell([name], recover)
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1

@@ -30,7 +30,7 @@ class SnapshotRecord:
 
     `incarnation`: the incarnation in which it was taken. `parts`: only under strong productions,
     for each node the number of its newest durable production at that time. `event_times`: see
-    `engine.wire.messages.Prepared`.
+    `engine.wire.messages.Prepared`. `late`: the sum of all nodes.
     """
 
     number: int
@@ -39,6 +39,7 @@ class SnapshotRecord:
     incarnation: int = 0
     parts: tuple[int, ...] = ()
     event_times: tuple[tuple[int, int], ...] = ()
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class PendingSnapshot:
     """Front -> the time at which it would resume; node -> its newest production."""
     event_times: tuple[tuple[int, int], ...] = ()
     """Those of the sources as of `time`; all nodes report the same."""
+    late: int = 0
+    """Sum of the `late` that nodes reported."""
 
     def record(self, fronts: Sequence[str], nodes: Sequence[str], taken: int) -> SnapshotRecord:
         """Return the record that commits the snapshot.
@@ -65,7 +67,8 @@ class PendingSnapshot:
         """
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
-        return SnapshotRecord(self.number, self.time, offsets, taken, parts, self.event_times)
+        event_times = self.event_times
+        return SnapshotRecord(self.number, self.time, offsets, taken, parts, event_times, self.late)
 
 
 class Snapshots:
@@ -169,6 +172,7 @@ class Snapshots:
         if snapshot is not None and message.number == snapshot.number:
             snapshot.answers[sender] = message.offset
             snapshot.event_times = message.event_times or snapshot.event_times
+            snapshot.late += message.late if sender in snapshot.waiting else 0
             snapshot.waiting.discard(sender)
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:

@@ -164,6 +164,11 @@ def iso_text(microseconds: int, zone: tzinfo = UTC) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def watermark_text(watermark: int) -> str | None:
+    """Return a watermark as ISO 8601 text; None before the first record and after the end."""
+    return None if watermark in (ENDED, NEVER) else iso_text(watermark)
+
+
 def calendar_day(event_time: int, zone: tzinfo) -> tuple[int, int]:
     """Return the beginning and the end of the day of an event time, in a time zone.
 
@@ -378,6 +383,20 @@ class Clock:
             if status == Status.ACTIVE:
                 active = min(active, watermark)
         return max(watermarks) if active == ENDED and Status.IDLE in statuses else active
+
+    def source_watermark(self, front: int) -> int:
+        """Return the watermark of a source, as of the completed time."""
+        (largest, status), delay = self.sources[front], self.delays[front]
+        assert delay is not None
+        return ENDED if status == Status.ENDED else max(NEVER, largest - delay)
+
+    def holding_front(self, fronts: Iterable[int]) -> int | None:
+        """Return the front that holds back an operator that these sources reach.
+
+        It is that of the active source with the smallest watermark; None if no source is active.
+        """
+        active = [front for front in fronts if self.sources[front][1] == Status.ACTIVE]
+        return min(active, key=self.source_watermark, default=None)
 
     def forget(self, time: int) -> None:
         """Forget what only labels below a time need."""

@@ -307,7 +307,7 @@ class _Interpreter:
             sources = self.sources_before if is_fired(label) else self.sources
         else:
             now, least, sources = timer.at, timer.at + 1, self.sources
-        facade = Timers(timers, key, lambda key, at: None, now, least)
+        facade = Timers(timers, key, lambda key, at, change: None, now, least)
         watermark = self.watermark(vertex, sources)
         before = self.watermark(vertex, self.sources_before)
         return TimedContext(label, key, now, watermark, before, facade)

@@ -56,13 +56,18 @@ _CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
 """Clock times, from 1973 to 9987: no file has so many records."""
 
 
+def is_clock_time(time: int) -> bool:
+    """Return whether a label's time is a time of day, at which a live record arrived."""
+    return _CLOCK_FROM <= time < _CLOCK_UNTIL
+
+
 def format_time(time: int) -> str:
     """Describe a time as a record number, or as a local date and time."""
     if time <= 0:
         return "the beginning"
     if time < _CLOCK_FROM:
         return f"record {time}"
-    if time < _CLOCK_UNTIL:
+    if is_clock_time(time):
         seconds, microseconds = divmod(time, 1_000_000)
         moment = datetime.fromtimestamp(seconds).replace(microsecond=microseconds)
         return moment.isoformat(" ", "microseconds")
@@ -75,7 +80,7 @@ def format_label(label: tuple[int, ...]) -> str:
     >>> format_label((50, 0, 2))
     'label [50, 0, 2]'
     """
-    taken = f" ({format_time(label[0])})" if _CLOCK_FROM <= label[0] < _CLOCK_UNTIL else ""
+    taken = f" ({format_time(label[0])})" if is_clock_time(label[0]) else ""
     return f"label {list(label)}{taken}"
 
 

@@ -23,6 +23,7 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
+from driftline.deploy.roles.event_time_status import EventTimeStatus, event_time_status
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
@@ -96,6 +97,15 @@ class FlowStatus:
     """Why it cannot have the requested number of nodes; "" if it can."""
     output: str
     trouble: tuple[str, ...]
+    event_time: EventTimeStatus | None
+    """Watermarks; None if the flow has no event times, or no node runs."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the fields of `--json`, without `event_time` if it is None."""
+        fields = asdict(self)
+        if self.event_time is None:
+            del fields["event_time"]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +129,7 @@ class ClusterStatus:
         frontiers = [flow.frontier for flow in live if flow.frontier is not None]
         snapshots = [flow.last_snapshot for flow in self.flows if flow.last_snapshot is not None]
         return {
-            "flows": [asdict(flow) for flow in self.flows],
+            "flows": [flow.as_json() for flow in self.flows],
             "nodes": [asdict(node) | {"flow": f.name} for f in self.flows for node in f.nodes],
             "agents": [asdict(agent) for agent in self.agents],
             "damaged": dict(self.damaged),
@@ -215,6 +225,7 @@ def flow_status(
         trouble=()
         if over
         else tuple(find_problems(submission, submission.current_layout(state), alive)),
+        event_time=None if over else event_time_status(reports.values()),
     )
 
 

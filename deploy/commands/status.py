@@ -16,6 +16,7 @@ from rich.text import Text
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, status_of
 from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, transport_options
 from driftline.deploy.local.directories.leftovers import short_folder
+from driftline.deploy.roles.event_time_status import EventTimeStatus
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.texts import escape_controls, escape_lines, format_size, format_time
 from driftline.engine.ui.consoles import wide_console
@@ -112,6 +113,8 @@ def _flow(flow: FlowStatus) -> RenderableType:
         lines.append(_indented(flow.refused, "red"))
     if not flow.over:
         lines.append(_processes(flow))
+        if flow.event_time is not None:
+            lines += _event_times(flow.event_time)
     return Group(*lines)
 
 
@@ -153,6 +156,27 @@ def _processes(flow: FlowStatus) -> Table:
         done, waits = _counted(front.figures, "records"), _size(front.figures, "under_way_bytes")
         table.add_row(front.name, front.agent, "", escape_controls(front.state), done, waits)
     return table
+
+
+def _event_times(found: EventTimeStatus) -> tuple[Table, Table]:
+    """Render the watermarks of sources and operators."""
+    sources, operators = (Table(box=None, padding=(0, 2)) for _ in range(2))
+    for name in ("source", "state", "watermark"):
+        sources.add_column(name)
+    sources.add_column("unmoved for", justify="right")
+    for source in found.sources:
+        shown = source.watermark or ("ended" if source.state == "ended" else "no record yet")
+        unmoved = f"{source.unmoved_s:.0f} s"
+        sources.add_row(escape_controls(source.name), source.state, shown, unmoved)
+    for name in ("operator", "watermark", "held back by"):
+        operators.add_column(name)
+    for operator in found.operators:
+        by, at = operator.held_back_by, operator.watermark
+        if by is None:
+            by = "" if at is None else "no source is active"
+        missing = "no record yet" if operator.held_back_by else "ended"
+        operators.add_row(escape_controls(operator.name), at or missing, escape_controls(by))
+    return sources, operators
 
 
 def _counted(figures: Mapping[str, int], name: str) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 
 from driftline.connectors.outputs import count_delivered
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
+from driftline.deploy.roles.event_time_status import EventTimeStatus, event_time_status
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import percentile
 from driftline.engine.events import Field, Fields, event_fields, log
@@ -61,6 +62,8 @@ class ProgressFigures:
     state: str
     """What the run is doing, in words."""
     inputs: tuple[InputFigures, ...] = ()
+    event_time: EventTimeStatus | None = None
+    """Watermarks; None if the flow has no event times, or no node runs."""
 
     def __str__(self) -> str:
         parts = [
@@ -74,7 +77,8 @@ class ProgressFigures:
         ]
         if self.p50_s is not None and self.p99_s is not None:
             parts.append(f"latency p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
-        return f"{', '.join(parts)}; {self.state}"
+        event_time = "" if self.event_time is None else f"; {self.event_time}"
+        return f"{', '.join(parts)}; {self.state}{event_time}"
 
     def with_inputs(self) -> str:
         """Return the same text followed by the progress of each input."""
@@ -94,6 +98,7 @@ class ProgressFigures:
             "p99_s": self.p99_s,
             "state": self.state,
             "inputs": [each.fields() for each in self.inputs],
+            **({} if self.event_time is None else asdict(self.event_time)),
         }
 
 
@@ -155,7 +160,7 @@ class RunProgress:
         outputs, failures = count_delivered(self._output)
         last = self._look(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
-        last = replace(last, lag_s=0.0, state="over", inputs=inputs)
+        last = replace(last, lag_s=0.0, state="over", inputs=inputs, event_time=None)
         for number, each in enumerate(inputs):
             view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))
@@ -190,6 +195,7 @@ class RunProgress:
             percentile(latencies, 99),
             watch.state(now),
             inputs,
+            event_time_status(watch.reports.values()),
         )
 
     @property

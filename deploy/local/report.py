@@ -212,6 +212,8 @@ class RunReport:
     """Unreadable records that this call has set aside."""
     dead_letters: int
     """Dead letters that this call has set aside."""
+    late_elements: int
+    """Elements among the records of this call that were late, and that no sink receives."""
     ended_by: Signal | None = None
     """The signal that drained the run before the end of its input; None if the input ended."""
 
@@ -225,6 +227,7 @@ class RunReport:
             "restarts": self.restarts,
             "bad_records": self.bad_records,
             "dead_letters": self.dead_letters,
+            "late_elements": self.late_elements,
         }
 
 

@@ -24,7 +24,7 @@ from driftline.connectors.inputs import is_logged
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import FileRegistry
+from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.local.config import RunConfig, check_addresses
 from driftline.deploy.local.directories.fresh import remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
@@ -154,6 +154,7 @@ def _run(
             cluster.restarts,
             sum(aside.new for aside in asides),
             failures,
+            _late_elements(FileRegistry(config.state / "registry").read()) - _late_elements(before),
             signals.stop_signal if stop.text == ENDED_ON_REQUEST else None,
         )
         warn_if_all_set_aside(
@@ -161,6 +162,11 @@ def _run(
             config.output.dead_letter_location,
         )
         return report
+
+
+def _late_elements(state: ClusterState | None) -> int:
+    """Return how many elements were late before the newest snapshot."""
+    return state.snapshots[0].late if state is not None and state.snapshots else 0
 
 
 def _identity(flow: Flow, config: RunConfig) -> Identity:

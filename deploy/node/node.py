@@ -30,13 +30,16 @@ from driftline.deploy.node.pipeline import NodePipeline, Snapshotter
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.node.state_transfer import Restoring, StateServer, StateTransfer
+from driftline.deploy.node.watermarks import WatermarkMonitor
 from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged
-from driftline.engine.events import RateLimitedLog, Trouble
+from driftline.engine.event_time import iso_text
+from driftline.engine.events import RateLimitedLog, Trouble, event_fields, log
 from driftline.engine.flow.plan import Plan
-from driftline.engine.labels import INFINITY
+from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.jobs import CommitSnapshot, ListParts, LoadSnapshot, ReadSlice
+from driftline.engine.texts import format_label
 from driftline.engine.wire.messages import (
     Acknowledge,
     AskParts,
@@ -61,6 +64,7 @@ from driftline.engine.wire.messages import (
     Promise,
     Recover,
     Slice,
+    StatusReport,
 )
 from driftline.engine.wire.role import DurableJob
 
@@ -125,10 +129,15 @@ class Node(Member):
         self._dropped_log = RateLimitedLog(
             "late-elements", f"{self.name} dropped an element that was late for its window"
         )
+        self._future_fronts: set[int] = set()
+        """Fronts with an event time that this process has warned about."""
+        self.watermarks = WatermarkMonitor([source.name for source in plan.flow.sources])
         self._transfer: StateTransfer | None = None
         """State transfer into the next layout; None if none is under way."""
         self._event_times: tuple[tuple[int, int], ...] = ()
         """Those of the sources as of the snapshot that this incarnation begins from."""
+        self._late = 0
+        """Late elements that the snapshot counts; the first node of the layout adds to them."""
         self._begin(self._factory.make_load_job(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
@@ -144,7 +153,7 @@ class Node(Member):
 
     def _set_up(self, pipeline: NodePipeline, start: int) -> None:
         """Create the objects of an incarnation that processes times from `start` on."""
-        pipeline.begin(start, self._event_times)
+        pipeline.begin(start, self._event_times, self._late)
         self.pipeline = pipeline
         self.barrier = pipeline.barrier
         self._delivery = Delivery(pipeline.barrier, self.incarnation, self.address)
@@ -229,6 +238,14 @@ class Node(Member):
         waits |= {"unsaved_bytes": self._unsaved_bytes(), "delivered": self._gossip.delivered}
         return self.figures() | waits
 
+    def status_report(self) -> StatusReport:
+        report, clock = super().status_report(), self.pipeline.clock
+        if clock is None or not self.running:
+            return report
+        sources = self.watermarks.sources(clock, self.now)
+        steps = list(self.pipeline.waiting.values())
+        return replace(report, sources=sources, operators=self.watermarks.operators(clock, steps))
+
     # Messages and jobs.
 
     def handle(self, sender: str, message: Message) -> None:
@@ -289,7 +306,7 @@ class Node(Member):
         else:
             super().handle(sender, message)
             if self.stopped:
-                self._add_dropped()
+                self._warn_about_event_times()
                 self._dropped_log.close()
 
     def tick(self, now: float) -> float:
@@ -304,13 +321,32 @@ class Node(Member):
             self._take_jobs(self._transfer)
         elif not self.running:
             self._restoring.log_progress(self.name, now)
-        self._add_dropped()
+        self._warn_about_event_times()
         self._dropped_log.log_if_due(now)
         return super().tick(now)
 
-    def _add_dropped(self) -> None:
+    def _warn_about_event_times(self) -> None:
+        for front, (time, event_time) in self.pipeline.chains.future_records.items():
+            if front not in self._future_fronts:
+                self._future_fronts.add(front)
+                self._warn_about_future(
+                    self.plan.flow.sources[front].name, (time, front), event_time
+                )
         for operator, count in self.pipeline.take_dropped():
             self._dropped_log.add(self.now, f"{operator!r} (.late has these elements)", count)
+
+    def _warn_about_future(self, source: str, label: Label, event_time: int) -> None:
+        text = iso_text(event_time)
+        fields = event_fields(
+            "future-event-time", source=source, label=str(list(label)), event_time=text
+        )
+        log.warning(
+            "source %r: the event time of %s, %s, is more than a day ahead of the clock. It moves "
+            "the watermark for good, and records with earlier event times are late. Correct the "
+            "producer, or let event_time raise a ValueError for such records",
+            *(source, format_label(label), text),
+            extra=fields,
+        )
 
     def repeat(self) -> None:
         if self._restoring.load_again:
@@ -319,6 +355,8 @@ class Node(Member):
         if self._transfer is not None:
             self._transfer.repeat_joined(self.send)
         if self.running:
+            if self.pipeline.clock is not None:
+                self.watermarks.update(self.pipeline.clock, self.now)
             if self._begun:  # in every policy: it exposes a lost marker as a gap, too
                 self._send_all(self._stages.peers.nothing_new())
             self._send_acknowledgements()
@@ -475,6 +513,7 @@ class Node(Member):
             self._factory = replace(self._factory, layout=message.layout)
         load = self._factory.make_load_job(message.number, message.snapshot_incarnation)
         self._event_times = message.event_times
+        self._late = message.late if self._factory.place == 0 else 0
         self._begin(load, message.time, bool(message.same_code))
         joining, self._transfer = self._transfer, None
         if joining is not None and joining.has_state(

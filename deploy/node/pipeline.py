@@ -28,10 +28,11 @@ from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import Label
 from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.operators.timed import TimedStep
-from driftline.engine.operators.windowed import Late
+from driftline.engine.operators.windowed import Late, Windowed
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
@@ -74,6 +75,8 @@ class NodePipeline:
     """Operators whose late elements no other operator takes."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """Feeder -> (port that it feeds, one outbound per node)."""
+    _late: int = field(default=0, init=False)
+    """Late elements that the count of this node begins with."""
     storing: bool = False
     """Whether a production is being written; frames and outputs wait for it."""
 
@@ -87,7 +90,7 @@ class NodePipeline:
         self._dropping = [
             step
             for step in self.waiting.values()
-            if all(step.vertex.inputs != late.inputs for late in lates)
+            if not any(_takes_late(late, step.vertex) for late in lates)
         ]
         self.outbounds = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.chains.outbounds.items():
@@ -187,12 +190,24 @@ class NodePipeline:
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
 
-    def begin(self, start: int, event_times: Sequence[tuple[int, int]]) -> None:
-        """Begin to process times from `start` on. `event_times`: those of the sources before it."""
+    def begin(self, start: int, event_times: Sequence[tuple[int, int]], late: int = 0) -> None:
+        """Begin to process times from `start` on.
+
+        `event_times`: those of the sources before it; `late`: where `late_before` begins.
+        """
+        self._late = late
         if self.clock is not None:
             self.clock.restore(event_times, start)
         for step in self.waiting.values():
             step.done = start
+
+    def late_before(self, time: int) -> int:
+        """Return the number of elements below a time that were late and that no sink receives.
+
+        Only the sum of all nodes has a meaning: it is a function of the labelled input.
+        Precondition: as of `event_times`.
+        """
+        return self._late + sum(step.late_before(time) for step in self._dropping)
 
     def event_times(self, time: int) -> tuple[tuple[int, int], ...]:
         """Return the event times of the sources as of a time; () if the flow needs none."""
@@ -240,6 +255,19 @@ class NodePipeline:
             step.validate()
 
 
+def _takes_late(late: Vertex, windowed: Vertex) -> bool:
+    """Return whether the elements of vertex `late` are the late elements of a window operator."""
+    one, other = late.operator, windowed.operator
+    return (
+        isinstance(one, Windowed)
+        and isinstance(other, Windowed)
+        and late.inputs == windowed.inputs
+        and (late.key is windowed.key or not one.windows.merges)
+        and one.lateness == other.lateness
+        and one.windows.parameters() == other.windows.parameters()
+    )
+
+
 class Snapshotter:
     """Writer of the node's snapshot parts in one incarnation.
 
@@ -260,6 +288,7 @@ class Snapshotter:
         """Number of the snapshot that the master requested last; of the one answered last."""
         self._meta = b""
         self._event_times: tuple[tuple[int, int], ...] = ()
+        self._late = 0
         self._storing: StoreSnapshot | None = None
         """Job that writes the encoded part."""
         self.stored_bytes = self.last_bytes = 0
@@ -291,6 +320,7 @@ class Snapshotter:
         self._number = number
         self._meta = self._assembly.meta(time)
         self._event_times = self._assembly.event_times(time)
+        self._late = self._assembly.late_before(time)
         self._capture = self._assembly.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
@@ -322,7 +352,7 @@ class Snapshotter:
             return PrepareFailed(job.number, str(result))
         self.last_bytes = sum(map(len, job.segments.values()))
         self.stored_bytes += self.last_bytes
-        return Prepared(job.number, 0, self._event_times)
+        return Prepared(job.number, 0, self._event_times, self._late)
 
 
 Token = tuple[int, int, int]

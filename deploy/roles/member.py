@@ -81,6 +81,10 @@ class Member(Role):
         """Return the figures for a `StatusReport`, by name."""
         raise NotImplementedError
 
+    def status_report(self) -> StatusReport:
+        """Return the answer to an `AskReport`."""
+        return StatusReport(tuple(self.status_figures().items()), self.state, "", ())
+
     @property
     def stopped(self) -> bool:
         return self.outcome is not None
@@ -90,8 +94,7 @@ class Member(Role):
             self.follow()
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
-            figures = tuple(self.status_figures().items())
-            self.send(sender, StatusReport(figures, self.state, "", ()))
+            self.send(sender, self.status_report())
         elif isinstance(message, MasterAt):
             if self.addresses.get(MASTER) != message.address:
                 self.addresses[MASTER] = message.address

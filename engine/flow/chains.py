@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from driftline.engine.event_time import NEVER, RESUMED
+from driftline.engine.event_time import ENDED, NEVER, RESUMED, UNITS
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
 from driftline.engine.operators.operator import KeyedStep, Vertex
 from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle, SinkStep
 from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, Step
+from driftline.engine.texts import is_clock_time
+
+FUTURE_US = UNITS["s"] * 24 * 3600
+"""An event time that is further ahead of the arrival of its live record is probably wrong."""
 
 
 class Chains:
@@ -33,6 +37,8 @@ class Chains:
         self._needs_event_times = bool(plan.waiting_ports)
         self._largest = [NEVER] * plan.fronts
         """Per front: the largest event time so far."""
+        self.future_records: dict[int, tuple[int, int]] = {}
+        """Front -> (time, event time) of the first record more than `FUTURE_US` ahead."""
         self.outbounds = {
             (before, port.number): [Outbound() for _ in range(owners.nodes)]
             for port in plan.ports
@@ -44,12 +50,22 @@ class Chains:
         """Add (root, event time) of records and marks of a source, in label order."""
         if not self._needs_event_times:
             return
+        time, front, known = 0, 0, len(self.event_times)
         for (time, front), event_time in timed:
             if event_time <= RESUMED:
                 self.event_times.append((front, time, event_time))
             elif event_time > self._largest[front]:
                 self._largest[front] = event_time
                 self.event_times.append((front, time, event_time))
+        if self._largest[front] - time > FUTURE_US and is_clock_time(time):
+            self._note_future(self.event_times[known:])
+
+    def _note_future(self, event_times: Iterable[tuple[int, int, int]]) -> None:
+        """Note the first of these that is far ahead of the arrival of its record."""
+        for front, time, event_time in event_times:
+            if event_time - time > FUTURE_US and event_time < ENDED:
+                self.future_records.setdefault(front, (time, event_time))
+                return
 
 
 class _Chain:

@@ -54,6 +54,7 @@ from driftline.engine.event_time import (
 from driftline.engine.keygroups import pack_key, plain_key
 from driftline.engine.labels import Label
 from driftline.engine.operators.applied import Applied
+from driftline.engine.operators.context import Failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.speculative import Speculative
@@ -102,9 +103,13 @@ class TimedStep(Speculative):
         """Everything with a smaller time is applied, and its outputs are emitted."""
         self.too_late = 0
         """Number of elements that were too late for their windows."""
+        self.timer_count = 0
+        """Number of timers that are set. A window operator has one for each open window."""
+        self._late_times: list[int] = []
+        """Times of those of them that are not settled."""
         self._reported_late = 0
         """Number of these that `take_dropped` has returned."""
-        self._watermark = watermark
+        self.watermark = watermark
         self._until = 0
         self._taken: list[tuple[Label, object]] = []
         """Elements for the next `apply_taken`, which applies everything below `_until`."""
@@ -132,6 +137,14 @@ class TimedStep(Speculative):
         dropped, self._reported_late = self.too_late - self._reported_late, self.too_late
         return dropped
 
+    def late_before(self, time: int) -> int:
+        """Return how many elements below a time were too late; `time`: at least what is settled."""
+        return self.too_late - sum(each >= time for each in self._late_times)
+
+    def settle(self, frontier: int, exactly: bool = False) -> None:
+        super().settle(frontier, exactly)
+        self._late_times = [time for time in self._late_times if time >= frontier]
+
     def apply_until(self, frontier: int) -> None:
         """Apply all elements below a time, and fire all timers: see `take`."""
         self.take(frontier)
@@ -154,12 +167,15 @@ class TimedStep(Speculative):
         by_key: dict[object, list[int]] = {}
         for index, key in enumerate(keys):
             by_key.setdefault(key, []).append(index)
-        watermark = self._watermark.before((until, -1))
+        watermark = self.watermark.before((until, -1))
         for key in self._keys_due(watermark):
             by_key.setdefault(key, [])
         labels = [label for label, _ in elements]
+        counts = self.timer_count, self.too_late
         batch = self._apply_all(by_key, labels, values, watermark)
         while self.undo_if_unsafe(batch.results):
+            del self._late_times[len(self._late_times) - self.too_late + counts[1] :]
+            self.timer_count, self.too_late = counts
             for key in by_key:
                 self._schedule(key)
             batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), watermark)
@@ -183,13 +199,13 @@ class TimedStep(Speculative):
         `by_key`: the positions of the elements of each key; `final`: the watermark after them.
         """
         batch = Applied([], [], [])
-        watermarks = self._watermark.along(labels)
+        watermarks = self.watermark.along(labels)
         function, absorb, earliest = self.function, self.vertex.operator.absorb, self._earliest
         undo_log, note = self.undo_log, self._note_result
         for key, positions in by_key.items():
             *states, set_timers = self.table.states(key)
             assert isinstance(set_timers, MapState)
-            timers = Timers(set_timers, key, self._note)
+            timers = Timers(set_timers, key, self._on_timer)
             last: Label = ()
             for at in positions:
                 label, value = labels[at], values[at]
@@ -269,11 +285,24 @@ class TimedStep(Speculative):
         if not self._is_restored:
             self._is_restored = True
             for key in self.table:
+                self.timer_count += len(self._timers(key))
                 self._schedule(key)
         keys = []
         while self._due and self._due[0][0] <= watermark:
             keys.append(heappop(self._due)[2])
         return keys
+
+    def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
+        timers = self._timers(key)
+        count = len(timers)
+        failure = super().failed(key, value, error, before)
+        self.timer_count += len(timers) - count
+        return failure
+
+    def validate(self) -> None:
+        super().validate()
+        timers = sum(len(self._timers(key)) for key in self.table)
+        assert self.timer_count == timers or not self._is_restored
 
     def _timers(self, key: object) -> MapState[str, int]:
         timers = self.table.states(key)[-1]
@@ -286,6 +315,11 @@ class TimedStep(Speculative):
         self._earliest.pop(key, None)
         if times:
             self._note(key, min(times))
+
+    def _on_timer(self, key: object, at: int, change: int) -> None:
+        self.timer_count += change
+        if change >= 0:
+            self._note(key, at)
 
     def _note(self, key: object, at: int) -> None:
         earliest = self._earliest.get(key)
@@ -305,23 +339,24 @@ class TimedStep(Speculative):
         fired_at, number, at_end = TIMER_LIMIT, 0, 0
         while due := [(at, name) for name, at in dict.items(timers) if at <= watermark]:
             at, name = min(due)
-            root = max(self._watermark.first_root(at), last)
+            root = max(self.watermark.first_root(at), last)
             number = number + 1 if at == fired_at else 0
             fired_at = at
             event_time = self.vertex.operator.event_time_of_timer(Timer(name, at))
             label = timer_label(root, self.vertex.number, at, rank, number, event_time)
-            reached = self._watermark.at(root)
+            reached = self.watermark.at(root)
             del timers[name]
+            self.timer_count -= 1
             length = len(self.undo_log)
             if self._drop(states, name):
                 self._note_result(batch, label, key, NO_OUTPUTS)
                 continue
             at_end += reached == ENDED
-            facade = Timers(timers, key, self._note, at, at + 1)
+            facade = Timers(timers, key, self._on_timer, at, at + 1)
             try:
                 if at_end > FIRINGS_AT_END_MAX:
                     raise RuntimeError(endless_timer(name))
-                about = label, plain, at, reached, self._watermark.before(root), facade
+                about = label, plain, at, reached, self.watermark.before(root), facade
                 context = TimedContext(*about, self._count_late)
                 result: object = self._collected(
                     key, self.on_timer(context, Timer(name, at), *states)
@@ -362,6 +397,7 @@ class TimedStep(Speculative):
         for at, name in sorted((at, name) for name, at in dict.items(timers)):
             if at <= now and self._drop(states, name):
                 del timers[name]
+                self.timer_count -= 1
 
     def _drop(self, states: list[State], timer: str) -> bool:
         """Drop the value that a timer stands for. Returns False if it is a user's timer."""
@@ -384,5 +420,6 @@ class TimedStep(Speculative):
             return NO_OUTPUTS
         return self._copy_outputs(key, made) if self.copies_outputs else made
 
-    def _count_late(self) -> None:
+    def _count_late(self, time: int) -> None:
         self.too_late += 1
+        self._late_times.append(time)

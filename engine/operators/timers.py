@@ -83,17 +83,18 @@ class Timers:
         self,
         state: MutableMapping[str, int],
         key: object,
-        on_set: Callable[[object, int], None],
+        on_change: Callable[[object, int, int], None],
         now: int = 0,
         least: int = -TIMER_LIMIT,
     ) -> None:
-        """`on_set`: called with the key and each time that is set; `now`: event time of the element
-        or timer; `least`: the smallest time that may be set."""
+        """`on_change`: called with the key, the time of a timer, and 1 if it is new, 0 if it has
+        moved, -1 if it is cancelled; `now`: event time of the element or timer; `least`: the
+        smallest time that may be set."""
         self._state = state
         self._key = key
         self.now = now
         self._least = least
-        self._on_set = on_set
+        self._on_change = on_change
 
     def set(self, name: str, at: object = None, *, after: Duration | None = None) -> None:
         """Set a timer, or move the timer that has this name.
@@ -124,20 +125,24 @@ class Timers:
                 f"timer {name!r}: a timer that fires at {self.now} can only set later timers, "
                 f"not one at {time}"
             )
-        if self._state.get(name) != time:
-            self._state[name] = time
-            self._on_set(self._key, time)
+        self._put(name, time)
 
     def renew(self, name: str, ttl: int) -> None:
         """Set a timer to `ttl` microseconds from now on, unless it is set to a later time."""
-        time = max(self._state.get(name, -TIMER_LIMIT), self.now + ttl)
-        self._state[name] = time
-        self._on_set(self._key, time)
+        self._put(name, max(self._state.get(name, -TIMER_LIMIT), self.now + ttl))
+
+    def _put(self, name: str, time: int) -> None:
+        before = self._state.get(name)
+        if before != time:
+            self._state[name] = time
+            self._on_change(self._key, time, 1 if before is None else 0)
 
     def cancel(self, name: str) -> None:
         """Cancel a timer; do nothing if it is not set."""
-        if name in self._state:
+        before = self._state.get(name)
+        if before is not None:
             del self._state[name]
+            self._on_change(self._key, before, -1)
 
     def get(self, name: str) -> int | None:
         """Return the time for which a timer is set, in microseconds since 1970, or None."""
@@ -165,8 +170,8 @@ class TimedContext(Context):
     """Watermark before the record of the label. The rows of windows that end at this record have at
     least this event time."""
 
-    count_late: Callable[[], None]
-    """Counts an element that is too late for its windows, in a metric."""
+    count_late: Callable[[int], None]
+    """Counts an element that is too late for its windows. Takes its time."""
 
     def __init__(
         self,
@@ -176,7 +181,7 @@ class TimedContext(Context):
         watermark: int,
         watermark_before: int,
         timers: Timers,
-        count_late: Callable[[], None] = lambda: None,
+        count_late: Callable[[int], None] = lambda time: None,
     ) -> None:
         super().__init__(label, key)
         self.event_time = event_time

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from driftline.engine.event_time import ENDED, NEVER, iso_text
+from driftline.engine.event_time import watermark_text
 from driftline.engine.operators.aggregates import Aggregate
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
@@ -140,7 +140,7 @@ class Windowed(KeyedOperator):
 
     def late(self, context: TimedContext, value: object, missed: list[Interval]) -> list[Any]:
         """Return the outputs for a late element, and count it."""
-        context.count_late()
+        context.count_late(context.label[0])
         return []
 
     def row(
@@ -252,7 +252,7 @@ class Late(Windowed):
             {
                 "record": value,
                 "event_time": describe(context.event_time),
-                "watermark": _text(context.watermark),
+                "watermark": watermark_text(context.watermark),
                 "windows": [[describe(start), describe(end)] for start, end in missed],
             }
         ]
@@ -266,10 +266,6 @@ class Late(Windowed):
     ) -> list[object]:
         super().fire_reference(vertex, context, timer, states)
         return []
-
-
-def _text(watermark: int) -> str | None:
-    return None if watermark in (ENDED, NEVER) else iso_text(watermark)
 
 
 def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[_Member]]:

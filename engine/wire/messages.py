@@ -194,12 +194,13 @@ class Prepared(Message):
 
     `offset`: of a front, the time at which it would resume; of a node under strong productions, the
     number of its newest production. `event_times`: of a node, see `engine.event_time.Clock.as_of`;
-    () if the flow does not need them.
+    () if the flow does not need them. `late`: of a node, see `NodePipeline.late_before`.
     """
 
     number: int
     offset: int
     event_times: tuple[tuple[int, int], ...] = ()
+    late: int = 0
 
 
 @message(23, NODE)
@@ -257,7 +258,8 @@ class Recover(Message):
     snapshot. A node under strong productions loads its newest part, which must have at least this
     number. `addresses`: (name, address) of all members. `same_code`: 1 if the code that runs now
     took the snapshot; 0 if the consumer may have later outputs of other code. `layout`: the numbers
-    of all nodes, in order; (): unchanged. `event_times`: those of the snapshot, see `Prepared`.
+    of all nodes, in order; (): unchanged. `event_times`, `late`: those of the snapshot, see
+    `Prepared`.
     """
 
     incarnation: int
@@ -268,6 +270,7 @@ class Recover(Message):
     same_code: int = 1
     layout: tuple[int, ...] = ()
     event_times: tuple[tuple[int, int], ...] = ()
+    late: int = 0
 
 
 @message(44, NODE, FRONT, control=True)
@@ -597,6 +600,10 @@ class StatusReport(Message):
     names of all nodes whose processes must run; `layout`: the numbers of the nodes that run the
     flow; `resizing`: the human-readable state of a resizing, "" without one; `refused`: why a
     requested number of nodes is not possible, "" if none was rejected.
+
+    From a running node whose flow has operators with event times: `sources`: (name, watermark,
+    `engine.event_time.Status`, milliseconds since a change of these) of each source with event
+    times; `operators`: (name, watermark, name of the source that holds it back, or "").
     """
 
     figures: tuple[tuple[str, int], ...]
@@ -608,3 +615,5 @@ class StatusReport(Message):
     layout: tuple[int, ...] = ()
     resizing: str = ""
     refused: str = ""
+    sources: tuple[tuple[str, int, int, int], ...] = ()
+    operators: tuple[tuple[str, int, str], ...] = ()

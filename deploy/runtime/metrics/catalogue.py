@@ -64,7 +64,7 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return buckets
 
 
-_PROCESS, _NODE, _SOURCE = ("process",), ("node",), ("source",)
+_PROCESS, _NODE, _SOURCE, _OPERATOR = ("process",), ("node",), ("source",), ("node", "operator")
 
 FAMILIES = (
     # Every process.
@@ -102,8 +102,6 @@ FAMILIES = (
     Family("driftline_reapplied_elements_total", COUNTER, _NODE,
            "Elements that were undone and applied again, as another one came late."),
     Family("driftline_keys", GAUGE, _NODE, "Keys with state, over all keyed operators."),
-    Family("driftline_missed_windows_total", COUNTER, _NODE,
-           "Elements too late for all their windows; an element of a replay counts again."),
     Family("driftline_frames_total", COUNTER, _NODE, "Frames made."),
     Family("driftline_consumer_waiting_bytes", GAUGE, _NODE,
            "Bytes of outputs that may leave, and that the consumer has not stored."),
@@ -114,6 +112,16 @@ FAMILIES = (
     Family("driftline_snapshot_bytes", GAUGE, _NODE, "Size of the last part that was written."),
     Family("driftline_snapshot_written_bytes_total", COUNTER, _NODE,
            "Size of all parts that were written."),
+    # Nodes whose flow has operators with event times.
+    Family("driftline_source_watermark_timestamp_seconds", GAUGE, ("node", "source"),
+           "Watermark of a source; absent before its first record, and after its end."),
+    Family("driftline_operator_watermark_timestamp_seconds", GAUGE, _OPERATOR,
+           "Watermark of an operator; absent before the first record, and after the end."),
+    Family("driftline_missed_windows_total", COUNTER, _OPERATOR,
+           "Elements too late for all their windows; an element of a replay counts again."),
+    Family("driftline_open_windows", GAUGE, _OPERATOR, "Open windows, over all keys."),
+    Family("driftline_timers", GAUGE, _OPERATOR,
+           "Timers that are set, over all keys; each open window has one."),
     # A master.
     Family(
         "driftline_master_leads", GAUGE, _PROCESS,

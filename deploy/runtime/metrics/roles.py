@@ -29,7 +29,9 @@ from driftline.deploy.runtime.logs import COMMAND
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_file_path
+from driftline.engine.event_time import ENDED, NEVER
 from driftline.engine.meters import Sample, Samples
+from driftline.engine.operators.windowed import Late, Windowed
 from driftline.engine.wire.role import Role
 
 
@@ -81,7 +83,6 @@ class OfNode:
         ("driftline_late_elements_total", "late"),
         ("driftline_reapplied_elements_total", "reapplied"),
         ("driftline_keys", "keys"),
-        ("driftline_missed_windows_total", "too_late"),
         ("driftline_frames_total", "frames"),
     )
     _GAUGES = (
@@ -109,6 +110,27 @@ class OfNode:
             label,
             node.backpressure.paused_time.total(monotonic()),
         )
+        yield from self._event_times()
+
+    def _event_times(self) -> Iterator[Sample]:
+        name, pipeline = self._node.name, self._node.pipeline
+        if pipeline.clock is None:
+            return
+        for front, source in enumerate(self._node.plan.flow.sources):
+            if source.event_time is not None:
+                watermark = pipeline.clock.source_watermark(front)
+                if NEVER < watermark < ENDED:
+                    label = name, source.name
+                    yield "driftline_source_watermark_timestamp_seconds", label, watermark / 1e6
+        for step in pipeline.waiting.values():
+            label, watermark = (name, step.vertex.name), step.watermark.newest
+            if NEVER < watermark < ENDED:
+                yield "driftline_operator_watermark_timestamp_seconds", label, watermark / 1e6
+            yield "driftline_timers", label, step.timer_count
+            if isinstance(step.vertex.operator, Windowed):
+                yield "driftline_open_windows", label, step.timer_count
+                if step.vertex.kind != Late.kind:
+                    yield "driftline_missed_windows_total", label, step.too_late
 
 
 class OfMaster:

@@ -13,7 +13,11 @@ from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
 from driftline.deploy.commands.status import as_table
 from driftline.deploy.node.node import Node
+from driftline.deploy.roles.event_time_status import OperatorEventTime, event_time_status
+from driftline.engine.event_time import ENDED, NEVER, Status
 from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.aggregates import Count
+from driftline.engine.operators.windows import Tumbling
 from driftline.engine.state.managed import MapState
 from driftline.engine.wire.messages import AskReport, StatusReport, decode
 from tests.room import Room
@@ -153,3 +157,61 @@ def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
     assert cells["node-0"][:5] == ["a-host-node", "0-63", "running", "77", "outputs"]
     records = str(flow.inputs[0].figures["records"])
     assert cells["front-0"][:4] == ["c-host-front", "reading", records, "records"]
+
+
+def test_status_names_the_source_that_holds_back_an_operator() -> None:
+    flow = Flow("sums")
+    clicks, views = (flow.source(name, event_time="at") for name in ("clicks", "views"))
+    both = clicks.union(views).key_by("at").window(Tumbling("1s"))
+    both.aggregate(name="per second", n=Count()).sink()
+    inputs: list[list[tuple[int, object]]] = [
+        [(time, {"at": 1_700_000_000 + time}) for time in range(1, 400, 2)],
+        [(time, {"at": 1_700_000_000}) for time in range(2, 400, 2)],
+    ]
+    made = Room(flow, inputs)
+    made.run(made.has(0))
+    for _ in range(6000):
+        made.step()
+    status = flow_status(SUBMITTED, BEGUN, reports_in(made, "master", "node-0", "node-1"), AGENTS)
+    assert status.event_time is not None
+    clicks_now, views_now = status.event_time.sources
+    assert clicks_now.watermark is not None
+    assert clicks_now.watermark > "2023-11-14T22:13:20Z"
+    assert (views_now.watermark, views_now.state) == ("2023-11-14T22:13:20Z", "active")
+    assert views_now.unmoved_s > clicks_now.unmoved_s
+    held = OperatorEventTime("per second", "2023-11-14T22:13:20Z", "views")
+    assert status.event_time.operators == (held,)
+    assert "  per second    2023-11-14T22:13:20Z    views" in shown(status)
+
+
+def test_event_time_of_several_nodes_is_that_of_the_node_furthest_behind() -> None:
+    def report(watermark: int, status: Status, unmoved_ms: int) -> StatusReport:
+        sources = (("clicks", watermark, int(status), unmoved_ms),)
+        by = "clicks" if status is Status.ACTIVE else ""
+        operators = (("count", watermark, by),)
+        return StatusReport((), "running", "", (), sources=sources, operators=operators)
+
+    ended = report(ENDED, Status.ENDED, 10)
+    found = [
+        str(event_time_status(reports))
+        for reports in (
+            [report(NEVER, Status.ACTIVE, 4000), ended],
+            [ended, report(1_500_000, Status.ACTIVE, 0)],
+            [report(1_500_000, Status.IDLE, 0)],
+            [ended],
+            [StatusReport((), "running", "", ())],
+        )
+    ]
+    assert found == [
+        "no watermark yet (held back by clicks, unmoved for 4 s)",
+        "watermark 1970-01-01T00:00:01.500000Z (held back by clicks, unmoved for 0 s)",
+        "watermark 1970-01-01T00:00:01.500000Z",
+        "all sources have ended",
+        "None",
+    ]
+
+
+def test_json_of_a_flow_without_event_times_has_no_event_time() -> None:
+    made = room()
+    made.run(made.has(20))
+    assert "event_time" not in status_in(made).as_json()

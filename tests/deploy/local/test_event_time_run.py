@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from driftline import run_reference
 from tests.deploy.local.run_copies import LIMIT_S, ROOT, kill, wait_until
 from tests.deploy.local.test_run_command import driftline, lines
 
@@ -80,6 +82,15 @@ def started(
     )  # fmt: skip
 
 
+def late_visits(folder: Path) -> int:
+    """Return the number of elements that are late for `visits`, which has no sink for them."""
+    names: dict[str, Any] = {}
+    exec(FLOW + 'visits.late.sink("late visits")', names)
+    records = map(json.loads, (folder / "views.jsonl").read_text().splitlines())
+    late = len(names["flow"].sinks) - 1
+    return sum(item.sink == late for item in run_reference(names["flow"], [list(records)]))
+
+
 def whole_lines(output: Path) -> int:
     return sum(file.read_text().count("\n") for file in output.glob("*.jsonl"))
 
@@ -110,6 +121,7 @@ def test_killed_node_leaves_the_rows_of_the_reference(
     assert process.returncode == 0, errors
     assert [each["name"] for each in logged("process-died")] == ["node-1"]
     assert lines(tmp_path) == reference
+    assert [each["late_elements"] for each in logged("run-ended")] == [late_visits(folder)]
 
 
 def test_savepoint_of_a_stopped_run_continues_on_more_nodes(

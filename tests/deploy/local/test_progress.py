@@ -75,3 +75,19 @@ def test_unresponsive_node_does_not_suppress_the_progress_line(
     assert len(caplog.messages) == 1
     told.tell(LOGGED_EVERY_S + 2 * ANSWERS_WITHIN_S)
     assert len(caplog.messages) == 1, "the next line is due in ten seconds"
+
+
+def test_progress_line_names_the_source_that_holds_back_the_watermark(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = ("clicks", 2_000_000, 0, 1000), ("views", 1_000_000, 0, 90_000)
+    report = StatusReport(
+        (), "running", "", (), sources=sources, operators=(("per minute", 1_000_000, "views"),)
+    )
+    told.watch.receive(encode(("node-0", 0, 0), report))
+    told.tell(0.0)
+    told.tell(LOGGED_EVERY_S)
+    told.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
+    (line,) = caplog.messages
+    held = "watermark 1970-01-01T00:00:01Z (held back by views, unmoved for 90 s)"
+    assert line.split("; ")[2] == held

@@ -5,11 +5,17 @@ from __future__ import annotations
 from itertools import count
 from typing import TypeVar
 
+import pytest
+
 from driftline.deploy.node.delivery import DELIVERY_RETRY_S
 from driftline.deploy.node.node import Node
+from driftline.engine.event_time import iso_text
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import INFINITY
+from driftline.engine.operators.aggregates import Count
+from driftline.engine.operators.windows import Tumbling
 from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.jobs import Loaded
 from driftline.engine.wire.codec import pack_rows
@@ -33,8 +39,12 @@ from driftline.engine.wire.messages import (
     encode,
 )
 from driftline.simulation.scenarios.flows import two_fronts
+from tests.room import Room
 
 INCARNATION = 1
+
+NOW_US = 1_700_000_000_000_000
+"""Time of day at which live records arrive."""
 
 M = TypeVar("M", bound=Message)
 
@@ -230,3 +240,30 @@ def test_stopped_node_sends_only_goodbye() -> None:
 def said_at(running: Running, now: float) -> list[tuple[str, Message]]:
     running.node.tick(now)
     return running.said()
+
+
+@pytest.mark.parametrize("begin", [NOW_US, 1], ids=["live", "file"])
+def test_event_time_in_the_future_is_logged_once_for_live_records(
+    begin: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = Flow("views")
+    views = flow.source("views", event_time="at", unit="us")
+    views.key_by("user").window(Tumbling(10)).aggregate(n=Count()).sink()
+    day = 24 * 3600 * 1_000_000
+    ahead = {5: day, 7: day + 1, 9: 3 * day, 11: 4 * day}
+    records: list[tuple[int, object]] = [
+        (begin + n, {"user": n % 3, "at": begin + n + ahead.get(n, 0)}) for n in range(60)
+    ]
+    room = Room(flow, [records], nodes=1)
+    room.run(room.has(1))
+    room.crash("front-0")
+    room.run(room.stopped, 60_000)
+    found = [r.fields for r in caplog.records if r.fields["event"] == "future-event-time"]  # type: ignore[attr-defined]
+    assert found == [
+        {
+            "event": "future-event-time",
+            "source": "views",
+            "label": str([begin + 7, 0]),
+            "event_time": iso_text(begin + 7 + day + 1),
+        }
+    ] * (begin == NOW_US)

@@ -4,16 +4,19 @@ A newer incarnation cancels one that is beginning."""
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 from typing import TypeVar
 from unittest.mock import patch
 
 import pytest
 
+from driftline import Count, Session, Tumbling, run_reference
 from driftline.barrier.barrier import NO_T_LAST
 from driftline.deploy.node.backpressure import TurnBudget
 from driftline.deploy.node.delivery import DELIVERY_RETRY_S
 from driftline.deploy.node.node import Node
 from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import POLICIES, get_policy
 from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot, StoreSnapshot
@@ -191,3 +194,32 @@ def test_damaged_store_ends_the_run_when_a_part_is_written() -> None:
     with patch.object(room.stores["node-0"], "carry_out", damaged):
         room.run(lambda: room.master.coordinator.outcome is not None)
     assert room.master.coordinator.error == "SnapshotDamaged: state/node-0 is damaged"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_count_of_late_elements_is_exact_after_kills(seed: int) -> None:
+    chance = Random(seed)
+    records = [{"user": n % 7, "at": n - chance.choice((0, 0, 0, 3, 30))} for n in range(150)]
+
+    def views(with_sink: bool) -> Flow:
+        flow = Flow("views")
+        given = flow.source("views", event_time="at", max_delay=2).key_by("user")
+        windows = given.window(Tumbling(10))
+        windows.aggregate(n=Count()).sink("rows")
+        windows.late.sink("late")
+        sessions = given.window(Session(4))
+        sessions.aggregate(n=Count()).sink("rows of sessions")
+        if with_sink:
+            sessions.late.sink("late for sessions")
+        return flow
+
+    items = list(run_reference(views(with_sink=True), [records]))
+    late = sum(item.sink == 3 for item in items)
+    assert late > 20
+    room = Room(views(with_sink=False), [list(enumerate(records, 1))], seed, window=4)
+    for rows, victim in ((20, "node-0"), (45, "master"), (60, "node-1"), (75, "front-0")):
+        room.run(room.has(rows))
+        room.crash(victim)
+    room.run(room.stopped, 100_000)
+    assert room.state is not None
+    assert room.state.snapshots[0].late == late

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from functools import partial
 from itertools import chain, count
 from typing import Any
+from unittest.mock import MagicMock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,12 +18,20 @@ from hypothesis import strategies as st
 
 from driftline import FlowError, FlowTest, run_reference
 from driftline.engine.errors import FunctionFailed
-from driftline.engine.event_time import END, TIMER_LIMIT, to_microseconds
+from driftline.engine.event_time import (
+    END,
+    TIMER_LIMIT,
+    Clock,
+    Watermark,
+    timestamped,
+    to_microseconds,
+)
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.streams import Stream
 from driftline.engine.operators.aggregates import Collect, Count, Sum
 from driftline.engine.operators.context import Context, Failure
-from driftline.engine.operators.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES, Failures
+from driftline.engine.operators.timed import TimedStep
 from driftline.engine.operators.timers import FIRINGS_AT_END_MAX, TimedContext, Timer
 from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
 from driftline.engine.reference import interpret
@@ -644,6 +653,30 @@ def test_failed_element_sets_no_timer() -> None:
     assert failure.error == "ValueError: no"
     assert firings(rows) == [("b", 5)]
     assert rows[0][3] == ("at 1", "at 9", "b")
+
+
+def test_timer_count_follows_moves_cancellations_and_failures() -> None:
+    clock = Clock([0])
+    ignore = MagicMock()
+    step = TimedStep(timer_flow().vertices[-2], ignore, Failures(ignore), Watermark(clock, (0,)))
+    counts = []
+    for record in (
+        on(1, ("set", "a", 50), ("set", "b", 60), ("set", "c", 70)),
+        on(2, ("set", "a", 51), ("cancel", "c", 0), ("cancel", "c", 0)),
+        on(3, ("set", "d", 60), ("cancel", "a", 0), ("raise", "no", 0)),
+        on(4, ("set", "z", 90), ("set", "again", 5), key="other"),
+        on(51, ("set", "failing", 55)),
+        on(58),
+    ):
+        time = clock.completed + 1
+        step.push([timestamped((time, 0), record["at"] * S)], [record], None)
+        clock.record(0, time, record["at"] * S)
+        clock.complete(time + 1)
+        step.apply_until(time + 1)
+        step.validate()
+        counts.append(step.timer_count)
+    # a, b, c | a, b | undone | also again, z | without a, with failing | without failing
+    assert counts == [3, 2, 2, 4, 4, 3]
 
 
 def test_endless_timer_fails_at_the_end_of_the_input() -> None:

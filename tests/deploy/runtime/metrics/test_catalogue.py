@@ -21,7 +21,7 @@ from driftline.deploy.runtime.metrics.catalogue import (
 from driftline.engine.meters import Histogram, Sample
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"
-LABELS = {"process", "node", "source", "phase", "version", "agent", "roles"}
+LABELS = {"process", "node", "source", "phase", "version", "agent", "roles", "operator"}
 
 
 def sample(family: Family) -> Sample:

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from driftline import Flow, ValueState
+from driftline import Count, Flow, Tumbling, ValueState
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.node.node import Node
@@ -27,6 +27,7 @@ from driftline.engine.flow.plan import make_plan
 from driftline.engine.meters import Sample
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.memory import ListSource
+from tests.room import Room
 
 FLOW = Flow("flow")
 FLOW.source("records").key_by(lambda r: r).scan(lambda r, s: r, ValueState[int]("n")).sink()
@@ -82,3 +83,27 @@ def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
     assert ready() == Phase.GATHERING.value
     candidate.on_session_expired()
     assert ready() == "its session with ZooKeeper is over"
+
+
+def test_metrics_of_event_time_are_right_after_a_recovery() -> None:
+    flow = Flow("views")
+    views = flow.source("views", event_time="at", max_delay=10)
+    views.key_by("user").window(Tumbling(10)).aggregate(name="count", n=Count()).sink()
+    records: list[tuple[int, object]] = [
+        (time, {"user": time % 4, "at": 0 if time == 100 else time}) for time in range(1, 121)
+    ]
+    room = Room(flow, [records], window=6)
+    room.run(room.has(20))
+    room.crash("node-1")
+
+    def sum_of(name: str, *labels: str) -> float:
+        nodes = [room.parties[node] for node in room.nodes]
+        samples = checked([s for node in nodes if isinstance(node, Node) for s in OfNode(node)()])
+        return sum(float(str(samples.get((name, node, *labels), 0))) for node in room.nodes)
+
+    watermark = "driftline_operator_watermark_timestamp_seconds"
+    room.run(lambda: sum_of(watermark, "count") >= 2 * 105)
+    assert sum_of("driftline_source_watermark_timestamp_seconds", "views") >= 2 * 105
+    assert sum_of("driftline_missed_windows_total", "count") == 1
+    assert sum_of("driftline_open_windows", "count") == sum_of("driftline_timers", "count")
+    assert 4 <= sum_of("driftline_timers", "count") <= 4 * 3, "up to three windows of each user"

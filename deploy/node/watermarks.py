@@ -1,0 +1,61 @@
+"""Watermarks of a node, for status reports and metrics: how far event time is, and what holds it.
+
+`WatermarkMonitor` compares the watermarks of the sources with those of its last call, so it costs
+nothing per element. It is called every 0.2 s and outlives incarnations: a replay that repeats event
+times does not count as movement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driftline.engine.event_time import Clock
+from driftline.engine.operators.timed import TimedStep
+
+
+class WatermarkMonitor:
+    """Watermarks of the sources, and since when each has not moved.
+
+    `names`: of the sources of the flow, in the order of the clock's fronts.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._seen: dict[int, tuple[int, int, float]] = {}
+        """Front -> (largest watermark, last status, when either changed)."""
+
+    def update(self, clock: Clock, now: float) -> None:
+        """Compare with the last call. `now`: seconds, monotonic."""
+        for front, delay in enumerate(clock.delays):
+            if delay is None:
+                continue
+            watermark, status = clock.source_watermark(front), clock.sources[front][1]
+            before = self._seen.get(front)
+            if before is None:
+                self._seen[front] = watermark, status, now
+            elif watermark > before[0] or status != before[1]:
+                self._seen[front] = max(watermark, before[0]), status, now
+
+    def sources(self, clock: Clock, now: float) -> tuple[tuple[str, int, int, int], ...]:
+        """Return `StatusReport.sources`."""
+        self.update(clock, now)
+        return tuple(
+            (
+                self._names[front],
+                clock.source_watermark(front),
+                int(clock.sources[front][1]),
+                int((now - since) * 1000),
+            )
+            for front, (_, _, since) in self._seen.items()
+        )
+
+    def operators(
+        self, clock: Clock, steps: Sequence[TimedStep]
+    ) -> tuple[tuple[str, int, str], ...]:
+        """Return `StatusReport.operators`."""
+        found = []
+        for step in steps:
+            holding = clock.holding_front(step.watermark.fronts)
+            name = "" if holding is None else self._names[holding]
+            found.append((step.vertex.name, step.watermark.newest, name))
+        return tuple(found)

@@ -1,0 +1,88 @@
+"""Event time of a running flow, from the reports of its nodes: watermarks, and what holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from driftline.engine.event_time import ENDED, NEVER, Status, to_microseconds, watermark_text
+from driftline.engine.wire.messages import StatusReport
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEventTime:
+    """Event time of a source."""
+
+    name: str
+    watermark: str | None
+    """ISO 8601; None before the first record, and after the end."""
+    state: str
+    """active, idle or ended"""
+    unmoved_s: float
+    """For how long watermark and state have not changed, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEventTime:
+    """Event time of an operator with windows or timers."""
+
+    name: str
+    watermark: str | None
+    """ISO 8601; None before the first record of a source, and after the end of all sources."""
+    held_back_by: str | None
+    """The active source with the smallest watermark; None if no source is active."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeStatus:
+    """Event time of a flow."""
+
+    sources: tuple[SourceEventTime, ...]
+    operators: tuple[OperatorEventTime, ...]
+
+    def __str__(self) -> str:
+        """Describe the operator that is furthest behind."""
+        least = min(self.operators, key=_place)
+        if _place(least) == ENDED:
+            return "all sources have ended"
+        text = f"watermark {least.watermark}" if least.watermark else "no watermark yet"
+        for source in self.sources:
+            if source.name == least.held_back_by:
+                text += f" (held back by {source.name}, unmoved for {source.unmoved_s:.0f} s)"
+        return text
+
+
+def event_time_status(reports: Iterable[StatusReport]) -> EventTimeStatus | None:
+    """Return the event time of a flow; None if no report has one.
+
+    Nodes are at different labels, so each watermark is that of the node furthest behind.
+    """
+    sources: dict[str, tuple[int, int, int]] = {}
+    operators: dict[str, tuple[int, str]] = {}
+    for report in reports:
+        for name, watermark, status, unmoved_ms in report.sources:
+            least, state, longest = sources.get(name, (watermark, status, unmoved_ms))
+            first = min((least, state), (watermark, status))
+            sources[name] = (*first, max(longest, unmoved_ms))
+        for name, watermark, held_back_by in report.operators:
+            place = watermark, held_back_by
+            operators[name] = min(operators.get(name, place), place)
+    if not operators:
+        return None
+    return EventTimeStatus(
+        tuple(
+            SourceEventTime(name, watermark_text(at), Status(status).name.lower(), ms / 1000)
+            for name, (at, status, ms) in sources.items()
+        ),
+        tuple(
+            OperatorEventTime(name, watermark_text(at), held_back_by or None)
+            for name, (at, held_back_by) in operators.items()
+        ),
+    )
+
+
+def _place(operator: OperatorEventTime) -> int:
+    """Return the watermark of an operator."""
+    if operator.watermark is None:
+        return ENDED if operator.held_back_by is None else NEVER
+    return to_microseconds(operator.watermark)
