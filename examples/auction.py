@@ -9,6 +9,8 @@ prices the earliest bid wins. A bid that arrives after its auction has closed is
     driftline run examples/auction.py --input auctions.jsonl --input bids.jsonl --output out
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import TypedDict
 

@@ -3,6 +3,10 @@
 A task reads its rows in the order of their roots, and joins the rows of one root. So elements
 arrive in label order, and nothing is ever undone. A task holds the state of its key groups in
 memory, like a node, but not its elements.
+
+Timers fire at the roots that move the watermark, also where a partition has no element. So the
+tasks that read the inputs send the event times of the records to all partitions of each operator
+with timers.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pathlib import Path
 
 from driftline.connectors.files.splits import Split
 from driftline.engine.errors import FunctionFailed
+from driftline.engine.event_time import END, Clock, Status, Watermark
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, make_plan
@@ -33,6 +38,7 @@ from driftline.engine.operators.steps import (
     Step,
     Values,
 )
+from driftline.engine.operators.timed import TimedStep
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
 from driftline.engine.sources.record import validate_record
@@ -40,10 +46,11 @@ from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import pack_row, thaw
 from driftline.engine.wire.bundles import to_blob
-from driftline.engine.wire.codec import pack, pack_rows, unpack_rows
+from driftline.engine.wire.codec import pack, pack_rows, unpack, unpack_rows
 from driftline.engine.wire.label_columns import Labels
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.tasks import (
+    EVENT_TIME,
     LAST,
     OUTPUT,
     READ,
@@ -64,6 +71,9 @@ PUSHED_ELEMENTS_MIN = 2000
 
 RECORDS_AT_ONCE = 16
 """Number of input records that are pushed through a chain at once."""
+
+EVENT_TIMES_AT_ONCE = 4096
+"""Number of event times in a row."""
 
 NEW_OBJECTS = 20_000
 """Number of new objects that starts Python's garbage collector."""
@@ -112,9 +122,10 @@ class _TaskChains:
     def __init__(self, job: TaskSettings) -> None:
         self.job = job
         self.plan: Plan = make_plan(job.flow)
-        self.keyed: dict[str, Arrival] = {}
+        self.keyed: dict[str, Arrival | TimedStep] = {}
         self.groups = GroupCache(job.flow.groups)
         self.partitions = Owners(job.partitions, job.flow.groups)
+        self._event_times: dict[int, tuple[Clock, Watermark]] = {}
         self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
         """Time -> (label, sink, payload) of its outputs since the last push."""
@@ -123,8 +134,38 @@ class _TaskChains:
     def _make(
         self, vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder
     ) -> Step:
-        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, encoder)
+        step: Arrival | TimedStep
+        if vertex.on_timer is None:
+            step = Arrival(vertex, after, failures, False, encoder)
+        else:
+            _, watermark = self._event_time_of(vertex)
+            step = TimedStep(vertex, after, failures, watermark, False, encoder)
+        self.keyed[vertex.name] = step
         return step
+
+    def clock_of(self, vertex: Vertex) -> Clock:
+        """Return the clock of an operator with timers."""
+        return self._event_time_of(vertex)[0]
+
+    def _event_time_of(self, vertex: Vertex) -> tuple[Clock, Watermark]:
+        """Return the clock and the watermark of an operator with timers.
+
+        Each operator has a clock of its own, as the task goes through the times for each. It has
+        the watermarks of all operators, on which the event time of a resumed source depends.
+        """
+        found = self._event_times.get(vertex.number)
+        if found is None:
+            flow = self.plan.flow
+            sources = [source.event_time for source in flow.sources]
+            clock = Clock([None if times is None else times.max_delay for times in sources])
+            if self.job.start is not None:
+                clock.restore(self.job.start.event_times_of(flow), self.job.since)
+            watermarks = {
+                port.vertex.number: Watermark(clock, flow.fronts_of(port.vertex))
+                for port in self.plan.waiting_ports
+            }
+            found = self._event_times[vertex.number] = clock, watermarks[vertex.number]
+        return found
 
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -136,9 +177,23 @@ class _TaskChains:
         for output in zip(labels, repeat(sink), values):
             self._outputs.setdefault(output[0][0], []).append(output)
 
-    def push(self, port: int, labels: Labels, values: Values, partition: int) -> Iterator[Row]:
-        """Push elements through the chain of a port. Yield rows for later ports, and outputs."""
-        self.chains.entries[port].push(labels, values, None)
+    def push(
+        self, port: int, labels: Labels, values: Values, partition: int, until: int = 0
+    ) -> Iterator[Row]:
+        """Push elements through the chain of a port. Yield rows for later ports, and outputs.
+
+        `until`: all elements and event times for the port below this time are there.
+        """
+        if labels:
+            self.chains.entries[port].push(labels, values, None)
+        vertex = self.plan.ports[port].vertex
+        step = self.keyed.get(vertex.name)
+        if isinstance(step, TimedStep):
+            clock = self.clock_of(vertex)
+            clock.complete(until)
+            step.apply_until(until)
+            step.settle(until)
+            clock.forget(until)
         for after in self.plan.ports:
             if port in after.feeders:
                 for elements, _ in self.chains.outbounds[port, after.number][0].take():
@@ -148,6 +203,26 @@ class _TaskChains:
             outputs.sort(key=itemgetter(0))
             output_labels, sinks, payloads = map(list, zip(*outputs, strict=True))
             yield OUTPUT, partition, time, 0, to_blob(output_labels, sinks, payloads)
+
+    def ends(self, front: int) -> bool:
+        """Return whether the last windows come out at the end of a source.
+
+        They do not if the run saves its state for a later run, which may find further records.
+        """
+        has_event_times = self.job.flow.sources[front].event_time is not None
+        return has_event_times and bool(self.plan.waiting_ports) and self.job.save is None
+
+    def take_event_times(self) -> Iterator[Row]:
+        """Yield the event times of the records that were pushed, for all partitions."""
+        event_times = self.chains.event_times
+        if not event_times:
+            return
+        self.chains.event_times = []
+        front, first, _ = event_times[0]
+        payload = pack([(time, at) for _, time, at in event_times])
+        for port in self.plan.waiting_ports:
+            for partition in range(self.job.partitions):
+                yield port.number, partition, first, -1 - front, payload
 
     def _frames(self, port: int, elements: Elements) -> Iterator[Row]:
         vertex = self.plan.ports[port].vertex
@@ -194,11 +269,14 @@ class ReadTask:
         labels: list[Label] = []
         values: Values = []
         read = last = 0
+        end = max(self.firsts[number][1], job.since)
+        """The time of the mark that ends the source, if no record follows."""
         for record in self.splits[number].read(*self.firsts[number]):
             time = record.time if isinstance(record, BadRecord) else record[0]
             if time < job.since:
                 continue
             if time >= job.until:
+                end = INFINITY
                 break
             last = time
             if not isinstance(record, BadRecord):
@@ -209,13 +287,20 @@ class ReadTask:
                 yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
                 continue
             read += 1
+            end = time + 1
             labels.append((time, self.front))
             values.append(record[1])
             if len(labels) >= RECORDS_AT_ONCE:
                 yield from chains.push(port, labels, values, 0)
                 labels, values = [], []
-        if labels:
-            yield from chains.push(port, labels, values, 0)
+            if len(chains.chains.event_times) >= EVENT_TIMES_AT_ONCE:
+                yield from chains.take_event_times()
+        if number == len(self.firsts) - 1 and chains.ends(self.front) and end < job.until:
+            labels.append((end, self.front))
+            values.append(END)
+            last = end
+        yield from chains.push(port, labels, values, 0)
+        yield from chains.take_event_times()
         yield READ, 0, read, self.front, b""
         yield LAST, 0, last, self.front, b""
 
@@ -243,6 +328,18 @@ class KeyedTask:
             else:
                 yield from rows_of_port
 
+    def _elements(self, chains: _TaskChains, vertex: Vertex, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield the rows with elements, and record the event times of the others."""
+        for row in rows:
+            if row[3] >= 0:
+                yield row
+                continue
+            clock, front = chains.clock_of(vertex), -1 - row[3]
+            times = unpack(row[4])
+            assert isinstance(times, tuple)
+            for time, event_time in times:
+                clock.record(front, time, event_time)
+
     def _port(self, chains: _TaskChains, port: int, rows: Iterator[Row]) -> Iterator[Row]:
         first = next(rows)
         partition = first[1]
@@ -253,14 +350,19 @@ class KeyedTask:
             self.job.restore(self.job.start, vertex, partition, table)
         labels: list[Label] = []
         values: Values = []
-        for labels_of_root, values_of_root in roots(rows if begins else chain([first], rows)):
+        rows = self._elements(chains, vertex, rows if begins else chain([first], rows))
+        for labels_of_root, values_of_root in roots(rows):
+            time = labels_of_root[0][0]
+            if len(labels) >= PUSHED_ELEMENTS_MIN and labels[-1][0] < time:
+                yield from chains.push(port, labels, values, partition, time)
+                labels, values = [], []
             labels += labels_of_root
             values += values_of_root
-            if len(labels) >= PUSHED_ELEMENTS_MIN:
-                yield from chains.push(port, labels, values, partition)
-                labels, values = [], []
-        if labels:
-            yield from chains.push(port, labels, values, partition)
+        yield from chains.push(port, labels, values, partition, self.job.until)
+        if self.job.save is not None and vertex.on_timer is not None and partition == 0:
+            event_times = chains.clock_of(vertex).as_of(self.job.until)
+            for front, (largest, status) in enumerate(event_times):
+                yield EVENT_TIME, 0, largest, len(Status) * front + status, b""
         if begins and self.job.save is not None:
             write_table(self.job.save, vertex, table, chains.groups)
         if begins and self.job.end is not None:

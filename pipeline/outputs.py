@@ -29,6 +29,7 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.texts import file_name
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.pipeline.tasks import (
+    EVENT_TIME,
     LAST,
     OUTPUT,
     READ,
@@ -97,7 +98,7 @@ def write_commit_record(
 class WriteLines:
     """Task that writes the outputs of a partition. Input: rows in the order of their times.
 
-    Output: rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...) and
+    Output: rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...), (EVENT_TIME, ...) and
     (SET_ASIDE, task, records, front).
     """
 
@@ -130,6 +131,9 @@ class WriteLines:
                     for row in rows_of_time:
                         drafts.add_line(bad_records_file(row[3], task), row[4].decode())
                         written[SET_ASIDE, row[3]] += 1
+                elif kind == EVENT_TIME:
+                    for row in rows_of_time:
+                        written[EVENT_TIME, row[3]] = time
                 elif kind == READ:
                     for row in rows_of_time:
                         written[READ, row[3]] += time

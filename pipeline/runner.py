@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ import pyarrow as pa
 from driftline.connectors.files.splits import Split, SplitCount, first_rows_and_times, splits_of
 from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import DEAD_LETTERS
-from driftline.engine.errors import FlowError
+from driftline.engine.event_time import Status
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
@@ -39,6 +38,7 @@ from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import BEGIN, KeyedTask, ReadTask, TaskSettings
 from driftline.pipeline.outputs import WRITTEN, WriteLines, claim_directory, write_commit_record
 from driftline.pipeline.tasks import (
+    EVENT_TIME,
     LAST,
     READ,
     SCHEMA,
@@ -135,7 +135,12 @@ def run(
     ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
     end = min(until, max([since, *ends]))
     if save is not None:
-        write_manifest(save, flow, end)
+        sources = {
+            row["front"] // len(Status): (row["last"], row["front"] % len(Status))
+            for row in totals
+            if row["to"] == EVENT_TIME
+        }
+        write_manifest(save, flow, end, event_times=[at for _, at in sorted(sources.items())])
     names = JsonLines(flow).names
     ran = Ran(
         sum(row["count"] for row in totals if row["to"] == READ),
@@ -153,15 +158,9 @@ def prepare_job(job: TaskSettings) -> TaskSettings:
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
     job.flow.validate()
-    for vertex in job.flow.vertices:
-        if vertex.on_timer is not None:
-            raise FlowError(
-                f"{vertex.kind} {vertex.name!r} depends on event time, and such operators do not "
-                "run on Spark yet; use `driftline run`"
-            )
     for savepoint in filter(None, (job.start, job.end)):
         savepoint.check_flow(job.flow)
-    register_flow_modules(job.flow)
+    register_flow_modules()
     partitions = max(1, min(job.partitions, job.flow.groups))
     return replace(job, partitions=partitions)
 
@@ -225,12 +224,10 @@ def count_splits(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCoun
     return [SplitCount(row["rows"], row["documents"], row["broken"]) for row in collected]
 
 
-def register_flow_modules(flow: Flow) -> None:
-    """Pickle functions by value if their module is a file, which workers cannot import."""
+def register_flow_modules() -> None:
+    """Pickle functions and classes of flow files by value, as workers cannot import the files."""
     from pyspark import cloudpickle
 
-    for vertex in flow.vertices:
-        for function in (vertex.function, vertex.key):
-            module = sys.modules.get(getattr(function, "__module__", None) or "")
-            if isinstance(module, ModuleType) and module.__name__.startswith("driftline_flow_"):
-                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    for name, module in list(sys.modules.items()):
+        if name.startswith("driftline_flow_"):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

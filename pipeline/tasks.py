@@ -8,8 +8,12 @@ per input record instead of one per element; it sorts rows by their root, (time,
 
 The column `to` is a port, or a kind of result: OUTPUT, a blob of outputs as in bundles; SET_ASIDE,
 a record that could not be read; READ, the number of records read, as `time`; LAST, the time of the
-last record; STATE, a key with a wrong state. Results pass through all later tasks, up to the task
+last record; STATE, a key with a wrong state; EVENT_TIME, the largest event time of a source, as
+`time`, with its number and status as `front`. Results pass through all later tasks, up to the task
 that writes or compares them.
+
+A row to a port whose `front` is negative has event times of records of the front -1 - `front`. It
+precedes the elements from its `time` on.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ Task = Callable[[Batches], Batches]
 
 SCHEMA = "to int, partition int, time long, front int, payload binary"
 
-OUTPUT, SET_ASIDE, READ, LAST, STATE = -1, -2, -3, -4, -5
+OUTPUT, SET_ASIDE, READ, LAST, STATE, EVENT_TIME = -1, -2, -3, -4, -5, -6
 
 Row = tuple[int, int, int, int, bytes]
 """(port or kind of result, partition, time, front, payload)"""

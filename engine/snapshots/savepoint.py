@@ -28,6 +28,7 @@ from zlib import crc32
 
 from driftline.engine.durable import replace_file, translate_os_errors
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.event_time import NEVER
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import OperatorOutline, Outline, make_outline
 from driftline.engine.flow.plan import make_plan
@@ -62,7 +63,7 @@ class Savepoint:
     def event_times_of(self, flow: Flow) -> tuple[tuple[int, int], ...]:
         """Return the event times of a flow's sources, as in a snapshot; of a new source none."""
         known = self.event_times
-        return tuple(known.get(each.name, (0, 0)) for each in flow.sources) if known else ()
+        return tuple(known.get(each.name, (NEVER, 0)) for each in flow.sources) if known else ()
 
     @property
     def title(self) -> str:

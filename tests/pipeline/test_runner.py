@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -39,8 +41,12 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX
 from driftline.pipeline.audit import audit
 from driftline.pipeline.runner import run
+from driftline.simulation.scenarios.drawn import draw_flow
 from driftline.simulation.scenarios.flows import SIMULATED, records
 from tests.careless.flows import ALL as CARELESS
+from tests.examples.inputs import NAMES
+from tests.examples.inputs import records as example_records
+from tests.pipeline import hourly
 from tests.pipeline.flows import Small, build, inputs, smalls
 from tests.room import Room
 
@@ -84,6 +90,10 @@ def on_nodes(flow: Flow, found: list[list[object]], seed: int) -> list[Item]:
     return room.items
 
 
+def seed_has_timers(seed: int) -> bool:
+    return any(vertex.on_timer is not None for vertex in draw_flow(seed).vertices)
+
+
 @settings(
     max_examples=CASES,
     deadline=None,
@@ -116,6 +126,56 @@ def test_simulation_flows_equal_the_reference(spark: SparkSession, spec: str) ->
     for partitions in (1, 3):
         assert on_spark(spark, flow, found, partitions) == expected
     assert as_lines(flow, on_nodes(flow, found, 1)) == expected
+
+
+TIMED_SEEDS = [seed for seed in range(400) if seed_has_timers(seed)][:8]
+
+
+@pytest.mark.parametrize("seed", TIMED_SEEDS)
+def test_windows_timers_joins_and_ttl_equal_the_reference(spark: SparkSession, seed: int) -> None:
+    flow = draw_flow(seed)
+    found = [records(Random(front), 60, front) for front in range(len(flow.sources))]
+    expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
+    assert on_spark(spark, flow, found, 1 + seed % 3) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_equal_the_reference(spark: SparkSession, name: str) -> None:
+    flow = load_flow(str(Path(__file__).parents[2] / "examples" / f"{name}.py"))
+    found: list[list[object]] = [[*each] for each in example_records(name, Random(5))]
+    expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
+    assert on_spark(spark, flow, found, 2) == expected
+
+
+def test_windows_go_on_where_history_on_spark_ends(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, timers and watermarks of a savepoint in the middle, on Spark and on nodes."""
+    flow, found = hourly.flow, hourly.records()
+    expected = as_lines(flow, list(run_reference(flow, [found])))
+    source = ListSource(found)
+    save = tmp_path / "save"
+    run(flow, spark, [source], tmp_path / "history", partitions=3, until=121, save=save)
+    start = open_savepoint(save)
+    assert start.time == 121
+    rest = run(flow, spark, [source], tmp_path / "rest", partitions=2, since=121, start=start)
+    assert rest.records == len(found) - 120
+    history = written(tmp_path / "history")
+    assert sorted(history + written(tmp_path / "rest")) == expected
+    report = audit(
+        flow, spark, [source], [tmp_path / "history"], until=121, end=start, partitions=2
+    )
+    assert report.is_clean, report.text()
+
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in found))
+    command = f"-m driftline run tests.pipeline.hourly --input {path} --output {tmp_path / 'nodes'}"
+    options = f"--from-snapshot {save} --nodes 2"
+    subprocess.run([sys.executable, *f"{command} {options}".split()], check=True)
+    on_two_nodes = [
+        f"{file.name.rpartition('-')[0]} {line}"
+        for file in (tmp_path / "nodes").glob("*-?.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert sorted(history + on_two_nodes) == expected
 
 
 def test_history_and_resumed_run_together_equal_the_reference(
