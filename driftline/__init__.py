@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Top,
     )
     from driftline.engine.operators.context import Context
+    from driftline.engine.operators.iterate import Again
     from driftline.engine.operators.sketches import ApproximateCountDistinct, Quantile
     from driftline.engine.operators.timers import TimedContext, Timer
     from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from driftline.index.client.producer import IndexProducer
 
 __all__ = [
+    "Again",
     "Aggregate",
     "ApproximateCountDistinct",
     "AsyncIndexClient",
@@ -124,6 +126,7 @@ MODULES = {
         "Top",
     ],
     "driftline.engine.operators.context": ["Context"],
+    "driftline.engine.operators.iterate": ["Again"],
     "driftline.engine.operators.sketches": ["ApproximateCountDistinct", "Quantile"],
     "driftline.engine.operators.timers": ["TimedContext", "Timer"],
     "driftline.engine.operators.windows": ["Days", "Hopping", "Session", "Tumbling", "Windows"],

@@ -27,3 +27,11 @@ run. Fits a signed 64-bit integer."""
 def child(label: Label, number: int) -> Label:
     """Return the label of child `number` (from 0) of the element with this label."""
     return (*label, number)
+
+
+ROUNDS_MAX = 1 << 20
+"""Largest number of rounds of an iteration (`engine.operators.iterate`)."""
+
+ROUND = (1 << 42) + (1 << 20)
+"""In front of the numbers of an operator and of a round, in labels; larger than all others there.
+With them a number between 2^62, with which the labels of timers begin, and 2^63."""

@@ -85,6 +85,12 @@ class Policy:
         return self.output in (Output.COMMIT, Output.DURABLE)
 
     @property
+    def can_loop(self) -> bool:
+        """Whether outputs of an operator may return to it: gates, markers and productions would
+        wait for it in vain."""
+        return self.ordering == "speculative" and self.can_resize
+
+    @property
     def can_resize(self) -> bool:
         """Whether the number of nodes can change: outputs and state need a cut at one label."""
         return self.output is Output.FRONTIER and self.cut is SnapshotCut.LABEL

@@ -24,7 +24,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from driftline.engine.errors import (
     FlowError,
@@ -55,6 +55,7 @@ from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import pack_key
 from driftline.engine.labels import Label, child
 from driftline.engine.operators.context import Context, Failure, describe_failure
+from driftline.engine.operators.iterate import Tagged, next_round
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES, Fields
 from driftline.engine.operators.timers import (
@@ -205,6 +206,8 @@ class _Interpreter:
         """Per source its watermark and its status, at the current root."""
         self.sources_before = self.sources
         """The same before the current root."""
+        self.messages: list[tuple[Label, _Made]] = []
+        """Messages of an iterating operator to itself, for the next round."""
 
     def enter(self, root: Label, payload: object) -> Iterator[Item]:
         """Yield all items that result from a record or a mark."""
@@ -329,7 +332,21 @@ class _Interpreter:
         # A branch may change its argument, so each branch gets its own copy.
         others = [replace(made, value=copy_outputs([made.value])[0]) for _ in edges[1:]]
         for number, (after, own) in enumerate(zip(edges, [*others, made], strict=True)):
-            yield from self.visit(after, label if len(edges) == 1 else child(label, number), own)
+            label_of = label if len(edges) == 1 else child(label, number)
+            if after.operator.loops:
+                yield from self.iterate(after, label_of, own)
+            else:
+                yield from self.visit(after, label_of, own)
+
+    def iterate(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
+        """Yield all items that result from an element that arrives at an iterating operator."""
+        waiting = [(label, made)]
+        while waiting:
+            label, made = waiting.pop(0)
+            others, self.messages = self.messages, []  # of an iteration before this one
+            yield from self.visit(vertex, label, made)
+            waiting = sorted([*waiting, *self.messages], key=itemgetter(0))
+            self.messages = others
 
     def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Yield all items that result from an element that arrives at a vertex."""
@@ -380,6 +397,12 @@ class _Interpreter:
             self.undo.clear()
         for number, output in enumerate(outputs):
             after = child(label, number) if vertex.operator.emits_many else label
+            if vertex.operator.loops:
+                returns, output = cast(Tagged, output)
+                if returns:
+                    message = _Made(output, vertex.name)
+                    self.messages.append((next_round(after, vertex.number), message))
+                    continue
             if not vertex.operator.passes_on:
                 made = _Made(output, vertex.name, key, vertex.fields)
             yield from self.follow(vertex, after, made)

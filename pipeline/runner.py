@@ -24,6 +24,7 @@ import pyarrow as pa
 from driftline.connectors.files.splits import Split, SplitCount, first_rows_and_times, splits_of
 from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import DEAD_LETTERS
+from driftline.engine.errors import FlowError
 from driftline.engine.event_time import Status
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
@@ -158,6 +159,12 @@ def prepare_job(job: TaskSettings) -> TaskSettings:
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
     job.flow.validate()
+    for vertex in job.flow.vertices:
+        if vertex.operator.loops:
+            raise FlowError(
+                f"{vertex.kind} {vertex.name!r} sends messages to itself, which is not possible on "
+                "Spark: use `driftline run`"
+            )
     for savepoint in filter(None, (job.start, job.end)):
         savepoint.check_flow(job.flow)
     register_flow_modules()

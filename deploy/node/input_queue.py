@@ -198,13 +198,16 @@ class InputQueue:
     ) -> tuple[list[Block], list[Block]]:
         """Choose among the blocks of a port that `take` returned; queue the others again.
 
-        `complete`: the frontier of the previous stage. Return the blocks to apply now, and those
-        waiting blocks that were split off from them; the caller assigns ids to the latter.
+        `complete`: the frontier of the previous stage; a port that loops applies nothing from it
+        on. Return the blocks to apply now, and those waiting blocks that were split off from them;
+        the caller assigns ids to the latter.
         """
         if not self._hold_back or not port.feeders:
             return blocks, []
         unsettled = self._unsettled[port.number]
-        now, later = split_ready(blocks, sum(map(_second, unsettled)), complete)
+        loops = port.vertex.operator.loops
+        count = INFINITY if loops else sum(map(_second, unsettled))
+        now, later = split_ready(blocks, count, complete)
         self._blocks[port.stage] += later
         unsettled += [(block.last, block.roots) for block in now if block.roots]
         return now, [block for block in later if not block.id]

@@ -135,9 +135,10 @@ class NodePipeline:
 
     def close(self, port: int, frontier: int) -> None:
         """Close a port below the frontier: no element with a smaller time arrives there."""
-        if port in self.gates or port in self.waiting:
-            return  # elements below the frontier may wait
-        step = self.keyed.get(self.plan.ports[port].vertex.name)
+        vertex = self.plan.ports[port].vertex
+        if port in self.gates or port in self.waiting or vertex.operator.loops:
+            return  # elements below the frontier may wait, or return
+        step = self.keyed.get(vertex.name)
         if step is not None:
             step.close(frontier)
 

@@ -63,7 +63,7 @@ class Stages:
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the outputs that the node made for itself."""
         self.unfinished = False
-        """Whether the last turn that processed blocks left the rest of one."""
+        """Whether the last turn that processed blocks left some, for example the rest of one."""
         self.gates_due = False
         """Whether elements below the frontiers of their stages may wait at gates."""
         self.frames = 0
@@ -105,7 +105,10 @@ class Stages:
         waiting = self.input_queue.take(stage)
         for port in self._ports[stage]:
             if port.number in waiting:
-                complete = self._tracking.frontiers[stage - 1]
+                # Messages of an iteration that is undone would undo others again and again. So a
+                # port that loops takes one time after the other.
+                frontiers, loops = self._tracking.frontiers, port.vertex.operator.loops
+                complete = frontiers[stage] + 1 if loops else frontiers[stage - 1]
                 now, split = self.input_queue.choose(port, waiting[port.number], complete)
                 for block in split:
                     block.id = self._new_id()
@@ -219,6 +222,7 @@ class Stages:
             id = self._new_id()
             self._count(port, time, id)
             if node == self._node_index:
+                self.unfinished |= port == feeder  # messages that return to their operator
                 self.own_blocks.append((feeder, Block(port, time, id, batches)))
                 continue
             unsent = feeder, port, time, id, batches

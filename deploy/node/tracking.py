@@ -122,8 +122,9 @@ class Tracking:
         self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
-        self._shuffles = speculative and plan.stages > 1 and not waiting
-        """Whether the flow has several stages, and elements do not wait at gates.
+        loops = any(port.vertex.operator.loops for port in plan.ports)
+        self._shuffles = speculative and plan.stages > 1 and not (waiting or loops)
+        """Whether the flow has several stages without loops, and elements do not wait at gates.
 
         Then outputs do not wait for the last stage of other nodes (`final_outputs`).
         """

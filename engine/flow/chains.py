@@ -105,13 +105,13 @@ class _Chain:
         if place not in self._steps:
             keyed = vertex.key is not None
             self._steps[place] = (
-                self._shuffle(vertex, encoder)
+                self.shuffle_step(vertex, encoder)
                 if keyed
                 else vertex.operator.make_step(vertex, self, encoder)
             )
         return self._steps[place]
 
-    def _shuffle(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
+    def shuffle_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         assert vertex.key is not None
         port = self._chains.plan.port_of(vertex.number)
         return Shuffle(

@@ -211,12 +211,19 @@ class Flow:
             )
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise FlowError if an operator needs the label order that a policy does not keep."""
+        """Raise FlowError if an operator needs an order that a policy does not keep."""
         waiting = [vertex for vertex in self.vertices if vertex.on_timer is not None]
         if waiting and not policy.ordered:
             raise FlowError(
                 f"{waiting[0].kind} {waiting[0].name!r} of flow {self.name!r} depends on event "
                 f"time, which needs label order: run it with policy exactly-once, not {policy.name}"
+            )
+
+        loops = [vertex for vertex in self.vertices if vertex.operator.loops]
+        if loops and not policy.can_loop:
+            raise FlowError(
+                f"{loops[0].kind} {loops[0].name!r} of flow {self.name!r} needs label order by "
+                f"speculation: run it with policy exactly-once, not {policy.name}"
             )
 
     def successors(self, number: int) -> list[Vertex]:

@@ -2,9 +2,9 @@
 
 A *port* is the entry of a chain: a source (fed by its front) or a keyed operator (fed by the
 shuffle before it). A port's *stage* is the number of shuffles on the longest path from a source to
-it. So all frames for a port come from earlier stages, and a tracker knows for each stage the time
-up to which its input is complete. An additional stage after the last one represents outputs that
-the barrier has not released yet.
+it. So all frames for a port come from earlier stages, or from itself (`Operator.loops`), and a
+tracker knows for each stage the time up to which its input is complete. An additional stage after
+the last one represents outputs that the barrier has not released yet.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from driftline.engine.wire.codec import pack
 class Port:
     """Entry of an operator chain, at `vertex`.
 
-    `feeders`: the numbers of the ports whose chains send to this port; empty for a source. `front`:
-    the number of the front that feeds a source; None for other ports.
+    `feeders`: the numbers of the ports whose chains send to this port, with its own if it loops;
+    empty for a source. `front`: the number of the front that feeds a source; None for other ports.
     """
 
     number: int
@@ -84,11 +84,18 @@ def make_plan(flow: Flow) -> Plan:
             for after in flow.successors(vertex.number):
                 if after.is_keyed and i not in feeders[numbers[after.number]]:
                     feeders[numbers[after.number]].append(i)
+    loops = {i for i, entry in enumerate(entries) if entry.operator.loops}
     stage: dict[int, int] = {}
     for i in range(len(entries)):  # entries are in topological order, as vertices are
         stage[i] = 1 + max((stage[before] for before in feeders[i]), default=-1)
     ports = tuple(
-        Port(i, entry, stage[i], tuple(feeders[i]), i if entry.operator.is_source else None)
+        Port(
+            number=i,
+            vertex=entry,
+            stage=stage[i],
+            feeders=(*feeders[i], *([i] if i in loops else [])),
+            front=i if entry.operator.is_source else None,
+        )
         for i, entry in enumerate(entries)
     )
     return Plan(flow, ports, 1 + max(stage.values()))

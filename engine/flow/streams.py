@@ -18,6 +18,7 @@ from driftline.engine.flow.windowed_stream import WindowedStream
 from driftline.engine.keygroups import GROUPS_MAX
 from driftline.engine.operators.aggregates import Field
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.iterate import Again, Iterate, in_rounds
 from driftline.engine.operators.joins import (
     HOW,
     AsOfJoin,
@@ -485,6 +486,41 @@ class KeyedStream(Generic[K, T]):
             fields: Names of the items of the outputs, if these are tuples.
         """
         return self._add_keyed(Process(), name, fields, function, states, on_timer)
+
+    def iterate(
+        self,
+        function: Callable[[Context, T, *Handles], Iterable[U | Again[T]]],
+        *states: *Handles,
+        max_rounds: int = 1000,
+        name: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Stream[U]:
+        """Like `process`, but an output `Again(message)` returns to the operator.
+
+        The message gets the key that `key_by` finds for it, and the function is called with it in
+        the next round. All messages of a round come before those of the next one, and all rounds of
+        an element before the next element. Other outputs leave.
+
+        Args:
+            function: Takes a Context, an element or a message, and the states of its key.
+            states: Declarations of states; without `ttl`.
+            max_rounds: A message in a later round is an error of the function.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
+
+        Returns:
+            The stream of outputs that leave.
+
+        Raises:
+            FlowError: An argument is invalid, or the name is taken.
+        """
+        operator, number = Iterate(max_rounds), len(self.stream.flow.vertices)
+        if not callable(function):
+            raise FlowError(f"iterate needs a function, not {function!r}")
+        if any(isinstance(state, State) and ttl_of(state) is not None for state in states):
+            raise FlowError("iterate: its states cannot have a ttl")
+        tagged = in_rounds(function, number, max_rounds)
+        return self._add_keyed(operator, name, fields, tagged, states)
 
     def distinct(self, *, ttl: Duration | None = None, name: str | None = None) -> Stream[T]:
         """Keep the first element of each key in label order, with the fields of the stream.

@@ -44,6 +44,8 @@ class Operator:
     passes_on: ClassVar[bool] = False
     """Whether outputs are unchanged input elements. If one is invalid, the failure names the
     operator that made it, not this one."""
+    loops: ClassVar[bool] = False
+    """Whether some outputs return to the operator."""
     is_source: ClassVar[bool] = False
     """Whether elements enter the flow here."""
     is_sink: ClassVar[bool] = False
@@ -160,6 +162,9 @@ class Chain(Protocol):
 
     def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         """Return the step that takes the outputs of a vertex; `encoder`: encodes these outputs."""
+
+    def shuffle_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
+        """Return the shuffle in front of a keyed operator."""
 
     def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         """Return the step that passes outputs of this sink to the barrier."""

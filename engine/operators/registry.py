@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from driftline.engine.operators.iterate import Iterate
 from driftline.engine.operators.joins import AsOfJoin, IntervalJoin, Lookup
 from driftline.engine.operators.keyed_operators import (
     Distinct,
@@ -22,6 +23,7 @@ OPERATORS: tuple[type[Operator], ...] = (
     Union,
     Scan,
     Process,
+    Iterate,
     Distinct,
     DistinctInTime,
     RunningTop,

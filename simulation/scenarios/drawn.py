@@ -10,6 +10,7 @@ decides values, but not which labels exist.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -19,7 +20,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.streams import KeyedStream, Stream
 from driftline.engine.operators.joins import HOW
 from driftline.engine.operators.registry import OPERATORS
-from driftline.engine.state.managed import ListState, MapState, State, ValueState
+from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
 from driftline.simulation.scenarios.functions import (
     AGGREGATES,
     FLAT_MAPS,
@@ -32,6 +33,7 @@ from driftline.simulation.scenarios.functions import (
     WINDOWS,
     Element,
     event_time,
+    in_rounds,
     in_table,
     of_pair,
     of_row,
@@ -52,12 +54,15 @@ _WITHOUT_FUNCTION = [
 """Keyed operators that need only a key."""
 
 
-def draw_flow(seed: int, *, any_order: bool = False) -> Flow:
-    """Return the flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
+def draw_flow(seed: int, *, any_order: bool = False, loops: bool = True) -> Flow:
+    """Return the flow of a seed.
+
+    `any_order`: its labels do not depend on the order of arrival; `loops`: it may have iterations.
+    """
     timed = None if any_order else Random(f"timers {seed}")
     if timed is not None and timed.random() < 0.7:
         timed = None
-    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, timed).draw()
+    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, loops, timed).draw()
 
 
 @dataclass(slots=True)
@@ -73,6 +78,7 @@ class _Drawing:
     chance: Random
     flow: Flow
     any_order: bool
+    loops: bool
     timed: Random | None
     """Draws stages with timers, apart from the other draws; None: sources have no event times."""
     steps: int = 0
@@ -154,6 +160,17 @@ class _Drawing:
     def _add_stage(self, branch: _Branch) -> None:
         chance = self.chance
         keyed = branch.stream.key_by(chance.choice(KEYS).function)
+        iteration = Random(f"iteration in {self.flow.name} {len(self.flow.vertices)}")
+        if self.loops and branch.elements < OUTPUTS_MAX and iteration.random() < 0.1:
+            branch.stream = keyed.iterate(
+                in_rounds,
+                ReducingState[int]("total", operator.add),
+                MapState[str, int]("seen"),
+                max_rounds=iteration.choice((2, 20)),
+                name=self._name("iteration"),
+            )
+            branch.elements *= 3
+            return
         own = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
         if self.timed is not None and own.random() < 0.25:
             ttl = timedelta(microseconds=own.choice((5, 40)))

@@ -39,8 +39,16 @@ class Simulated:
         if self.given is not None:
             return self.given
         if self.spec == MODULE:
-            return draw_flow(seed, any_order=not policy.ordered)
+            return draw_flow(seed, any_order=not policy.ordered, loops=policy.can_loop)
         return load_flow(self.spec)
+
+    @property
+    def loops(self) -> bool:
+        """Whether the flow has iterations under all policies."""
+        if self.spec == MODULE:
+            return False
+        flow = self.given or load_flow(self.spec)
+        return any(vertex.operator.loops for vertex in flow.vertices)
 
 
 def _word_and_number(value: object) -> object:

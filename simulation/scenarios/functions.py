@@ -27,6 +27,7 @@ from driftline.engine.operators.aggregates import (
     Top,
 )
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.iterate import Again
 from driftline.engine.operators.timers import TimedContext, Timer
 from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
 from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
@@ -459,6 +460,20 @@ def of_pair(pair: tuple[object, object]) -> Element:
     one, other = pair
     word = one if isinstance(one, tuple) else other
     return str(word[0]) if isinstance(word, tuple) else "", mixed(one, other)
+
+
+def in_rounds(
+    context: Context, element: Element, total: ReducingState[int], seen: MapState[str, int]
+) -> Iterator[Element | Again[Element]]:
+    """Send smaller numbers to other words, as long as there are any."""
+    word, number = element
+    seen[word[:2]] = number
+    if number > 20:
+        yield Again((word[::-1], number // 20))
+        if number % 3 == 0:
+            yield Again((word[:1], number // 30))
+    if number % 5 != 4:
+        yield word, mixed(total.add(number), len(seen))
 
 
 def in_table(element: Element, table: Mapping[object, Element]) -> list[Element]:

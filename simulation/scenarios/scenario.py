@@ -128,6 +128,8 @@ def draw_scenario(
     chosen = get_policy(
         name or (drawn if simulated.order_independent else "exactly-once"), ordering
     )
+    if simulated.loops and not chosen.can_loop:
+        chosen = get_policy(chosen.name)
     if not chosen.ordered and not simulated.order_independent:
         raise FlowError(
             f"{simulated.spec} cannot be simulated with {chosen.name}: its outputs may depend on "

@@ -91,6 +91,16 @@ def _bid(chance: Random, number: int) -> Record:
     return {"auction": auction, "at": at, "bidder": chance.choice("abc"), "price": price}
 
 
+def _link(chance: Random, number: int) -> Record:
+    return {"from": f"n-{chance.randrange(50)}", "to": f"n-{chance.randrange(50)}"}
+
+
+def _page(chance: Random, number: int) -> Record:
+    if number < COUNT - 8:
+        return {"page": chance.choice("abcdefgh"), "link": chance.choice("abcdefgh")}
+    return {"page": "abcdefgh"[number - COUNT]}
+
+
 _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "sessions": (_visit,),
     "page_views": (_view,),
@@ -101,6 +111,8 @@ _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "enrichment": (_product, _order_of_product),
     "fraud": (_card_payment,),
     "auction": (_auction, _bid),
+    "connected_components": (_link,),
+    "pagerank": (_page,),
 }
 
 NAMES = list(_MAKERS)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,37 @@ def test_large_payment_soon_after_a_small_one_raises_an_alert() -> None:
         payment("c-1", 1069, 90_000),  # was before the small ones
     ]
     assert outputs("fraud", payments) == [("alerts", payments[4]), ("alerts", payments[8])]
+
+
+def test_groups_are_the_connected_components_after_each_link() -> None:
+    links = records("connected_components", Random(3))[0]
+    nodes = {str(link[end]) for link in links for end in ("from", "to")}
+    groups = {node: {node} for node in nodes}
+    for count in range(0, len(links) + 1, 10):
+        for link in links[max(0, count - 10) : count]:
+            joined = groups[str(link["from"])] | groups[str(link["to"])]
+            groups |= dict.fromkeys(joined, joined)
+        found: list[Any] = [value for _, value in outputs("connected_components", links[:count])]
+        names = {node: node for node in nodes} | dict(found)
+        assert names == {node: min(groups[node]) for node in nodes}
+
+
+def test_ranks_are_those_of_the_power_iteration() -> None:
+    pages = records("pagerank", Random(4))[0]
+    links: dict[object, list[object]] = {page["page"]: [] for page in pages}
+    for record in pages:
+        if "link" in record:
+            links[record["page"]].append(record["link"])
+    ranks = dict.fromkeys(links, 0.15)
+    for _ in range(200):
+        passed = [
+            (to, 0.85 * ranks[page] / len(links[page])) for page in links for to in links[page]
+        ]
+        ranks = dict.fromkeys(links, 0.15)
+        for to, weight in passed:
+            ranks[to] += weight
+    found: list[Any] = [value for _, value in outputs("pagerank", pages)]
+    assert dict(found) == pytest.approx(ranks, rel=0.1)
 
 
 def test_best_bid_in_time_wins_when_its_auction_closes() -> None:

@@ -24,6 +24,7 @@ from driftline.deploy.local.reference import run_reference_to
 from driftline.deploy.local.report import ExitStatus
 from driftline.deploy.local.verify import verify_run
 from driftline.engine.errors import (
+    FlowError,
     FunctionFailed,
     InputError,
     PayloadError,
@@ -91,7 +92,8 @@ def on_nodes(flow: Flow, found: list[list[object]], seed: int) -> list[Item]:
 
 
 def seed_has_timers(seed: int) -> bool:
-    return any(vertex.on_timer is not None for vertex in draw_flow(seed).vertices)
+    flow = draw_flow(seed, loops=False)
+    return any(vertex.on_timer is not None for vertex in flow.vertices)
 
 
 @settings(
@@ -133,18 +135,26 @@ TIMED_SEEDS = [seed for seed in range(400) if seed_has_timers(seed)][:8]
 
 @pytest.mark.parametrize("seed", TIMED_SEEDS)
 def test_windows_timers_joins_and_ttl_equal_the_reference(spark: SparkSession, seed: int) -> None:
-    flow = draw_flow(seed)
+    flow = draw_flow(seed, loops=False)
     found = [records(Random(front), 60, front) for front in range(len(flow.sources))]
     expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
     assert on_spark(spark, flow, found, 1 + seed % 3) == expected
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n not in ("connected_components", "pagerank")]
+)
 def test_examples_equal_the_reference(spark: SparkSession, name: str) -> None:
     flow = load_flow(str(Path(__file__).parents[2] / "examples" / f"{name}.py"))
     found: list[list[object]] = [[*each] for each in example_records(name, Random(5))]
     expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
     assert on_spark(spark, flow, found, 2) == expected
+
+
+def test_iteration_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow(str(Path(__file__).parents[2] / "examples" / "pagerank.py"))
+    with pytest.raises(FlowError, match="iterate 'iterate-1' sends messages to itself"):
+        run(flow, spark, [ListSource([])], tmp_path / "o")
 
 
 def test_windows_go_on_where_history_on_spark_ends(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Iteration: a keyed operator whose function may send messages to other keys of the operator.
+
+An output `Again(message)` returns to the operator, in the next *round*; other outputs leave. The
+label of a message counts the rounds, so that all messages of a round come before those of the next
+one, and all rounds of an element before the next element.
+
+Example: each number is halved until it is odd:
+
+    >>> from driftline.engine.flow.flow import Flow
+    >>> from driftline.engine.reference import run_reference
+    >>> def halve(context, number):
+    ...     return [number] if number % 2 else [Again(number // 2)]
+    >>> flow = Flow("odd")
+    >>> flow.source("numbers").key_by(lambda number: number).iterate(halve).sink()
+    >>> [item.value for item in run_reference(flow, [[12, 7]])]
+    [3, 7]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Generic, TypeVar
+
+from driftline.engine.errors import FlowError
+from driftline.engine.labels import ROUND, ROUNDS_MAX, Label
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.operator import Chain, KeyedOperator, Vertex
+from driftline.engine.operators.outputs import OutputEncoder
+from driftline.engine.operators.steps import (
+    Signs,
+    Step,
+    Values,
+    collect_outputs,
+    select_elements,
+)
+from driftline.engine.wire.label_columns import Labels
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Again(Generic[T]):
+    """Output of a function of `iterate` that returns to it: a message to the key of its value."""
+
+    value: T
+
+
+Tagged = tuple[bool, object]
+"""(whether an output returns, the output)"""
+
+
+def next_round(label: Label, vertex: int) -> Label:
+    """Return the label with which an output of an iterating operator returns to it.
+
+    Its last numbers are the round, and a number that stands for the path of messages up to then, so
+    that labels do not grow. Two messages of a round have the same number with probability 2^-62.
+    """
+    *before, mark, path, number = (0, *label)
+    if mark // ROUNDS_MAX != ROUND + vertex:
+        return (*label[:-1], (ROUND + vertex) * ROUNDS_MAX + 1, number)
+    digest = blake2b(b"%d %d" % (path, number), digest_size=8).digest()
+    return (*before[1:], mark + 1, int.from_bytes(digest, "big") >> 2)
+
+
+def round_of(label: Label, vertex: int) -> int:
+    """Return the round of an element at an iterating operator; 0 for one from another operator."""
+    mark = label[-2]
+    return mark % ROUNDS_MAX if mark // ROUNDS_MAX == ROUND + vertex else 0
+
+
+def in_rounds(
+    function: Callable[..., Iterable[object]], vertex: int, rounds: int
+) -> Callable[..., list[Tagged]]:
+    """Return the function that tags the outputs of a user's function. `vertex`: its number.
+
+    It raises RuntimeError for a message in a later round than `rounds`.
+    """
+
+    def tagged(context: Context, value: object, *states: object) -> list[Tagged]:
+        outputs = [
+            (True, output.value) if isinstance(output, Again) else (False, output)
+            for output in collect_outputs(function(context, value, *states))
+        ]
+        if any(returns for returns, _ in outputs) and round_of(context.label, vertex) >= rounds:
+            raise RuntimeError(
+                f"the iteration has not ended after {rounds} rounds: let it send fewer messages, "
+                "or give iterate a larger max_rounds"
+            )
+        return outputs
+
+    return tagged
+
+
+@dataclass(frozen=True)
+class Iterate(KeyedOperator):
+    """Operator with any number of outputs per element, some of which return to it."""
+
+    rounds: int
+
+    kind = "iterate"
+    takes_function = True
+    emits_many = True
+    loops = True
+
+    def __post_init__(self) -> None:
+        if type(self.rounds) is not int or not 1 <= self.rounds < ROUNDS_MAX:
+            raise FlowError(
+                f"iterate: max_rounds is {self.rounds!r}; give an int from 1 to {ROUNDS_MAX - 1}"
+            )
+
+    def parameters(self) -> object:
+        return (self.rounds,)
+
+    def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
+        encoder = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
+        again = chain.shuffle_step(vertex, OutputEncoder(vertex.name, None))
+        rounds = RoundStep(vertex.number, chain.next_step(vertex, encoder), again)
+        return chain.make_keyed_step(vertex, rounds, chain.failures, encoder)
+
+    def apply_reference(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[Any]
+    ) -> list[object]:
+        assert vertex.function is not None
+        return collect_outputs(vertex.function(context, value, *states))
+
+
+class RoundStep:
+    """Step after an iterating operator: sends messages back to it, and other outputs on.
+
+    `vertex`: number of the operator; `after`: the next step; `again`: the shuffle in front of the
+    operator.
+    """
+
+    def __init__(self, vertex: int, after: Step, again: Step) -> None:
+        self.vertex = vertex
+        self.after = after
+        self.again = again
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+        tagged: list[Tagged] = values  # type: ignore[assignment]
+        tags, outputs = [returns for returns, _ in tagged], [output for _, output in tagged]
+        if any(tags):
+            labels_of, messages, signs_of = select_elements((labels, outputs, signs), tags)
+            rounds = [next_round(label, self.vertex) for label in labels_of]
+            self.again.push(rounds, messages, signs_of)
+        if not all(tags):
+            others = [not returns for returns in tags]
+            self.after.push(*select_elements((labels, outputs, signs), others))
