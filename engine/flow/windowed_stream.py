@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from driftline.engine.errors import FlowError
 from driftline.engine.operators.aggregates import Aggregate, Collect, Reduce
+from driftline.engine.operators.hopping import HoppingLate, HoppingWindowed
 from driftline.engine.operators.windowed import RESERVED, Late, Windowed
-from driftline.engine.operators.windows import Windows
+from driftline.engine.operators.windows import Hopping, Windows
 
 if TYPE_CHECKING:
     from driftline.engine.flow.streams import KeyedStream, Stream
@@ -54,8 +55,10 @@ class WindowedStream(Generic[K, T]):
                 raise FlowError(f"aggregate({of_row}={each!r}): give an aggregate, such as Count()")
             if of_row in RESERVED:
                 raise FlowError(f"aggregate({of_row}=...): rows have their own {of_row!r}")
-        given = tuple(aggregates.items())
-        return self._add(Windowed(self.windows, self.lateness, given, emit == "updates"), name)
+        given, windows = tuple(aggregates.items()), self.windows
+        if isinstance(windows, Hopping) and windows.overlap and emit == "final":
+            return self._add(HoppingWindowed(windows, self.lateness, given), name)
+        return self._add(Windowed(windows, self.lateness, given, emit == "updates"), name)
 
     def reduce(
         self, function: Callable[[T, T], T], *, name: str | None = None
@@ -85,7 +88,10 @@ class WindowedStream(Generic[K, T]):
     def late(self) -> Stream[dict[str, Any]]:
         """The elements that are too late for their windows: dicts with `record`, `event_time`,
         `watermark` and the `windows` that it missed. Without it, a metric counts them."""
-        return self._add(Late(self.windows, self.lateness), None)
+        windows = self.windows
+        if isinstance(windows, Hopping) and windows.overlap:
+            return self._add(HoppingLate(windows, self.lateness), None)
+        return self._add(Late(windows, self.lateness), None)
 
     def _add(self, operator: Windowed, name: str | None) -> Stream[dict[str, Any]]:
         return self.keyed._add_keyed(

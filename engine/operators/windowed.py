@@ -6,7 +6,8 @@ changes no row. An element between two hopping windows has no windows, and is no
 "late" is the same operator with other outputs: the late elements.
 
 The state of a key is a map from the start of each open window to its end and its accumulators. Each
-open window has a timer, named after its start.
+open window has a timer, named after its start. Hopping windows that overlap share their
+accumulators: `engine.operators.hopping`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Windowed(KeyedOperator):
             if end + self.lateness <= context.watermark:
                 missed.append((start, end))
                 continue
-            self._add(value, context.event_time, windows, start, end, merged, context.timers)
+            if self._add(value, context.event_time, windows, start, end, merged, context.timers):
+                context.timers.set(str(start), end + self.lateness)
             if self.emits_updates:
                 row = self.row(context.key, start, end, windows[start][1], preliminary=True)
                 rows.append(row)
@@ -84,7 +86,8 @@ class Windowed(KeyedOperator):
             return False
         for interval in placed:
             start, end, merged = self._merge_interval(windows, interval)
-            self._add(value, event_time, windows, start, end, merged, timers)
+            if self._add(value, event_time, windows, start, end, merged, timers):
+                timers.set(str(start), end + self.lateness)
         return True
 
     def _merge_interval(
@@ -108,8 +111,11 @@ class Windowed(KeyedOperator):
         end: int,
         merged: Sequence[int],
         timers: Timers,
-    ) -> None:
-        """Add an element to a window, which replaces the merged ones."""
+    ) -> bool:
+        """Add an element to a window, which replaces the merged ones.
+
+        Returns whether the window needs a timer: it is new, or has a new end.
+        """
         existing = windows.get(start) if not merged or merged == [start] else None
         if existing is not None:
             accumulators = existing[1]
@@ -124,8 +130,7 @@ class Windowed(KeyedOperator):
             ]
         )
         windows[start] = end, accumulators
-        if existing is None or existing[0] != end:
-            timers.set(str(start), end + self.lateness)
+        return existing is None or existing[0] != end
 
     @cached_property
     def _adds(self) -> list[Callable[[Any, Any, int], Any]]:
@@ -135,8 +140,12 @@ class Windowed(KeyedOperator):
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
         """Return the row of the window that is complete."""
         start = int(timer.name)
-        end, accumulators = windows.pop(start)
+        end, accumulators = self._close(windows, start)
         return [self.row(context.key, start, end, accumulators)]
+
+    def _close(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
+        """Remove an open window; return its end and its accumulators."""
+        return windows.pop(start)
 
     def late(self, context: TimedContext, value: object, missed: list[Interval]) -> list[Any]:
         """Return the outputs for a late element, and count it."""
@@ -172,15 +181,24 @@ class Windowed(KeyedOperator):
         for start in starts:
             taken.append(windows.pop(start)[1])
             timers.cancel(str(start))
-        merged = taken[0]
-        for accumulators in taken[1:]:
+        return self._merge(taken)
+
+    def _merge(self, parts: Sequence[Accumulators]) -> Accumulators:
+        """Return the accumulators of a window, from those of its parts in order."""
+        merged = parts[0]
+        for accumulators in parts[1:]:
             merged = tuple(
-                aggregate.merge(one, other)
-                for (_, aggregate), one, other in zip(
-                    self.aggregates, merged, accumulators, strict=True
-                )
+                [
+                    merge(one, other)
+                    for merge, one, other in zip(self._merges, merged, accumulators, strict=True)
+                ]
             )
         return merged
+
+    @cached_property
+    def _merges(self) -> list[Callable[[Any, Any], Any]]:
+        """`merge` of each aggregate."""
+        return [aggregate.merge for _, aggregate in self.aggregates]
 
     def event_time_of_timer(self, timer: Timer) -> int:
         return timer.at - self.lateness - 1  # the last moment of the window
@@ -258,7 +276,7 @@ class Late(Windowed):
         ]
 
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
-        windows.pop(int(timer.name))
+        self._close(windows, int(timer.name))
         return []
 
     def fire_reference(

@@ -91,6 +91,23 @@ class Hopping(Windows):
         first = (event_time - self.size) // self.every * self.every + self.every
         return [(start, start + self.size) for start in range(first, last + 1, self.every)]
 
+    @property
+    def overlap(self) -> bool:
+        """Whether an event time may be in several windows."""
+        return self.size > self.every
+
+    def pane(self, event_time: int) -> Interval:
+        """Return the pane of an event time: the event times around it that have its windows.
+
+            >>> Hopping(5, every=3).pane(7_000_000)
+            (6000000, 8000000)
+
+        Precondition: windows overlap.
+        """
+        start = event_time // self.every * self.every  # of the last window
+        over = start + self.size % self.every  # here the first window ends, if not at the start
+        return (start, over) if event_time < over else (over, start + self.every)
+
 
 class Session(Windows):
     """Windows that end once a key has had no element for a while.

@@ -1,0 +1,109 @@
+"""Windowed operator for hopping windows that overlap: they share the accumulators of their panes.
+
+No window begins or ends within a *pane*, so all elements of a pane are in the same windows. An
+element is added to its pane only; the row of a window merges the accumulators of its panes.
+
+The state of a key is a map from the start of each pane to its end and its accumulators. As with
+other windows, each open window has a timer, named after its start. An element that begins a pane
+sets those of its open windows, so each open window with elements has one. A complete window never
+changes: its row has left before an element of its panes comes, because a record moves the watermark
+at most to its own event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.timers import TimedContext, Timer, Timers
+from driftline.engine.operators.windowed import Accumulators, Late, OpenWindows, Windowed
+from driftline.engine.operators.windows import Hopping
+from driftline.engine.state.managed import MapState
+
+_Member = tuple[int, int, object]
+"""(end of its window, event time, element); of the reference interpreter."""
+
+
+@dataclass(frozen=True)
+class HoppingWindowed(Windowed):
+    """Operator with one row per hopping window. It emits no updates."""
+
+    windows: Hopping
+
+    states = (MapState[int, tuple[int, Accumulators]]("panes"),)
+
+    def apply(self, context: TimedContext, value: object, windows: OpenWindows) -> list[Any]:
+        event_time, watermark = context.event_time, context.watermark
+        if self.absorb(value, event_time, watermark, (windows,), context.timers):
+            return []
+        return self.late(context, value, self.windows.assign(event_time))
+
+    def absorb(
+        self, value: Any, event_time: int, watermark: int, states: Sequence[Any], timers: Timers
+    ) -> bool:
+        windows, complete = self.windows, watermark - self.lateness
+        last = event_time // windows.every * windows.every
+        if last + windows.size <= complete:
+            return False
+        start, end = windows.pane(event_time)
+        if self._add(value, event_time, states[0], start, end, (), timers):
+            for first, over in windows.assign(event_time):
+                if over > complete:
+                    timers.set(str(first), over + self.lateness)
+        return True
+
+    def _close(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
+        """Return the end and the accumulators of a window; remove panes of no later window."""
+        end, later = start + self.windows.size, start + self.windows.every
+        panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])
+        merged = self._merge([windows[pane][1] for pane in panes])
+        for pane in panes[:2]:
+            if pane < later:
+                del windows[pane]
+        return end, merged
+
+    # The same for the reference interpreter: each window has its elements, and no panes.
+
+    def apply_reference(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        context = cast(TimedContext, context)
+        elements = cast(MapState[int, list[_Member]], states[0])
+        assigned = self.windows.assign(context.event_time)
+        members: list[_Member] = []
+        for start, end in assigned:
+            if end + self.lateness > context.watermark:
+                members = elements.get(start, [])
+                members = [*members, (end, context.event_time, value)]
+                elements[start] = members
+                context.timers.set(str(start), end + self.lateness)
+        if not members:
+            return self.late(context, value, assigned)
+        self._fold([each for each in members if self.windows.assign(each[1]) == assigned])
+        return []
+
+    def fire_reference(
+        self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
+    ) -> list[object]:
+        elements = cast(MapState[int, list[_Member]], states[0])
+        start = int(timer.name)
+        members = elements.pop(start)
+        panes: dict[tuple[object, ...], list[_Member]] = {}  # by their windows, which are in order
+        for member in members:
+            panes.setdefault(tuple(self.windows.assign(member[1])), []).append(member)
+        first, *others = (self._fold(panes[pane]) for pane in sorted(panes))
+        of_window = list(first)
+        for other in others:
+            for index, (_, aggregate) in enumerate(self.aggregates):
+                of_window[index] = aggregate.merge(of_window[index], other[index])
+        return [self.row(context.key, start, members[0][0], tuple(of_window))]
+
+
+@dataclass(frozen=True)
+class HoppingLate(Late, HoppingWindowed):
+    """Operator with the elements that are late for hopping windows, and what they missed."""
+
+    windows: Hopping
