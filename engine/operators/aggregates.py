@@ -1,7 +1,7 @@
 """Aggregates of a window: `Count`, `Sum`, `Min`, ..., and the base of a user's own.
 
 An aggregate keeps an accumulator per window: a value that can travel, and that no method changes in
-place. Where windows merge, so do their accumulators.
+place. Where windows merge, so do their accumulators. A hopping window merges those of its panes.
 
     >>> mean = Mean("price")
     >>> accumulator = mean.zero()
@@ -37,7 +37,7 @@ class Aggregate:
         raise NotImplementedError
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Return the accumulator of two windows that have become one."""
+        """Return the accumulator of two windows that have become one, or of two panes."""
         raise NotImplementedError
 
     def result(self, accumulator: Any) -> Any:
@@ -222,7 +222,8 @@ class CountDistinct(FieldAggregate):
 
 
 class Collect(FieldAggregate):
-    """List of the values of a field, in label order; those of merged windows one after another."""
+    """List of the values of a field, in label order; those of merged windows, and of panes of a
+    hopping window, one after another."""
 
     def zero(self) -> Any:
         return ()

@@ -4,10 +4,12 @@ No window begins or ends within a *pane*, so all elements of a pane are in the s
 element is added to its pane only; the row of a window merges the accumulators of its panes.
 
 The state of a key is a map from the start of each pane to its end and its accumulators. As with
-other windows, each open window has a timer, named after its start. An element that begins a pane
-sets those of its open windows, so each open window with elements has one. A complete window never
-changes: its row has left before an element of its panes comes, because a record moves the watermark
-at most to its own event time.
+other windows, each open window has a timer, named after its start: the first element of a pane sets
+the timers of its open windows.
+
+A complete window never changes, although an element may enter a pane that it shares with an open
+one: its row has left before. A record moves the watermark at most to its own event time, so no
+window of the record becomes complete at the record.
 """
 
 from __future__ import annotations
@@ -50,18 +52,31 @@ class HoppingWindowed(Windowed):
             return False
         start, end = windows.pane(event_time)
         if self._add(value, event_time, states[0], start, end, (), timers):
-            for first, over in windows.assign(event_time):
-                if over > complete:
-                    timers.set(str(first), over + self.lateness)
+            self._set_timers(states[0], start, complete, timers)
         return True
+
+    def _set_timers(self, panes: OpenWindows, start: int, complete: int, timers: Timers) -> None:
+        """Set the timers of the open windows of a new pane; those with other panes have theirs.
+
+        `start`: of the pane; `complete`: the largest end of a complete window.
+        """
+        size, every = self.windows.size, self.windows.every
+        before, last = max(start, complete) - size, start
+        for pane in dict.keys(panes):
+            if pane < start:
+                before = max(before, pane)
+            elif pane > start:
+                last = min(last, pane - size)
+        for first in range(before // every * every + every, last + 1, every):
+            timers.set(str(first), first + size + self.lateness)
 
     def _close(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
         """Return the end and the accumulators of a window; remove panes of no later window."""
-        end, later = start + self.windows.size, start + self.windows.every
+        end, next_start = start + self.windows.size, start + self.windows.every
         panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])
         merged = self._merge([windows[pane][1] for pane in panes])
         for pane in panes[:2]:
-            if pane < later:
+            if pane < next_start:
                 del windows[pane]
         return end, merged
 
@@ -94,11 +109,13 @@ class HoppingWindowed(Windowed):
         panes: dict[tuple[object, ...], list[_Member]] = {}  # by their windows, which are in order
         for member in members:
             panes.setdefault(tuple(self.windows.assign(member[1])), []).append(member)
-        first, *others = (self._fold(panes[pane]) for pane in sorted(panes))
-        of_window = list(first)
-        for other in others:
-            for index, (_, aggregate) in enumerate(self.aggregates):
-                of_window[index] = aggregate.merge(of_window[index], other[index])
+        folded = [self._fold(panes[pane]) for pane in sorted(panes)]
+        of_window = []
+        for index, (_, aggregate) in enumerate(self.aggregates):
+            accumulator = folded[0][index]
+            for other in folded[1:]:
+                accumulator = aggregate.merge(accumulator, other[index])
+            of_window.append(accumulator)
         return [self.row(context.key, start, members[0][0], tuple(of_window))]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, cast
 
 from driftline.engine.event_time import watermark_text
@@ -185,20 +185,13 @@ class Windowed(KeyedOperator):
 
     def _merge(self, parts: Sequence[Accumulators]) -> Accumulators:
         """Return the accumulators of a window, from those of its parts in order."""
-        merged = parts[0]
-        for accumulators in parts[1:]:
-            merged = tuple(
-                [
-                    merge(one, other)
-                    for merge, one, other in zip(self._merges, merged, accumulators, strict=True)
-                ]
-            )
-        return merged
-
-    @cached_property
-    def _merges(self) -> list[Callable[[Any, Any], Any]]:
-        """`merge` of each aggregate."""
-        return [aggregate.merge for _, aggregate in self.aggregates]
+        columns = zip(*parts, strict=True)
+        return tuple(
+            [
+                reduce(aggregate.merge, column)
+                for (_, aggregate), column in zip(self.aggregates, columns, strict=True)
+            ]
+        )
 
     def event_time_of_timer(self, timer: Timer) -> int:
         return timer.at - self.lateness - 1  # the last moment of the window

@@ -112,6 +112,16 @@ def test_hopping_windows_without_overlap_are_tumbling(size: int, event_time: int
     assert hopping.assign(event_time) == Tumbling(size_of_both).assign(event_time)
 
 
+@given(HOPPING.filter(lambda windows: windows.overlap), EVENT_TIMES)
+def test_pane_contains_the_event_times_with_the_same_windows(
+    windows: Hopping, event_time: int
+) -> None:
+    start, end = windows.pane(event_time)
+    assert start <= event_time < end
+    assert windows.assign(start) == windows.assign(event_time) == windows.assign(end - 1)
+    assert windows.assign(start - 1) != windows.assign(event_time) != windows.assign(end)
+
+
 @pytest.mark.parametrize(
     ("zone", "day", "hours", "start"),
     [
