@@ -335,3 +335,30 @@ def service(
     _show(json_file, found.as_json(), found.tables())
     draw_services(found, plot)
     _report_problems(found.problems(), plot)
+
+
+@bench.command()
+@click.option("--records", default=100_000, show_default=True, type=click.IntRange(1),
+              help="Records of each throughput run.")  # fmt: skip
+@click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 100),
+              help="Rounds; each measures everything. Figures are medians.")  # fmt: skip
+@options.nodes(2)
+@click.option("--rate", default=100.0, show_default=True, type=FiniteRange(10, 10_000),
+              help="Records a second of the latency runs, at even intervals.")  # fmt: skip
+@click.option("--seconds", default=10.0, show_default=True, type=FiniteRange(1),
+              help="Duration of each latency run; the first fifth is warm-up.")  # fmt: skip
+@json_option
+def windows(
+    records: int, repeat: int, nodes: int, rate: float, seconds: float, json_file: Path | None
+) -> None:
+    """Measure throughput of windows, and latency of their rows.
+
+    By default this takes two minutes on idle cores. `Sum` in windows of a minute is compared with
+    a hand-written scan, and with a bare loop: processes in plain Python, without an engine, that
+    exchange records and keep sums in a dict.
+    """
+    from driftline.bench.experiments.windows import measure_windows
+
+    found = measure_windows(records, repeat, nodes, rate, seconds, Console(stderr=True))
+    _show(json_file, found.as_json(), found.tables())
+    _report_problems(found.problems())

@@ -48,7 +48,7 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import Output, get_policy
-from driftline.engine.sources import BadRecord, QueueSource, RetainedSource
+from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
 from driftline.engine.wire.messages import Bundle, Message
 
 FLOW = "driftline.index"
@@ -67,6 +67,7 @@ class Engine(StartedProcesses):
         documents: Documents,
         policy_name: str,
         *,
+        flow: str = FLOW,
         nodes: int = 2,
         ordering: str = "speculative",
         checkpoint_s: float = 1.0,
@@ -82,9 +83,9 @@ class Engine(StartedProcesses):
         self.sockets = self.directory / "sockets"
         self.sockets.mkdir()
         self.policy = get_policy(policy_name, ordering)
-        flow_plan = make_plan(load_flow(FLOW))
+        flow_plan = make_plan(load_flow(flow))
         self.config = ProcessConfig(
-            flow=FLOW,
+            flow=flow,
             nodes=nodes,
             policy=policy_name,
             ordering=ordering,
@@ -111,7 +112,7 @@ class Engine(StartedProcesses):
         )
         self.cluster = LocalCluster(self.config, spares)
 
-    def open_source(self) -> RetainedSource:
+    def open_source(self) -> Source | RetainedSource:
         """Open the source of the front."""
         self._queue = QueueSource("documents")
         return self._queue

@@ -113,6 +113,22 @@ def test_recovery_loses_no_output_and_its_phases_sum_up(run: Run, tmp_path: Path
     assert (tmp_path / "out" / "recovery.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -> None:
+    done = run("windows --records 2000 --repeat 1 --seconds 1 --json w.json")
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "w.json").read_text())
+    throughput, latency = (written[part]["rows"] for part in ("throughput", "latency"))
+    assert [row["name"] for row in throughput] == ["tumbling", "scan", "bare loop"]
+    assert all(row["records_per_s"] > 0 for row in throughput)
+    shares = [throughput[0]["records_per_s"] / row["records_per_s"] for row in throughput[1:]]
+    assert throughput[0]["of_scan"][0] == pytest.approx(shares[0], abs=0.002)
+    assert throughput[0]["of_loop"][0] == pytest.approx(shares[1], abs=0.002)
+    assert [row["latencies"] for row in latency] == [80, 40]
+    over = latency[1]["p50_ms"] - latency[0]["p50_ms"]
+    assert latency[1]["over_scan_ms"][0] == pytest.approx(over, abs=0.002)
+    assert all((row["lost"], row["duplicated"]) == (0, 0) for row in (*throughput, *latency))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,0 +1,87 @@
+"""Flows and records of the benchmark of windows.
+
+A record is `{"key": k, "at": s, "value": v}`; `at` counts seconds since 1970. Records are in order
+but for `DISORDER_S`, so none is late.
+
+    >>> next(sales(1))
+    {'key': 'k813', 'at': 600000000.425, 'value': 0}
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import TypedDict
+
+from driftline import Flow, MapState, ReducingState, Sum, Tumbling
+
+KEYS = 1000
+
+PER_MINUTE = 10
+"""Records of each key in a minute of event time, on average."""
+
+DISORDER_S = 0.5
+"""By how much an event time may be smaller than that of an earlier record."""
+
+_FIRST_S = 600_000_000
+
+
+class Sale(TypedDict):
+    """A record."""
+
+    key: str
+    at: float
+    value: int
+
+
+def sales(count: int) -> Iterator[Sale]:
+    """Yield records, the same in each call."""
+    draw = Random("sales").random
+    step_s = 60 / (KEYS * PER_MINUTE)
+    for number in range(count):
+        at = _FIRST_S + round(number * step_s + draw() * DISORDER_S, 3)
+        yield {"key": f"k{int(draw() * KEYS)}", "at": at, "value": number % 100}
+
+
+def minute_of(at: float) -> int:
+    """Return the number of the minute of an event time, counted since 1970."""
+    return int(at // 60)
+
+
+def sums_of(records: Iterable[Sale]) -> Counter[tuple[str, int]]:
+    """Return the sum of the values of each key and minute."""
+    sums: Counter[tuple[str, int]] = Counter()
+    for record in records:
+        sums[record["key"], minute_of(record["at"])] += record["value"]
+    return sums
+
+
+def tumbling() -> Flow:
+    """Return the flow that sums by a window operator."""
+    flow = Flow("tumbling")
+    keyed = flow.source("sales", event_time="at", max_delay=DISORDER_S).key_by("key")
+    keyed.window(Tumbling("1m")).aggregate(total=Sum("value")).sink("rows")
+    return flow
+
+
+def scan() -> Flow:
+    """Return the flow that sums by a function with a state; it has an output per record."""
+    flow = Flow("scan")
+    keyed = flow.source("sales").key_by("key")
+    keyed.scan(_add, MapState[int, int]("sums")).sink("sums")
+    return flow
+
+
+def _add(sale: Sale, sums: MapState[int, int]) -> tuple[str, int, int]:
+    minute = minute_of(sale["at"])
+    sums[minute] = total = sums.get(minute, 0) + sale["value"]
+    return sale["key"], minute, total
+
+
+def both() -> Flow:
+    """Return a flow with a plain scan at sink 0, and windows of a second at sink 1."""
+    flow = Flow("both")
+    keyed = flow.source("sales", event_time="at").key_by("key")
+    total = ReducingState[int]("total", lambda one, other: one + other)
+    keyed.scan(lambda sale, total: total.add(sale["value"]), total).sink("totals")
+    keyed.window(Tumbling("1s")).aggregate(total=Sum("value")).sink("rows")
+    return flow
