@@ -1,9 +1,9 @@
-"""Ten million keys, each with one record or two: memory stays flat, and state has what is open.
+"""A million keys, each with one record or two: memory stays flat, and state has what is open.
 
 SOAK_KEYS=10_000_000 pytest -m soak -n 0 -s tests/soak/test_many_keys.py
 
 A state with a time to live, and windows; event time moves over 100 times to live. The plot is in
-`out/soak-many-keys.png`. A million keys take some minutes.
+`out/soak-many-keys.png`. A million keys take five to fifteen minutes.
 """
 
 from __future__ import annotations

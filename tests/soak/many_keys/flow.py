@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from driftline import Context, Count, Flow, ReducingState, Tumbling
 
-KEYS = int(os.environ.get("SOAK_KEYS", "10_000_000"))
+KEYS = int(os.environ.get("SOAK_KEYS", "1_000_000"))
 TTLS = 100
 """Times to live that the records take, in event time."""
 
