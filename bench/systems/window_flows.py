@@ -4,7 +4,7 @@ A record is `{"key": k, "at": s, "value": v}`; `at` counts seconds since 1970. R
 but for `DISORDER_S`, so none is late.
 
     >>> next(sales(1))
-    {'key': 'k813', 'at': 600000000.425, 'value': 0}
+    {'key': 'k974', 'at': 600000000.492, 'value': 0}
 """
 
 from collections import Counter
@@ -12,7 +12,10 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import TypedDict
 
-from driftline import Flow, MapState, ReducingState, Sum, Tumbling
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.aggregates import Sum
+from driftline.engine.operators.windows import Tumbling
+from driftline.engine.state.managed import MapState, ReducingState
 
 KEYS = 1000
 
