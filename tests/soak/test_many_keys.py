@@ -30,9 +30,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(4 * 3600)]
 PLOT = ROOT / "out" / "soak-many-keys.png"
 FLOW = "tests.soak.many_keys.flow"
 
-SETTLED = 2 / 5
-"""Share of the records after which memory has to be flat: the allocator keeps what merges of
-snapshots have freed, and the first merges raise this."""
+SETTLED = 1 / 5
+"""Share of the records after which memory has to be flat."""
 
 MEMORY_GROWTH_MAX, MEMORY_MORE_MAX_MIB = 1.1, 8
 
