@@ -154,11 +154,11 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
             wait_until(lambda: _snapshots(place) > 0, "a snapshot")
             stop(process)
             old = place.copy("old")
+            before = _snapshots(place)
             signal_all(process, signal.SIGCONT)
             sleep(1.2)  # times are reserved a second ahead: what is after them is not in the copy
             for number in range(RECORDS // 2, RECORDS):
                 producer.send({"text": text(number)})
-        before = _snapshots(place)
         wait_until(lambda: len(place.lines()) == 4 * RECORDS, "all outputs")
         wait_until(lambda: _snapshots(place) > before, "another snapshot")
     finally:
