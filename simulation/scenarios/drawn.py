@@ -62,7 +62,9 @@ def draw_flow(seed: int, *, any_order: bool = False, loops: bool = True) -> Flow
     timed = None if any_order else Random(f"timers {seed}")
     if timed is not None and timed.random() < 0.7:
         timed = None
-    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, loops, timed).draw()
+    return _Drawing(
+        Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, loops and not any_order, timed
+    ).draw()
 
 
 @dataclass(slots=True)

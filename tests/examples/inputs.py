@@ -13,7 +13,7 @@ COUNT = 60
 
 def records(name: str, chance: Random) -> list[list[Record]]:
     """The records of each source of an example."""
-    count = 12 if name == "topk" else COUNT  # each is in 60 windows
+    count = 12 if name == "topk" else COUNT
     return [[make(chance, number) for number in range(count)] for make in _MAKERS[name]]
 
 
@@ -95,12 +95,6 @@ def _link(chance: Random, number: int) -> Record:
     return {"from": f"n-{chance.randrange(50)}", "to": f"n-{chance.randrange(50)}"}
 
 
-def _page(chance: Random, number: int) -> Record:
-    if number < COUNT - 8:
-        return {"page": chance.choice("abcdefgh"), "link": chance.choice("abcdefgh")}
-    return {"page": "abcdefgh"[number - COUNT]}
-
-
 _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "sessions": (_visit,),
     "page_views": (_view,),
@@ -112,7 +106,6 @@ _MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
     "fraud": (_card_payment,),
     "auction": (_auction, _bid),
     "connected_components": (_link,),
-    "pagerank": (_page,),
 }
 
 NAMES = list(_MAKERS)

@@ -239,24 +239,6 @@ def test_groups_are_the_connected_components_after_each_link() -> None:
         assert names == {node: min(groups[node]) for node in nodes}
 
 
-def test_ranks_are_those_of_the_power_iteration() -> None:
-    pages = records("pagerank", Random(4))[0]
-    links: dict[object, list[object]] = {page["page"]: [] for page in pages}
-    for record in pages:
-        if "link" in record:
-            links[record["page"]].append(record["link"])
-    ranks = dict.fromkeys(links, 0.15)
-    for _ in range(200):
-        passed = [
-            (to, 0.85 * ranks[page] / len(links[page])) for page in links for to in links[page]
-        ]
-        ranks = dict.fromkeys(links, 0.15)
-        for to, weight in passed:
-            ranks[to] += weight
-    found: list[Any] = [value for _, value in outputs("pagerank", pages)]
-    assert dict(found) == pytest.approx(ranks, rel=0.1)
-
-
 def test_best_bid_in_time_wins_when_its_auction_closes() -> None:
     def auction(name: str, at: int, closes: int) -> Record:
         return {"auction": name, "at": at, "closes": closes, "reserve": 100}
