@@ -168,7 +168,7 @@ class _Drawing:
                 in_rounds,
                 ReducingState[int]("total", operator.add),
                 MapState[str, int]("seen"),
-                max_rounds=iteration.choice((2, 20)),
+                max_rounds=20,
                 name=self._name("iteration"),
             )
             branch.elements *= 3
