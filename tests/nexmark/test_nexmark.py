@@ -93,6 +93,7 @@ def finish(process: subprocess.Popen[str], status: int = 0) -> None:
 # The queries in SQL -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_reference_gives_the_rows_of_sql(name: str, expected: dict[str, list[Row]]) -> None:
     assert len(expected[name]) > 10
