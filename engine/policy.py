@@ -86,8 +86,8 @@ class Policy:
 
     @property
     def can_loop(self) -> bool:
-        """Whether outputs of an operator may return to it: gates, markers and productions would
-        wait for it in vain."""
+        """Whether a flow may have iterations. Buffered order, markers and productions do not allow
+        messages of an operator to itself."""
         return self.ordering == "speculative" and self.can_resize
 
     @property

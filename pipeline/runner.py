@@ -159,12 +159,11 @@ def prepare_job(job: TaskSettings) -> TaskSettings:
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
     job.flow.validate()
-    for vertex in job.flow.vertices:
-        if vertex.operator.loops:
-            raise FlowError(
-                f"{vertex.kind} {vertex.name!r} sends messages to itself, which is not possible on "
-                "Spark: use `driftline run`"
-            )
+    for vertex in job.flow.loops:
+        raise FlowError(
+            f"{vertex.kind} {vertex.name!r} sends messages to itself, which is not possible on "
+            "Spark: use `driftline run`"
+        )
     for savepoint in filter(None, (job.start, job.end)):
         savepoint.check_flow(job.flow)
     register_flow_modules()

@@ -122,8 +122,7 @@ class Tracking:
         self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
-        loops = any(port.vertex.operator.loops for port in plan.ports)
-        self._shuffles = speculative and plan.stages > 1 and not (waiting or loops)
+        self._shuffles = speculative and plan.stages > 1 and not (waiting or plan.flow.loops)
         """Whether the flow has several stages without loops, and elements do not wait at gates.
 
         Then outputs do not wait for the last stage of other nodes (`final_outputs`).

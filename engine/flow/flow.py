@@ -178,6 +178,11 @@ class Flow:
         """Sinks in order of declaration."""
         return [vertex for vertex in self.vertices if vertex.operator.is_sink]
 
+    @property
+    def loops(self) -> list[Vertex]:
+        """Operators that send messages to themselves."""
+        return [vertex for vertex in self.vertices if vertex.operator.loops]
+
     def order_inputs(self, inputs: Mapping[str, T]) -> list[T]:
         """Return inputs, given by source name, in the order of the sources.
 
@@ -219,8 +224,7 @@ class Flow:
                 f"time, which needs label order: run it with policy exactly-once, not {policy.name}"
             )
 
-        loops = [vertex for vertex in self.vertices if vertex.operator.loops]
-        if loops and not policy.can_loop:
+        if (loops := self.loops) and not policy.can_loop:
             raise FlowError(
                 f"{loops[0].kind} {loops[0].name!r} of flow {self.name!r} needs label order by "
                 f"speculation: run it with policy exactly-once, not {policy.name}"

@@ -103,12 +103,12 @@ class TimedStep(Speculative):
         """Everything with a smaller time is applied, and its outputs are emitted."""
         self.too_late = 0
         """Number of elements that were too late for their windows."""
+        self._late_times: list[int] = []
+        """Times of the late elements that are not settled."""
+        self._reported_late = 0
+        """Number of late elements that `take_dropped` has returned."""
         self.timer_count = 0
         """Number of timers that are set. A window operator has one for each open window."""
-        self._late_times: list[int] = []
-        """Times of those of them that are not settled."""
-        self._reported_late = 0
-        """Number of these that `take_dropped` has returned."""
         self.watermark = watermark
         self._until = 0
         self._taken: list[tuple[Label, object]] = []
@@ -380,11 +380,8 @@ class TimedStep(Speculative):
             if not isinstance(state, MapState):
                 items = {expiry_timer(state.name): not state.is_empty()}
             else:
-                keys = (
-                    [*map(plain_key, old)]
-                    if isinstance(old, dict) and slot is ALL
-                    else [plain_key(slot)]
-                )
+                slots = old if slot is ALL and isinstance(old, dict) else (slot,)
+                keys = list(map(plain_key, slots))
                 items = {expiry_timer(state.name, pack_key(key)): key in state for key in keys}
             for name, is_there in items.items():
                 if is_there:

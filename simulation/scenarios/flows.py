@@ -47,8 +47,7 @@ class Simulated:
         """Whether the flow has iterations under all policies."""
         if self.spec == MODULE:
             return False
-        flow = self.given or load_flow(self.spec)
-        return any(vertex.operator.loops for vertex in flow.vertices)
+        return bool((self.given or load_flow(self.spec)).loops)
 
 
 def _word_and_number(value: object) -> object:

@@ -24,7 +24,7 @@ GROUPS_BACK = RECORDS // TTLS // 6
 """Distance to the group of the second record, half of the time to live."""
 
 SHOWN = 1000
-"""One of so many keys has outputs."""
+"""One key in this many has outputs."""
 
 
 class Seen(TypedDict):
