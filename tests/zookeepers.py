@@ -23,6 +23,9 @@ from driftline.engine.errors import Unavailable
 
 SESSION_S = 1.5
 
+LONG_SESSION_S = 10.0
+"""A session for tests in which none has to expire, also on a busy machine."""
+
 WAIT_S = 30.0
 """How long a test waits for what has to happen; far more than it takes."""
 
@@ -47,7 +50,8 @@ def needs_zookeeper() -> None:
 @pytest.fixture
 def empty_tree(zookeeper: Ensemble, tmp_path: Path) -> Iterator[ZooKeeperTree]:
     """The tree of a cluster that has nothing yet."""
-    with closing(ZooKeeperTree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)) as tree:
+    place = f"{zookeeper.addresses}/{tmp_path.name}"
+    with closing(ZooKeeperTree(place, LONG_SESSION_S)) as tree:
         yield tree
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -56,6 +57,7 @@ class Machine:
         self._options = options
         self._network = network
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts: Counter[str] = Counter()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -65,7 +67,7 @@ class Machine:
         self._stack.callback(shutil.rmtree, self._sockets)
         for kind in self._kinds:
             self.start(kind)
-        self.until(lambda: len(self.status()["agents"]) == len(self._kinds), "all agents")
+        self.all_run()
         return self
 
     def __exit__(
@@ -85,6 +87,7 @@ class Machine:
         `more`: options."""
         name = name or kind
         log = (self.folder / f"{name}.log").open("ab")
+        self._starts[name] += 1
         roles = () if kind in ALL else ("--roles", kind)
         options = *self.place, *roles, *more, "--name", name, "--state", self.folder / name
         self._agents[name] = subprocess.Popen(
@@ -99,6 +102,11 @@ class Machine:
         """Kill -9 an agent."""
         self._agents[kind].send_signal(signal.SIGKILL)
         self._agents[kind].wait()
+
+    def all_run(self) -> None:
+        """Wait until each agent runs. A killed one has a record until its session expires."""
+        for name, count in self._starts.items():
+            self.until(lambda: self.log(name).count(" is running; ") == count, name)  # noqa: B023
 
     def pid(self, name: str) -> int:
         """The process of an agent."""

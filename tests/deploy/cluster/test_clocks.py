@@ -67,7 +67,7 @@ def test_clock_jumps_on_hosts_do_not_change_outputs(
     with Machine(tmp_path, zookeeper, (), ("--log-json",)) as machine:
         for kind in KINDS:
             clocks.start(machine, kind)
-        machine.until(lambda: len(machine.status()["agents"]) == len(KINDS), "all agents")
+        machine.all_run()
         machine.command("submit", flow, "--input", file, "--output", machine.output,
                         "--nodes", 2, "--window", 100, "--checkpoint-ms", 200)  # fmt: skip
 

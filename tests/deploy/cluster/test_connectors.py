@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from driftline.deploy.zookeeper import Ensemble
-from tests.deploy.cluster.machine import KINDS, Machine
+from tests.deploy.cluster.machine import Machine
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "sinks.md"
 
@@ -69,7 +69,7 @@ def test_flow_with_a_live_source_and_a_sink_survives_its_agents(
             machine.kill(agent)
             machine.start(agent)
         machine.over("double")
-        machine.until(lambda: len(machine.status()["agents"]) == len(KINDS), "all agents")
+        machine.all_run()
         assert [value for _, value in rows(database)] == [2 * n for n in range(300)]
         assert machine.flow("double")["output"].endswith("shop_sink.py:outputs")
         assert "complete" in machine.command("verify", "double")

@@ -67,7 +67,7 @@ def test_flow_rescales_despite_kills(machine: Machine) -> None:
     assert names == ["node-1", "node-2", "node-3"]
     machine.kill("node")
     machine.start("node")
-    machine.until(lambda: len(machine.status()["agents"]) == 3, "the agent for nodes")
+    machine.all_run()
     assert "has 2 nodes" in machine.command("rescale", "joined", "2")
     machine.kill("master")
     machine.start("master")
