@@ -9,9 +9,8 @@ from __future__ import annotations
 import importlib
 import re
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from driftline.connectors.guarded import guarded
 from driftline.connectors.live import LiveSource
@@ -19,6 +18,9 @@ from driftline.connectors.python import check_name
 from driftline.connectors.sinks.consumer import Consumer, SinkContext
 from driftline.engine.errors import FlowError
 from driftline.engine.sources.source import Source
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "driftline.connectors"
 """The entry-point group in which other packages register their connectors."""
@@ -126,4 +128,6 @@ def _load_connector(address: str, function: str) -> Connector:
 @cache
 def _installed() -> dict[str, EntryPoint]:
     """Map the scheme of each connector of another package to its entry point."""
+    from importlib.metadata import entry_points  # costs every process a tenth of its start
+
     return {point.name: point for point in entry_points(group=GROUP)}

@@ -23,6 +23,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import structs
+
 from driftline.connectors.guarded import guarded
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Consumer, LastStored, SinkContext, items_of
@@ -99,7 +101,7 @@ class RecordedSink:
         self._write_next_record(after)
         self._last = None  # if a step fails from here on, the sink has to be queried
         try:
-            self._called(lambda sink: sink.deliver(replace(bundle, barrier=self._name)))
+            self._called(lambda sink: sink.deliver(structs.replace(bundle, barrier=self._name)))
         except PayloadError as error:
             raise PayloadError(f"the sink {self._address}: {error}") from None
         self._confirm(after)

@@ -28,8 +28,9 @@ from driftline.engine.operators.steps import (
     by_time,
     select_elements,
 )
-from driftline.engine.wire.codec import Columns, pack_rows, unpack_rows
+from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import (
+    LabelColumns,
     Labels,
     decode_labels,
     divided,
@@ -324,7 +325,7 @@ def arrived_block(frame: Frame) -> Block:
         raise MalformedMessage(f"a frame with elements that cannot be read: {error}") from None
 
 
-def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> ElementBatch:
+def _arrived_batch(labels: LabelColumns, payloads: bytes, signs: tuple[int, ...]) -> ElementBatch:
     decoded = decode_labels(labels)
     if not decoded or (signs and len(signs) != len(decoded)):
         raise MalformedMessage("a frame with columns of different lengths")

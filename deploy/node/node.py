@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import structs
+
 from driftline.deploy.node.backpressure import WAITING_BYTES, Backpressure, TurnBudget
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
 from driftline.deploy.node.input_queue import arrived_block
@@ -244,7 +246,8 @@ class Node(Member):
             return report
         sources = self.watermarks.sources(clock, self.now)
         steps = list(self.pipeline.waiting.values())
-        return replace(report, sources=sources, operators=self.watermarks.operators(clock, steps))
+        operators = self.watermarks.operators(clock, steps)
+        return structs.replace(report, sources=sources, operators=operators)
 
     # Messages and jobs.
 

@@ -19,7 +19,6 @@ from reprlib import Repr
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.sources.wikitext import clean, sections
 from driftline.engine.texts import reraise_interrupt, safe_repr, truncate
 from driftline.engine.wire.codec import pack_rows, unpack_rows, why_invalid_record
 
@@ -206,6 +205,8 @@ def _shown(row: object) -> str:
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
     """Yield a document per section with a word in it; `#n` in its id is MediaWiki's `section=n`."""
+    from driftline.engine.sources.wikitext import clean, sections  # rarely used; slow to import
+
     text = _field(page, "text")
     if not isinstance(text, str):
         kind = type(text).__name__

@@ -1,34 +1,26 @@
 """Kinds of messages: their declaration, and their wire format.
 
-A message is a small dataclass; on the wire it is one msgpack array
-``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks the kind, and the number
-and types of the fields, and raises MalformedMessage for anything else, so roles receive only
-well-formed messages. `engine.wire.messages` declares all messages.
+A message is a msgspec struct; on the wire it is one msgpack array
+``[MAGIC, sender, incarnation, sequence, [kind, *fields]]``. Decoding checks the kind, and the
+number and types of all values in the fields, and raises MalformedMessage for anything else, so
+roles receive only well-formed messages. `engine.wire.messages` declares all messages.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import (
-    ClassVar,
-    NamedTuple,
-    Protocol,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, Union
 
-from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.codec import Columns, pack, unpack
+import msgspec
 
-MAGIC = 0xD74
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.wire.label_columns import LabelColumns
+
+MAGIC = 0xD75
 """First value of each message; it changes with the format. Messages of producers have 0xD72."""
 
-Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
+Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
@@ -38,14 +30,28 @@ WATCH, AGENT = "watch", "agent"
 M = TypeVar("M", bound="Message")
 
 
-class Message:
-    """Base of all messages."""
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Base of all messages. The tag of a class is its kind; `sent_by` names its senders."""
 
-    __slots__ = ()
-    kind: ClassVar[int]
-    senders: ClassVar[frozenset[str]]
+    senders: ClassVar[frozenset[str]] = frozenset()
     """The roles that may send it."""
-    control: ClassVar[bool]
+    control: ClassVar[bool] = False
+
+
+class ControlMessage(Message, frozen=True):
+    """Base of the control messages."""
+
+    control: ClassVar[bool] = True
+
+
+def sent_by(*roles: str) -> Callable[[type[M]], type[M]]:
+    """Declare that these roles send the messages of a class."""
+
+    def declare(cls: type[M]) -> type[M]:
+        cls.senders = frozenset(roles)
+        return cls
+
+    return declare
 
 
 Outgoing = list[tuple[str, Message]]
@@ -63,80 +69,40 @@ class MessageHeader(NamedTuple):
     sequence: int
 
 
-_Check = Callable[[object], bool]
-_KINDS: dict[int, tuple[type[Message], tuple[type, ...], list[tuple[int, _Check]]]] = {}
-"""kind -> (class, types of the fields, (index, check) of each field that is a tuple)"""
-_FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
+_encoder = msgspec.msgpack.Encoder()
 
 
-@dataclass_transform(frozen_default=True)
-def message(kind: int, *senders: str, control: bool = False) -> Callable[[type[M]], type[M]]:
-    """Declare a class as the messages of a kind, sent by these roles."""
-    assert senders, f"no role sends messages of kind {kind}"
-
-    def register(cls: type[M]) -> type[M]:
-        # Frozen for the type checker only: at run time it would make every message slower.
-        made: type[M] = dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
-        made.kind, made.senders, made.control = kind, frozenset(senders), control
-        hints = get_type_hints(made)
-        names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
-        types = tuple(get_origin(hints[name]) or hints[name] for name in names)
-        # The inside of batches is checked where they are decoded.
-        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Batches]
-        deep = [(i, _check(hints[names[i]])) for i in nested]
-        _KINDS[kind] = made, types, deep
-        _FIELDS[made] = _getter(names)
-        return made
-
-    return register
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[tuple[int, str, int, int, Message]]:
+    kinds: Any = Union[tuple(_declared(Message))]  # noqa: UP007  # a tuple of types
+    envelope: Any = tuple[Literal[MAGIC], str, int, int, kinds]  # type: ignore[valid-type]
+    return msgspec.msgpack.Decoder(envelope)
 
 
-def _check(hint: object) -> _Check:
-    """Return a predicate: whether a decoded value, and all values in it, have the type `hint`."""
-    parts = get_args(hint)
-    if get_origin(hint) is Sequence:  # its values may be of any type
-        return lambda value: isinstance(value, tuple)
-    if get_origin(hint) is not tuple:
-        return lambda value: type(value) is hint
-    if parts[-1] is not Ellipsis:
-        assert not any(map(get_origin, parts)), f"{hint}: nested parts of several types"
-        return lambda value: isinstance(value, tuple) and (*map(type, value),) == parts
-    if get_origin(parts[0]) is None:
-        return lambda value: isinstance(value, tuple) and {*map(type, value)} <= {parts[0]}
-    each = _check(parts[0])
-    return lambda value: isinstance(value, tuple) and all(map(each, value))
-
-
-def _getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
+def _declared(base: type[Message]) -> Iterator[type[Message]]:
+    """Yield the classes of messages, which are those with senders."""
+    for cls in base.__subclasses__():
+        if cls.senders:
+            yield cls
+        yield from _declared(cls)
 
 
 def encode(header: tuple[str, int, int], message: Message) -> bytes:
-    """Encode a message. Raises PayloadError if a payload in it cannot travel."""
-    return pack((MAGIC, *header, message.kind, *_FIELDS[type(message)](message)))
+    """Encode a message. Raises PayloadError if a value in it cannot travel."""
+    try:
+        return _encoder.encode((MAGIC, *header, message))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PayloadError(f"{type(message).__name__} cannot travel: {error}") from None
 
 
 def decode(data: bytes) -> tuple[MessageHeader, Message]:
     """Decode `encode`. Raises MalformedMessage for anything else."""
-    parts = unpack(data)
-    if not isinstance(parts, tuple) or len(parts) < 5 or parts[0] != MAGIC:
-        raise MalformedMessage("not a Driftline message")
-    _, sender, incarnation, sequence, kind, *fields = parts
-    if type(sender) is not str or type(incarnation) is not int or type(sequence) is not int:
-        raise MalformedMessage("header of wrong types")
-    if type(kind) is not int or kind not in _KINDS:
-        raise MalformedMessage(f"unknown kind of message {kind!r}")
-    cls, types, deep = _KINDS[kind]
-    if tuple(map(type, fields)) != types:
-        given = ", ".join(type(value).__name__ for value in fields)
-        raise MalformedMessage(f"{cls.__name__} with fields of types ({given})")
-    for i, fits in deep:
-        if not fits(fields[i]):
-            raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
+    try:
+        _, sender, incarnation, sequence, message = _decoder().decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"not a Driftline message: {error}") from None
     # Hot path: `MessageHeader(...)` calls a function written in Python, and takes twice as long.
-    return tuple.__new__(MessageHeader, (sender, incarnation, sequence)), cls(*fields)
+    return tuple.__new__(MessageHeader, (sender, incarnation, sequence)), message
 
 
 class Voice(Protocol):

@@ -9,7 +9,7 @@ only for late elements.
     >>> list(column)
     [(7, 0, 2), (7, 0, 5)]
     >>> encode_labels(column)
-    (2, 3, (7, 0, [2, 5]))
+    (2, 3, (7, 0, (2, 5)))
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
 from driftline.engine.wire.codec import (
     PLAIN,
-    Columns,
     checked_columns,
     decode_rows,
     encode_rows,
 )
+
+LabelColumns = tuple[int, int, tuple[int | tuple[int, ...], ...]]
+"""Encoded labels: `Columns` of integers."""
 
 _time_of = itemgetter(0)
 
@@ -90,16 +92,21 @@ def is_sorted(labels: Labels) -> bool:
     return labels == sorted(labels)
 
 
-def encode_labels(labels: Labels) -> Columns:
+def encode_labels(labels: Labels) -> LabelColumns:
     """Encode labels. A column and the list of its labels have the same bytes."""
     if not isinstance(labels, LabelColumn):
-        return encode_rows(labels, of_integers=True)
+        return _rows(labels)
     numbers = labels.numbers
     if len(numbers) < 2 or numbers[0] == numbers[-1]:
-        return encode_rows(list(labels), of_integers=True)
+        return _rows(list(labels))
     varies = len(labels.head)
     mask = (1 << varies + 1 + len(labels.tail)) - 1 & ~(1 << varies)
-    return len(numbers), mask, (*labels.head, list(numbers), *labels.tail)
+    return len(numbers), mask, (*labels.head, tuple(numbers), *labels.tail)
+
+
+def _rows(labels: list[Label]) -> LabelColumns:
+    # Tuples for the type checker: a list has the same bytes.
+    return encode_rows(labels, of_integers=True)  # type: ignore[return-value]
 
 
 def decode_labels(encoded: object) -> Labels:

@@ -1,7 +1,7 @@
-"""Messages of the protocol, each a small dataclass.
+"""Messages of the protocol.
 
 An ordinary message has a sequence number on its channel and belongs to one incarnation. A *control*
-message (`control = True`) starts or ends an incarnation, or is sent to or by a process outside it,
+message (`ControlMessage`) starts or ends an incarnation, or is sent to or by a process outside it,
 such as a consumer. Control messages are idempotent. A role never drops one because of its order or
 its incarnation; a control message that concerns one incarnation has a field for it. Instead of a
 sequence number, its header contains the epoch of the newest master known to the sender.
@@ -21,10 +21,11 @@ from driftline.engine.wire.kinds import (
     MASTER,
     NODE,
     WATCH,
-    message,
+    Batches,
+    ControlMessage,
+    sent_by,
 )
 from driftline.engine.wire.kinds import MAGIC as MAGIC
-from driftline.engine.wire.kinds import Batches as Batches
 from driftline.engine.wire.kinds import Message as Message
 from driftline.engine.wire.kinds import MessageHeader as MessageHeader
 from driftline.engine.wire.kinds import Outgoing as Outgoing
@@ -34,8 +35,8 @@ from driftline.engine.wire.kinds import encode as encode
 # Elements -------------------------------------------------------------------------------------
 
 
-@message(1, NODE, FRONT)
-class Frame(Message):
+@sent_by(NODE, FRONT)
+class Frame(Message, tag=1, frozen=True):
     """Elements that a chain of one node, or a front, sends to a port of one node.
 
     `feeder`: the port of that chain; of a front: its number. `time`: the tracking time, at most the
@@ -56,8 +57,8 @@ class Frame(Message):
     event_times: tuple[tuple[int, int, int], ...] = ()
 
 
-@message(2, NODE, FRONT)
-class Marker(Message):
+@sent_by(NODE, FRONT)
+class Marker(Message, tag=2, frozen=True):
     """End of an epoch on the channel from the sender's chain at port `feeder` to a port.
 
     `epoch`: the number of the snapshot that the marker cuts.
@@ -71,8 +72,8 @@ class Marker(Message):
 # Progress -------------------------------------------------------------------------------------
 
 
-@message(10, FRONT)
-class Promise(Message):
+@sent_by(FRONT)
+class Promise(Message, tag=10, frozen=True):
     """Front to trackers: all records of the front with times in [since, until) have been sent.
 
     A frame makes the same promise with its `covers`; this message is for times without frames.
@@ -85,8 +86,8 @@ class Promise(Message):
     durable: int
 
 
-@message(11, NODE)
-class Acknowledge(Message):
+@sent_by(NODE)
+class Acknowledge(Message, tag=11, frozen=True):
     """Node to trackers: the frames that it processed and sent. A tracker applies all or nothing.
 
     `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (front, since,
@@ -102,16 +103,16 @@ class Acknowledge(Message):
     event_times: tuple[tuple[int, int, int], ...] = ()
 
 
-@message(12, NODE)
-class Delivered(Message):
+@sent_by(NODE)
+class Delivered(Message, tag=12, frozen=True):
     """Node to fronts and nodes, while the master is silent: the consumer has stored all outputs of
     this node below `time`."""
 
     time: int
 
 
-@message(13, MASTER)
-class Progress(Message):
+@sent_by(MASTER)
+class Progress(Message, tag=13, frozen=True):
     """Master to all: the processed and the delivered frontier.
 
     `processed`: all work for roots below this time is done. `delivered`: the consumer has stored
@@ -122,15 +123,15 @@ class Progress(Message):
     delivered: int
 
 
-@message(14, MASTER, NODE)
-class AskPromise(Message):
+@sent_by(MASTER, NODE)
+class AskPromise(Message, tag=14, frozen=True):
     """To a front that alone blocks the frontier: promise all times below `next`, or more."""
 
     next: int
 
 
-@message(15, NODE, FRONT)
-class Drained(Message):
+@sent_by(NODE, FRONT)
+class Drained(Message, tag=15, frozen=True):
     """Front to coordinator: drain the run; this front sends no record from `time` on.
 
     `live`: 1 if its source is live. `ended`: 1 if its source has ended; then each of its records is
@@ -142,15 +143,15 @@ class Drained(Message):
     ended: int
 
 
-@message(16, MASTER)
-class Drain(Message):
+@sent_by(MASTER)
+class Drain(Message, tag=16, frozen=True):
     """Coordinator to a front: send all records below `time`, and none from `time` on."""
 
     time: int
 
 
-@message(17, NODE)
-class Reached(Message):
+@sent_by(NODE)
+class Reached(Message, tag=17, frozen=True):
     """Node to master, under policies with label order: its progress and that of its consumer.
 
     `processed`, `reached`: as in its `acker.tracker.Tracker`. `delivered`: the consumer has stored
@@ -170,8 +171,8 @@ class Reached(Message):
 # Snapshots ------------------------------------------------------------------------------------
 
 
-@message(20, MASTER)
-class Prepare(Message):
+@sent_by(MASTER)
+class Prepare(Message, tag=20, frozen=True):
     """Coordinator to nodes: make the state as of `time` durable, as a part of snapshot `number`.
 
     `time`: the delivered frontier of the last `Progress`.
@@ -181,15 +182,15 @@ class Prepare(Message):
     time: int
 
 
-@message(21, MASTER)
-class BeginEpoch(Message):
+@sent_by(MASTER)
+class BeginEpoch(Message, tag=21, frozen=True):
     """Coordinator to fronts: send the marker of epoch `number`."""
 
     number: int
 
 
-@message(22, NODE, FRONT)
-class Prepared(Message):
+@sent_by(NODE, FRONT)
+class Prepared(Message, tag=22, frozen=True):
     """Node or front to coordinator: the sender's part of the snapshot is durable.
 
     `offset`: of a front, the time at which it would resume; of a node under strong productions, the
@@ -203,16 +204,16 @@ class Prepared(Message):
     late: int = 0
 
 
-@message(23, NODE)
-class PrepareFailed(Message):
+@sent_by(NODE)
+class PrepareFailed(Message, tag=23, frozen=True):
     """Node to coordinator: the snapshot could not be written; try a later one."""
 
     number: int
     reason: str
 
 
-@message(24, MASTER)
-class Committed(Message):
+@sent_by(MASTER)
+class Committed(Message, tag=24, frozen=True):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
     `previous`: the previous committed snapshot, which a recovery may still use; 0: none. For a
@@ -226,16 +227,16 @@ class Committed(Message):
     offset: int
 
 
-@message(25, NODE, FRONT)
-class AskSnapshot(Message):
+@sent_by(NODE, FRONT)
+class AskSnapshot(Message, tag=25, frozen=True):
     """Node or front to coordinator: take a snapshot now, because waiting data takes much memory."""
 
 
 # Incarnations (control) -----------------------------------------------------------------------
 
 
-@message(30, NODE, FRONT, control=True)
-class Hello(Message):
+@sent_by(NODE, FRONT)
+class Hello(ControlMessage, tag=30, frozen=True):
     """Node or front to master, repeatedly: this process takes part, with this progress.
 
     `process`: a token that differs after each start. `ready`: 1 once a node has loaded the snapshot
@@ -250,8 +251,8 @@ class Hello(Message):
     obstacle: str = ""
 
 
-@message(31, MASTER, control=True)
-class Recover(Message):
+@sent_by(MASTER)
+class Recover(ControlMessage, tag=31, frozen=True):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
     `snapshot_incarnation`: the incarnation in which the snapshot was taken. `time`: the time of the
@@ -273,8 +274,8 @@ class Recover(Message):
     late: int = 0
 
 
-@message(44, NODE, FRONT, control=True)
-class Alive(Message):
+@sent_by(NODE, FRONT)
+class Alive(ControlMessage, tag=44, frozen=True):
     """Heartbeat of a node or front to the master. `steps`: number of steps of work done so far.
 
     `busy`: 1 during a long step, or while it waits for a disk or a consumer.
@@ -285,8 +286,8 @@ class Alive(Message):
     busy: int
 
 
-@message(33, NODE, control=True)
-class Unloadable(Message):
+@sent_by(NODE)
+class Unloadable(ControlMessage, tag=33, frozen=True):
     """Node to coordinator: snapshot `number` is damaged here; use an older one."""
 
     incarnation: int
@@ -294,8 +295,8 @@ class Unloadable(Message):
     reason: str
 
 
-@message(34, MASTER, control=True)
-class Start(Message):
+@sent_by(MASTER)
+class Start(ControlMessage, tag=34, frozen=True):
     """Coordinator to a front: begin `incarnation`, replay from `offset` (-1: do not replay).
 
     `addresses`, `layout`: as in `Recover`.
@@ -307,16 +308,16 @@ class Start(Message):
     layout: tuple[int, ...] = ()
 
 
-@message(35, NODE, FRONT, control=True)
-class MessageLost(Message):
+@sent_by(NODE, FRONT)
+class MessageLost(ControlMessage, tag=35, frozen=True):
     """Member to coordinator: a message of this incarnation is lost; recover."""
 
     incarnation: int
     reason: str
 
 
-@message(36, NODE, FRONT, CONSUMER, control=True)
-class Failed(Message):
+@sent_by(NODE, FRONT, CONSUMER)
+class Failed(ControlMessage, tag=36, frozen=True):
     """Member to coordinator, consumer to barrier: the flow has failed, and a replay cannot help.
 
     `error`: the name of a class of `engine.errors`; `text`: for users.
@@ -327,8 +328,8 @@ class Failed(Message):
     text: str
 
 
-@message(37, MASTER, control=True)
-class Stop(Message):
+@sent_by(MASTER)
+class Stop(ControlMessage, tag=37, frozen=True):
     """Coordinator to a member: the run has ended, or continues without this member.
 
     If the run has ended, the registry contains its outcome. `run`: the identity of the run; a
@@ -341,16 +342,16 @@ class Stop(Message):
     text: str
 
 
-@message(46, MASTER, control=True)
-class Lead(Message):
+@sent_by(MASTER)
+class Lead(ControlMessage, tag=46, frozen=True):
     """Master to a member: this master leads, in the same incarnation; answer `FollowsMaster`.
 
     Also sent later, to check which members receive it.
     """
 
 
-@message(47, NODE, FRONT, control=True)
-class FollowsMaster(Message):
+@sent_by(NODE, FRONT)
+class FollowsMaster(ControlMessage, tag=47, frozen=True):
     """Member to master, in answer to `Lead`: the member rejects masters before `epoch` from now on.
 
     `asked`, `answered`: of a node, the numbers of the last snapshot of this incarnation that the
@@ -363,8 +364,8 @@ class FollowsMaster(Message):
     answered: int
 
 
-@message(32, NODE, FRONT, control=True)
-class Goodbye(Message):
+@sent_by(NODE, FRONT)
+class Goodbye(ControlMessage, tag=32, frozen=True):
     """Node or front to master, in place of `Hello`: this process knows that the run has ended."""
 
     process: str
@@ -373,8 +374,8 @@ class Goodbye(Message):
 # Consumers (control) --------------------------------------------------------------------------
 
 
-@message(40, NODE, control=True)
-class Bundle(Message):
+@sent_by(NODE)
+class Bundle(ControlMessage, tag=40, frozen=True):
     """Barrier to consumer: outputs in label order; store all of them with `t_last`, or none.
 
     `blobs`: the outputs of one time each (see `engine.wire.bundles`). `checksum`: over all blobs
@@ -389,8 +390,8 @@ class Bundle(Message):
     checksum: int
 
 
-@message(41, CONSUMER, control=True)
-class BundleStored(Message):
+@sent_by(CONSUMER)
+class BundleStored(ControlMessage, tag=41, frozen=True):
     """Consumer to barrier: the bundle that ended with `t_last` is durable."""
 
     barrier: str
@@ -398,8 +399,8 @@ class BundleStored(Message):
     t_last: int
 
 
-@message(45, CONSUMER, control=True)
-class Delayed(Message):
+@sent_by(CONSUMER)
+class Delayed(ControlMessage, tag=45, frozen=True):
     """Consumer to barrier: the request cannot be met at the moment; retry later."""
 
     barrier: str
@@ -407,8 +408,8 @@ class Delayed(Message):
     reason: str
 
 
-@message(42, NODE, control=True)
-class FetchLast(Message):
+@sent_by(NODE)
+class FetchLast(ControlMessage, tag=42, frozen=True):
     """Barrier to consumer: send the last stored bundle of this barrier.
 
     `address`: where to send the answer. `number`: the answer repeats it, so the barrier recognises
@@ -422,8 +423,8 @@ class FetchLast(Message):
     number: int
 
 
-@message(43, CONSUMER, control=True)
-class LastBundle(Message):
+@sent_by(CONSUMER)
+class LastBundle(ControlMessage, tag=43, frozen=True):
     """Consumer to barrier: the last stored bundle; none if `t_last` is -1.
 
     `number`: as in the `FetchLast`.
@@ -440,8 +441,8 @@ class LastBundle(Message):
 # Resizing: see `coordinator.resizing` -------------------------------------------------------------
 
 
-@message(60, WATCH, AGENT, control=True)
-class Resize(Message):
+@sent_by(WATCH, AGENT)
+class Resize(ControlMessage, tag=60, frozen=True):
     """Watch or agent to the master: set the number of nodes. Answered by a `StatusReport`.
 
     `first`: the smallest number that the new nodes may have, larger in a later request; 0: any. The
@@ -454,8 +455,8 @@ class Resize(Message):
     address: str
 
 
-@message(61, MASTER, control=True)
-class Join(Message):
+@sent_by(MASTER)
+class Join(ControlMessage, tag=61, frozen=True):
     """Coordinator to a node of the next layout: fetch the state of its key groups as of a snapshot.
 
     `layout`: the numbers of the nodes of the next layout, in order. `number`,
@@ -469,8 +470,8 @@ class Join(Message):
     sources: tuple[tuple[str, str], ...]
 
 
-@message(62, NODE, control=True)
-class Joined(Message):
+@sent_by(NODE)
+class Joined(ControlMessage, tag=62, frozen=True):
     """Node of the next layout to coordinator: it has the requested state in memory and on its disk.
 
     `process`: as in `Hello`. `epoch`: of the master that sent the `Join`; if a later master sends
@@ -486,8 +487,8 @@ class Joined(Message):
     bytes: int
 
 
-@message(63, NODE, WATCH, control=True)
-class AskParts(Message):
+@sent_by(NODE, WATCH)
+class AskParts(ControlMessage, tag=63, frozen=True):
     """Node of the next layout to a node: list the segments of a snapshot that `base` lacks.
 
     `address`: where to send the answer. The other fields: see `engine.snapshots.jobs.ListParts`.
@@ -501,8 +502,8 @@ class AskParts(Message):
     groups: tuple[int, int]
 
 
-@message(64, NODE, control=True)
-class Parts(Message):
+@sent_by(NODE)
+class Parts(ControlMessage, tag=64, frozen=True):
     """Answer to `AskParts`: (part, key group, checksum) of each segment, in order."""
 
     number: int
@@ -510,15 +511,15 @@ class Parts(Message):
     segments: tuple[tuple[int, int, int], ...]
 
 
-@message(65, NODE, control=True)
-class NoParts(Message):
+@sent_by(NODE)
+class NoParts(ControlMessage, tag=65, frozen=True):
     """Answer to `AskParts`: one of its snapshots does not exist, or no longer exists."""
 
     reason: str
 
 
-@message(66, NODE, WATCH, control=True)
-class AskSlice(Message):
+@sent_by(NODE, WATCH)
+class AskSlice(ControlMessage, tag=66, frozen=True):
     """Node of the next layout to a node: send the bytes of a segment from `offset` on."""
 
     address: str
@@ -527,8 +528,8 @@ class AskSlice(Message):
     offset: int
 
 
-@message(67, NODE, control=True)
-class Slice(Message):
+@sent_by(NODE)
+class Slice(ControlMessage, tag=67, frozen=True):
     """Answer to `AskSlice`. If `data` is shorter than `SLICE_BYTES`, the segment ends with it."""
 
     part: int
@@ -541,8 +542,8 @@ SLICE_BYTES = 1 << 20
 """Size of a full `Slice`."""
 
 
-@message(68, MASTER)
-class Pause(Message):
+@sent_by(MASTER)
+class Pause(Message, tag=68, frozen=True):
     """Coordinator to a front: send all records below `time`, and pause from there on.
 
     `time`: -1 means at once. `number`: the answer, `Paused`, repeats it.
@@ -552,8 +553,8 @@ class Pause(Message):
     time: int
 
 
-@message(69, FRONT)
-class Paused(Message):
+@sent_by(FRONT)
+class Paused(Message, tag=69, frozen=True):
     """Front to coordinator: paused. It sends no record from `time` on.
 
     `number`: as in the `Pause`. `ended`: 1 if its source has no further record.
@@ -564,35 +565,35 @@ class Paused(Message):
     ended: int
 
 
-@message(70, MASTER)
-class Resume(Message):
+@sent_by(MASTER)
+class Resume(Message, tag=70, frozen=True):
     """Coordinator to a front: end the pause that `Pause` began. May be repeated."""
 
 
 # Agents and watches, which are not members (control) ----------------------------------------------
 
 
-@message(48, AGENT, control=True)
-class MasterAt(Message):
+@sent_by(AGENT)
+class MasterAt(ControlMessage, tag=48, frozen=True):
     """Agent to a member: send `Hello` to this address; a leader there answers with `Lead`."""
 
     address: str
 
 
-@message(49, AGENT, control=True)
-class AskDrain(Message):
+@sent_by(AGENT)
+class AskDrain(ControlMessage, tag=49, frozen=True):
     """Agent to front: drain the run. The agent repeats this until the run has ended."""
 
 
-@message(38, WATCH, control=True)
-class AskReport(Message):
+@sent_by(WATCH)
+class AskReport(ControlMessage, tag=38, frozen=True):
     """Any process to a member or the master: send a `StatusReport` to `address`."""
 
     address: str
 
 
-@message(39, MASTER, NODE, FRONT, control=True)
-class StatusReport(Message):
+@sent_by(MASTER, NODE, FRONT)
+class StatusReport(ControlMessage, tag=39, frozen=True):
     """Member or master to the requester: its figures, by name, and its human-readable state.
 
     `waits_for`: details of the state; "" if there are none. From the master only: `addresses`:

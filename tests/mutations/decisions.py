@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from msgspec import structs
+
 from driftline.coordinator.coordinator import Coordinator, Phase
 from driftline.coordinator.draining import ShutdownBarrier
 from driftline.coordinator.registry import ClusterState
@@ -68,7 +70,7 @@ def any_run_may_be_over() -> AbstractContextManager[object]:
 
     def mutated(self: Member, sender: str, message: Message) -> None:
         if isinstance(message, Stop):
-            message = replace(message, run=self.run)
+            message = structs.replace(message, run=self.run)
         handle(self, sender, message)
 
     return patch.object(Member, "handle", mutated)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from itertools import chain
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from driftline.acker.tracker import Tracker
 from driftline.connectors.logs.received import ReceivedSource

@@ -92,7 +92,7 @@ def test_acks_inside_a_frame_count_like_separate_messages() -> None:
     running = Running()
     running.tell("front-1", Promise(1, 0, 1, 1))
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
-    batch = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
+    batch = (1, -1, ((5, 0),)), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
     running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), (), ((0, 0, 8),)))
     assert ("front-1", AskPromise(8)) in running.said()
 
@@ -100,7 +100,7 @@ def test_acks_inside_a_frame_count_like_separate_messages() -> None:
 def test_malformed_frame_is_rejected_as_a_whole() -> None:
     running = Running()
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
-    batch = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
+    batch = (1, -1, ((5, 0),)), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
     running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), ((99, 1, 1),)))
     running.said()
     assert (running.node.malformed, running.node.pipeline.figures()["elements"]) == (1, 0)
@@ -108,7 +108,7 @@ def test_malformed_frame_is_rejected_as_a_whole() -> None:
 
 def test_undecodable_payload_fails_the_run() -> None:
     running = Running()
-    batch = (1, -1, [(5, 0)]), b"\xc1", ()
+    batch = (1, -1, ((5, 0),)), b"\xc1", ()
     running.tell("front-0", Frame(0, 0, 5, 0, (batch,), (0, 6)))
     [failed] = [message for _, message in running.said() if isinstance(message, Failed)]
     assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
@@ -124,7 +124,7 @@ def test_input_received_during_output_is_processed_without_new_messages() -> Non
         return running.node.pipeline.figures()["elements"]
 
     def frame(time: int) -> Frame:
-        batch = (1, -1, [(time, 0)]), pack_rows([record]), ()
+        batch = (1, -1, ((time, 0),)), pack_rows([record]), ()
         return Frame(0, 0, time, 0, (batch,), (time, time + 1))
 
     running.tell("front-0", Promise(0, 0, 5, INFINITY))
@@ -160,7 +160,7 @@ class Delivering(Running):
     def deliver(self) -> Bundle:
         """The next bundle, on its way."""
         record = {"id": self.next, "key": OURS, "text": "x"}
-        batch = (1, -1, [(self.next, 0)]), pack_rows([record]), ()
+        batch = (1, -1, ((self.next, 0),)), pack_rows([record]), ()
         self.tell("front-0", Frame(0, 0, self.next, 0, (batch,), (self.next, self.next + 1)))
         self.next += 1
         return the(Bundle, self.said())

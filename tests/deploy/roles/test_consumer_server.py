@@ -1,9 +1,9 @@
 """The consumer server: stores once what a barrier's newest incarnation sends, and says so."""
 
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from driftline.connectors.sinks import LastStored, MemoryConsumer
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters

@@ -1,7 +1,7 @@
 """Messages survive a round trip, and other bytes are never decoded as a message."""
 
-import dataclasses
 from random import Random
+from types import UnionType
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.wire import messages
-from driftline.engine.wire.codec import Columns, pack
+from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     MAGIC,
     Acknowledge,
@@ -26,9 +26,9 @@ KINDS = sorted(
     (
         kind
         for kind in vars(messages).values()
-        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+        if isinstance(kind, type) and issubclass(kind, Message) and kind.senders
     ),
-    key=lambda kind: kind.kind,
+    key=lambda kind: kind.__name__,
 )
 
 
@@ -40,10 +40,10 @@ def of_type(wanted: object) -> st.SearchStrategy[object]:
         return st.text(max_size=8)
     if wanted is bytes:
         return st.binary(max_size=8)
-    if wanted == Columns:
-        return st.tuples(st.integers(0, 9), st.integers(-1, 3), st.lists(travelling, max_size=3))
-    assert get_origin(wanted) is tuple, wanted
     parts = get_args(wanted)
+    if get_origin(wanted) is UnionType:
+        return st.one_of(*map(of_type, parts))
+    assert get_origin(wanted) is tuple, wanted
     if parts[-1] is Ellipsis:
         return st.lists(of_type(parts[0]), max_size=3).map(tuple)
     return st.tuples(*map(of_type, parts))
@@ -51,8 +51,7 @@ def of_type(wanted: object) -> st.SearchStrategy[object]:
 
 def made(kind: type[Message]) -> st.SearchStrategy[Message]:
     hints = get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    return st.builds(kind, **{name: of_type(hints[name]) for name in names})
+    return st.builds(kind, **{name: of_type(hints[name]) for name in kind.__struct_fields__})
 
 
 any_message = st.one_of([made(kind) for kind in KINDS])
@@ -60,8 +59,7 @@ headers = st.builds(MessageHeader, st.text(max_size=6), st.integers(0, 99), st.i
 
 
 def fields_of(message: Message) -> dict[str, object]:
-    names = [field.name for field in dataclasses.fields(message)]  # type: ignore[arg-type]
-    return {name: getattr(message, name) for name in names}
+    return {name: getattr(message, name) for name in message.__struct_fields__}
 
 
 # Encoding -------------------------------------------------------------------------------------
@@ -147,26 +145,31 @@ def test_any_value_in_the_place_of_a_message_or_of_a_part_is_refused_or_fits(
     value: object, at: int
 ) -> None:
     survives(pack(value))
-    parts: list[object] = [MAGIC, "a", 1, 1, 10, 0, 1, 1, ((1, 2),)]
+    parts: list[object] = [10, 0, 1, 1, 1]
     parts[at % len(parts)] = value
-    survives(pack(parts))
+    survives(pack([MAGIC, "a", 1, 1, parts]))
+    envelope: list[object] = [MAGIC, "a", 1, 1, (10, 0, 1, 1, 1)]
+    envelope[at % len(envelope)] = value
+    survives(pack(envelope))
 
 
 @pytest.mark.parametrize(
-    ("parts", "what"),
+    "parts",
     [
-        ((), "not a Driftline message"),
-        ((MAGIC + 1, "a", 1, 1, 21, 5), "not a Driftline message"),
-        ((MAGIC, b"a", 1, 1, 21, 5), "header"),
-        ((MAGIC, "a", True, 1, 21, 5), "header"),
-        ((MAGIC, "a", 1, 1, 999, 5), "unknown kind"),
-        ((MAGIC, "a", 1, 1, 21), r"BeginEpoch with fields of types \(\)"),
-        ((MAGIC, "a", 1, 1, 21, "5"), r"BeginEpoch with fields of types \(str\)"),
-        ((MAGIC, "a", 1, 1, 21, True), r"BeginEpoch with fields of types \(bool\)"),
+        (),
+        (MAGIC + 1, "a", 1, 1, (21, 5)),
+        (MAGIC, b"a", 1, 1, (21, 5)),
+        (MAGIC, "a", True, 1, (21, 5)),
+        (MAGIC, "a", 1, 1, (999, 5)),
+        (MAGIC, "a", 1, 1, (21,)),
+        (MAGIC, "a", 1, 1, (21, 5, 5)),
+        (MAGIC, "a", 1, 1, (21, "5")),
+        (MAGIC, "a", 1, 1, (21, True)),
     ],
 )
-def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
-    with pytest.raises(MalformedMessage, match=what):
+def test_each_part_of_a_message_is_checked(parts: object) -> None:
+    assert isinstance(decode(pack((MAGIC, "a", 1, 1, (21, 5))))[1], messages.BeginEpoch)
+    with pytest.raises(MalformedMessage, match="not a Driftline message"):
         decode(pack(parts))
 
 

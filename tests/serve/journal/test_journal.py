@@ -1,7 +1,6 @@
 """The journal as a consumer, and for those who read it later."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -9,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, LastStored
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
