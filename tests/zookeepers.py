@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from time import monotonic
+from socket import create_server
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Self
 
 import pytest
 from kazoo.client import KazooClient
@@ -18,7 +21,7 @@ from kazoo.protocol.states import KazooState
 from driftline.coordinator.zookeeper import close, connect
 from driftline.deploy.cluster.records import AgentRecord, AgentRole
 from driftline.deploy.cluster.zookeeper_tree import AGENTS, ZooKeeperTree
-from driftline.deploy.zookeeper import Ensemble, command_line
+from driftline.deploy.zookeeper import LOOPBACK, ZooKeeperServer, command_line
 from driftline.engine.errors import Unavailable
 
 SESSION_S = 1.5
@@ -28,6 +31,57 @@ LONG_SESSION_S = 10.0
 
 WAIT_S = 30.0
 """How long a test waits for what has to happen; far more than it takes."""
+
+
+class Ensemble:
+    """Servers that elect a leader, or a single one. A context manager."""
+
+    def __init__(self, directory: Path, size: int = 1, host: str = LOOPBACK) -> None:
+        settings = ""
+        with ExitStack() as stack:  # until all ports are chosen, so that they differ
+            taken = [stack.enter_context(create_server((LOOPBACK, 0))) for _ in range(2 * size)]
+            ports = [str(one.getsockname()[1]) for one in taken]
+        for number in range(1, size + 1) if size > 1 else ():
+            settings += f"server.{number}={LOOPBACK}:{ports.pop()}:{ports.pop()}\n"
+        self.servers = []
+        for number in range(1, size + 1):
+            own = directory / f"server-{number}"
+            (own / "data").mkdir(parents=True, exist_ok=True)
+            (own / "data" / "myid").write_text(f"{number}\n")
+            self.servers.append(ZooKeeperServer(own, host=host, settings=settings))
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for server in self.servers:
+            self._stack.enter_context(server)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def addresses(self) -> str:
+        """The connection string for clients."""
+        return ",".join(server.address for server in self.servers)
+
+    def wait_until_ready(self) -> None:
+        for server in self.servers:
+            server.wait_until_ready()
+
+    def leader(self) -> ZooKeeperServer:
+        """Wait for a leader, and return it."""
+        give_up_at = monotonic() + WAIT_S
+        while monotonic() < give_up_at:
+            for server in self.servers:
+                if server.is_running and server.mode() in ("leader", "standalone"):
+                    return server
+            sleep(0.05)
+        raise AssertionError(f"no ZooKeeper server of {self.addresses} leads")
 
 
 @pytest.fixture(scope="session")

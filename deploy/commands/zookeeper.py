@@ -9,7 +9,7 @@ import click
 
 from driftline.deploy.runtime.metrics.endpoint import PORT_MAX
 from driftline.deploy.runtime.signals import Signals
-from driftline.deploy.zookeeper import LOOPBACK, Ensemble
+from driftline.deploy.zookeeper import LOOPBACK, ZooKeeperServer
 
 
 @click.command()
@@ -29,11 +29,10 @@ def zookeeper(data: Path, port: int, host: str, as_json: bool) -> None:
     same command starts with them again. The server is part of PySpark (`pip install
     'driftline[spark]'`) and needs Java.
     """
-    with Signals(), Ensemble(data, host=host, port=port) as ensemble:
-        ensemble.wait_until_ready()
+    with Signals(), ZooKeeperServer(data, host=host, port=port) as server:
+        server.wait_until_ready()
         if as_json:
-            [server] = ensemble.servers
-            click.echo(json.dumps({"connect": ensemble.addresses, "pid": server.pid}))
+            click.echo(json.dumps({"connect": server.address, "pid": server.pid}))
         else:
-            click.echo(f"ZooKeeper serves at {ensemble.addresses}")
-        ensemble.wait()
+            click.echo(f"ZooKeeper serves at {server.address}")
+        server.wait()

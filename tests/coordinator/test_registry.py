@@ -31,13 +31,12 @@ from driftline.coordinator.registry import (
     encode_state,
 )
 from driftline.coordinator.zookeeper import ZooKeeperRegistry
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.code import Code
 from driftline.engine.flow.outline import OperatorOutline, Outline
 from driftline.engine.wire.codec import pack
 from tests.deploy.local.run_copies import thread_states, wait_until
-from tests.zookeepers import client_of, wait_connected
+from tests.zookeepers import Ensemble, client_of, wait_connected
 
 records = st.builds(
     SnapshotRecord,

@@ -23,10 +23,9 @@ from driftline.coordinator.zookeeper import (
     ZooKeeperRegistry,
     connect,
 )
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import DriftlineError, PayloadError, StateMismatch, Unavailable
 from driftline.engine.events import FIELDS
-from tests.zookeepers import SESSION_S, WAIT_S, client_of, expire, wait_connected
+from tests.zookeepers import SESSION_S, WAIT_S, Ensemble, client_of, expire, wait_connected
 
 FIRST = ClusterState("me").next(incarnation=1)
 SECOND = FIRST.next(incarnation=2)

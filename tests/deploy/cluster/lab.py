@@ -24,9 +24,8 @@ import pytest
 from driftline.deploy.cluster.status import status_of
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.sockets.transport import TransportConfig
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable
-from tests.zookeepers import SESSION_S, make_cluster
+from tests.zookeepers import SESSION_S, Ensemble, make_cluster
 
 COMMAND = str(Path(sys.executable).with_name("driftline"))
 

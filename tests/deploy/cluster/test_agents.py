@@ -15,9 +15,8 @@ from driftline.deploy.cluster.agent import Agent, AgentConfig
 from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.signals import Signals
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse
-from tests.zookeepers import SESSION_S, WAIT_S, expire
+from tests.zookeepers import SESSION_S, WAIT_S, Ensemble, expire
 
 
 class Running(threading.Thread):

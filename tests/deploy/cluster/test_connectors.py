@@ -7,8 +7,8 @@ import re
 import sqlite3
 from pathlib import Path
 
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
+from tests.zookeepers import Ensemble
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "sinks.md"
 

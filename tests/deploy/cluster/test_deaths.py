@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
+from tests.zookeepers import Ensemble
 
 SESSION_S = 60
 """The longest that the server allows, and longer than a machine waits for anything here."""

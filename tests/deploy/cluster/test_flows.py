@@ -12,9 +12,8 @@ import pytest
 from driftline import Producer
 from driftline.deploy.cluster.submissions import registry_path
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import ALL, Machine
-from tests.zookeepers import SESSION_S
+from tests.zookeepers import SESSION_S, Ensemble
 
 ADDED = """
 from driftline import Flow, ReducingState

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.producer import Producer
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
 from tests.deploy.local.full_disk import SmallDisk, small_disk
+from tests.zookeepers import Ensemble
 
 FLOW = """
 from driftline import Flow, ValueState

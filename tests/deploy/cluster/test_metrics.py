@@ -18,9 +18,9 @@ from driftline import Producer
 from driftline.deploy.cluster.metrics import HANGS_AFTER_S, AgentStatus
 from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import KINDS, Machine
 from tests.deploy.runtime.metrics.scraping import Answer, ask, scrape
+from tests.zookeepers import Ensemble
 
 FLOW = """
 from driftline import Flow, ReducingState

@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pytest
 
 from driftline import run_reference
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.flow.loading import load_flow
 from tests.deploy.cluster.machine import Machine
+from tests.zookeepers import Ensemble
 
 FLOW = """
 import os, time

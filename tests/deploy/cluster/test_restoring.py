@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.producer import Producer
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import ALL, COMMAND, Machine
+from tests.zookeepers import Ensemble
 
 FLOW = """
 from driftline import Flow, ValueState

@@ -14,10 +14,9 @@ import pytest
 from driftline import Producer
 from driftline.deploy.cluster.verification import verify_flow
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable
 from tests.deploy.cluster.machine import Machine
-from tests.zookeepers import SESSION_S
+from tests.zookeepers import SESSION_S, Ensemble
 
 FLOW = """
 import operator

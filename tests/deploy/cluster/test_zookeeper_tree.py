@@ -11,9 +11,8 @@ import pytest
 
 from driftline.deploy.cluster.zookeeper_tree import NEW, WriteConflict, ZooKeeperNode, ZooKeeperTree
 from driftline.deploy.commands.cluster_options import ClusterAddress
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse, Unavailable
-from tests.zookeepers import SESSION_S, WAIT_S
+from tests.zookeepers import SESSION_S, WAIT_S, Ensemble
 
 Open = Callable[[], ZooKeeperTree]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.runtime.failpoints import failpoints
 from tests.deploy.runtime.test_standby_masters import Run
+from tests.zookeepers import Ensemble
 
 SURELY = {
     *("before Enlist", "after Enlist", "before a read", "after a read"),

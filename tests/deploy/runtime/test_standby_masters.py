@@ -26,14 +26,13 @@ from driftline.deploy.runtime.master_process import MASTERS
 from driftline.deploy.runtime.metrics.endpoint import port_file_path, read_port_file
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
-from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord
 from tests.deploy.runtime.metrics.scraping import ask, samples
 from tests.deploy.runtime.test_keyed_cluster import FLOW, RECORDS, Given, Kept
-from tests.zookeepers import SESSION_S
+from tests.zookeepers import SESSION_S, Ensemble
 
 LIMIT_S = 90.0
 

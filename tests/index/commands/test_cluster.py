@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 
 from driftline.deploy.runtime.sockets.transport import TransportConfig
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.deploy.local.run_copies import run
 from tests.index.truth.service import Service, parts_of
+from tests.zookeepers import Ensemble
 
 
 @contextmanager

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from driftline.deploy.runtime.sockets.transport import TransportConfig
-from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.index.truth import samples
 from tests.index.truth.service import Killer, Service, parts_of
 from tests.index.truth.test_kills import PAUSE_S, withstand
+from tests.zookeepers import Ensemble
 
 AGENTS = "node", "master"
 

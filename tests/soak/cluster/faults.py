@@ -132,7 +132,7 @@ class Faults:
 
     def _zookeeper_leader_killed(self) -> None:
         leader, seconds = self._lab.ensemble.leader(), self._for(10)
-        self._tell(f"ZooKeeper's leader {leader.number} is killed, and comes after {seconds} s")
+        self._tell(f"ZooKeeper's leader is killed, and comes after {seconds} s")
         leader.kill()
         self._wait(seconds)
         leader.start()

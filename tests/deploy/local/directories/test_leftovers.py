@@ -15,8 +15,7 @@ import pytest
 
 from driftline.deploy.local.directories import leftovers
 from driftline.deploy.local.directories.leftovers import socket_folder
-from driftline.deploy.zookeeper import Ensemble
-from tests.zookeepers import make_cluster
+from tests.zookeepers import Ensemble, make_cluster
 
 
 @pytest.fixture
