@@ -25,7 +25,6 @@ from driftline.deploy.cluster.flow_runner import FLOW_THREAD, FlowRunner, HostRe
 from driftline.deploy.cluster.metrics import AgentStatus, process_metrics_address, serve_agent
 from driftline.deploy.cluster.placement import cancel_rescale
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
-from driftline.deploy.cluster.status import find_unauthorised
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     fail,
@@ -49,12 +48,6 @@ from driftline.engine.wire.kinds import AGENT
 
 PLACEHOLDER_PORT = 1
 """Port in the addresses that `record_of` checks; each process later binds a free port."""
-
-SESSION_FILE = "holder"
-"""File in the state directory with the ZooKeeper session that created this agent's record.
-
-With it, the next agent on this state directory can replace that record at once.
-"""
 
 
 def record_of(
@@ -91,8 +84,6 @@ class Registration:
         self._tree = tree
         self._record = record
         self._path = f"{AGENTS}/{record.name}"
-        self._saved_session_id = ""
-        """The session id last written to SESSION_FILE."""
         self._published: AgentRecord | None = None
         """The record as last written to the tree."""
 
@@ -101,7 +92,6 @@ class Registration:
 
         `problems`: (flow, why it cannot run here) of each.
         """
-        self._save_session_id()
         record = replace(self._record, trouble=problems)
         if record != self._published:
             self._tree.put_ephemeral(self._path, record.encode())
@@ -123,32 +113,6 @@ class Registration:
         return InUse(
             f"{where} has an agent {name!r} already{''.join(which)}: give this one another --name"
         )
-
-    def _save_session_id(self) -> None:
-        """Write the session id to SESSION_FILE before a record is created in that session."""
-        session_id = self._tree.session_id()
-        if session_id != self._saved_session_id:
-            state = Path(self._record.state)
-            with suppress(OSError):  # then the next agent waits until the session expires
-                (state / SESSION_FILE).write_text(f"{_directory_identity(state)} {session_id}")
-            self._saved_session_id = session_id
-
-
-def read_previous_session_id(state: Path) -> str:
-    """Return the session id of the previous agent's record; "" if there is none.
-
-    `state`: the state directory that both agents use. Precondition: the previous agent has ended.
-    """
-    try:
-        directory, _, session_id = (state / SESSION_FILE).read_text().rpartition(" ")
-    except OSError:
-        return ""
-    return session_id if directory == _directory_identity(state) else ""
-
-
-def _directory_identity(state: Path) -> str:
-    """Return an identity that distinguishes a state directory from a copy of it."""
-    return f"{socket.gethostname()} {state.stat().st_ino}"
 
 
 CHECK_EVERY_S = 0.25
@@ -187,8 +151,6 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
         sockets = stack.enter_context(socket_folder(config.state))
         if config.metrics:
             check_ports(config.metrics, 1)
-        # The previous agent has ended: this one holds agent.lock.
-        tree.take_over(read_previous_session_id(config.state))
         log.addFilter(_set_process_name)
         stack.callback(log.removeFilter, _set_process_name)
         agent = Agent(config, tree, sockets)
@@ -261,8 +223,6 @@ class Agent:
         config, tree = self._config, self._tree
         tree.on_change(self._woken.set)
         self._publish_record()
-        with suppress(Unavailable):  # the cluster is unreachable again: logged later
-            self._check_keys()
         roles = ",".join(config.roles)
         log.info(
             "agent %s (roles %s) is running; cluster: %s",
@@ -462,20 +422,3 @@ class Agent:
         """Update this agent's record in the tree if it changed."""
         problems = self._troubles | self._unreadable
         self._registration.publish(tuple(problems.items()))
-
-    def _check_keys(self) -> None:
-        """Warn of agents whose processes cannot communicate with those of this agent."""
-        network, alive = self._config.network, list_agents(self._tree)
-        if network.scheme == "tcp" and network.keys:
-            others = find_unauthorised(network, alive) + [a.name for a in alive if not a.public]
-            why = f"do not use the key set {network.keys}"
-        else:
-            others = [agent.name for agent in alive if agent.public]
-            why = "use keys (--bind and --keys), and this agent does not"
-        if others:
-            log.warning(
-                "agents %s %s: their processes cannot communicate with those of this agent. Start "
-                "all agents of a cluster with keys of one set, or all without keys",
-                *(", ".join(others), why),
-                extra=event_fields("other-keys", agents=", ".join(others)),
-            )

@@ -390,15 +390,7 @@ def key_mismatch(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
         return ""
     if not (network.scheme == "tcp" and network.keys):
         return "this cluster has keys: give --bind and --keys"
-    if find_unauthorised(network, alive) == with_keys:
+    known = network.authorised()
+    if all(known.find_key(agent.public) is None for agent in alive if agent.public):
         return "these --keys are of another set than those of this cluster"
     return ""
-
-
-def find_unauthorised(network: TransportConfig, alive: Sequence[AgentRecord]) -> list[str]:
-    """Return the agents whose key is not in the key set of this network, which has keys.
-
-    Raises NotPermitted, Unavailable for keys that cannot be used.
-    """
-    known = network.authorised()
-    return [agent.name for agent in alive if agent.public and known.find_key(agent.public) is None]

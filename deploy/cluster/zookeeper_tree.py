@@ -45,7 +45,7 @@ POLL_EVERY_S = 5.0
 """Seconds between polls for changes, in addition to watches: a watch may be lost."""
 
 SESSION_EXPIRY_S = 10.0
-"""Seconds that the session of a killed agent may outlive it."""
+"""Seconds after which the session of a killed agent has expired, in addition to its timeout."""
 
 NEW = -1
 """Version of a path that does not exist yet."""
@@ -91,8 +91,7 @@ class ZooKeeperTree:
         self._answer_s = answer_s
         self._ephemerals: dict[str, bytes] = {}
         """Path that this process holds -> its data."""
-        self._previous_session_id = ""
-        """Session of the ended process that this one replaces."""
+        self._session_s = session_s
         self._changed: Callable[[], None] = lambda: None
         """The callback of `on_change`."""
         self._client.add_listener(self._connection)
@@ -184,7 +183,8 @@ class ZooKeeperTree:
     def put_ephemeral(self, path: str, data: bytes) -> None:
         """Hold a path with these data, or replace the data of a path that this process holds.
 
-        Raises InUse if another process holds the path for some seconds.
+        A killed process holds a path until its session expires. Raises InUse if another process
+        holds it for longer.
         """
         self._ephemerals[path] = data
         try:
@@ -200,19 +200,14 @@ class ZooKeeperTree:
         with self._answering():
             stat = self._client.exists_async(path).get(timeout=self._answer_s)
             if stat is not None and str(stat.owner_session_id) == self.session_id():
-                self._remove_version(path, stat.version)
+                with suppress(errors.NoNodeError, errors.BadVersionError):
+                    asked = self._client.delete_async(path, stat.version)
+                    asked.get(timeout=self._answer_s)
 
     def session_id(self) -> str:
-        """Return the current session of this process, which outlives the process for a while."""
+        """Return the current session of this process."""
         session = self._client.client_id
         return str(session[0]) if session is not None else ""
-
-    def take_over(self, holder: str) -> None:
-        """Let this process take over the paths that session `holder` still holds; "": none.
-
-        Precondition: the process of that session has certainly ended.
-        """
-        self._previous_session_id = holder
 
     def restore_ephemerals(self) -> None:
         """Restore held paths that were lost or overwritten. Raises InUse."""
@@ -264,17 +259,10 @@ class ZooKeeperTree:
                 if owner and owner == self.session_id():
                     self._client.set_async(path, data).get(timeout=self._answer_s)
                     return
-                if owner and owner == self._previous_session_id:
-                    self._remove_version(path, stat.version)
-                elif owner and not gone.wait(SESSION_EXPIRY_S):
+                if owner and not gone.wait(self._session_s + SESSION_EXPIRY_S):
                     raise InUse(
                         f"{path} in {self.where} belongs to another process: give another name"
                     )
-
-    def _remove_version(self, path: str, version: int) -> None:
-        """Remove a path that a session held, if it still has this version."""
-        with suppress(errors.NoNodeError, errors.BadVersionError):
-            self._client.delete_async(path, version).get(timeout=self._answer_s)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

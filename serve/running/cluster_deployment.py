@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
-from driftline.deploy.cluster.agent import Registration, read_previous_session_id, record_of
+from driftline.deploy.cluster.agent import Registration, record_of
 from driftline.deploy.cluster.flow_runner import Guiding, HostResources, process_config
 from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import find_problems, key_mismatch
@@ -86,9 +86,6 @@ class InCluster:
         journal = journal_network(self.network, self.journal_key, sinks)
         record = record_of(self.name, (AgentRole.FRONT,), 0, self.network, state)
         registration = Registration(tree, record)
-        tree.take_over(
-            read_previous_session_id(state)
-        )  # the previous session has ended: this process has locked the directory
         try:
             registration.publish()
         except InUse:

@@ -24,13 +24,12 @@ def machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Machine:
     monkeypatch.setattr("tests.deploy.cluster.machine.LIMIT_S", 0.7 * SESSION_S)
-    return Machine(tmp_path, zookeeper, session_s=SESSION_S)
+    return Machine(tmp_path, zookeeper, ("master", "node"), session_s=SESSION_S)
 
 
 def test_a_spare_becomes_the_front_and_a_standby_leads(machine: Machine) -> None:
     with machine, closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree:
         machine.start("master", "standby")
-        machine.kill("front")
         machine.start("front", "", "--log-level", "debug")  # so that it tells of its spare
         machine.until(lambda: len(tree.children("agents")) == 4, "all agents")
         given = "--name", "index", "--input", "tcp://127.0.0.1:*", "--output", machine.output

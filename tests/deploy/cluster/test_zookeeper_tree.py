@@ -85,20 +85,6 @@ def test_held_data_lives_as_long_as_its_session(opened: Open) -> None:
     assert other.children("agents") == ["b"]
 
 
-def test_successor_takes_over_held_data_before_session_expiry(opened: Open) -> None:
-    one, heir, third = opened(), opened(), opened()
-    one.put_ephemeral("agents/a", b"1")
-    heir.take_over(one.session_id())
-    heir.put_ephemeral("agents/a", b"2")
-    found = third.read("agents/a")
-    assert found is not None
-    assert found.data == b"2"
-    one.remove_ephemeral("agents/a")
-    assert third.children("agents") == ["a"], "it is not its own any more"
-    one.close()
-    assert third.children("agents") == ["a"]
-
-
 def test_holder_restores_removed_or_overwritten_data(opened: Open) -> None:
     one, other = opened(), opened()
     woken = threading.Event()
