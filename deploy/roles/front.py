@@ -30,7 +30,6 @@ from itertools import chain
 from driftline.deploy.roles.member import Member
 from driftline.deploy.roles.window import WINDOW, LatencyMeter, Window
 from driftline.engine.event_time import END, is_packed_mark
-from driftline.engine.events import event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
@@ -149,7 +148,6 @@ class Front(Member):
         """The consumers have all outputs below this time."""
         self._delivered_of_nodes: dict[str, int] = {}
         """Node -> its delivered frontier, from its `Delivered` while the master is silent."""
-        self._replay = ReplayLog(self.name, source.name)
         self._has_event_times = plan.flow.sources[index].event_time is not None
         self._records: Iterator[Record] | None = None
         """Unread records; None until the first `Start`."""
@@ -283,7 +281,6 @@ class Front(Member):
 
     def turn(self) -> bool:
         self.meter.update(self.now, self._delivered)
-        self._replay.update(self.now, self.settled)
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
@@ -324,7 +321,6 @@ class Front(Member):
         self._delivered_of_nodes.clear()
         if not self.policy.replay:
             self.meter.give_up()
-        self._replay.begin(self.now, self.next, self.furthest)
         if self.draining:
             self._begin_drain()
 
@@ -475,39 +471,6 @@ class Front(Member):
         for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
-
-
-class ReplayLog:
-    """Log lines about the replays of one front: one at the beginning and one at the end."""
-
-    def __init__(self, front: str, source: str) -> None:
-        self._front = front
-        self._source = source
-        self._until = 0
-        self._began = 0.0
-
-    def begin(self, now: float, since: int, furthest: int) -> None:
-        """Log a replay from time `since`; records up to `furthest` had been read before."""
-        self._until = furthest if since <= furthest else 0
-        self._began = now
-        if self._until:
-            fields = event_fields(
-                "replay", name=self._front, source=self._source, since=since, until=furthest
-            )
-            log.info(
-                "%s replays %s from %s to %s",
-                *(self._front, self._source, format_time(since), format_time(furthest)),
-                extra=fields,
-            )
-
-    def update(self, now: float, settled: int) -> None:
-        """Log the end of the replay, once all its records are below `settled`."""
-        if self._until and settled > self._until:
-            took = now - self._began
-            fields = event_fields("caught-up", name=self._front, seconds=took, time=self._until)
-            text = "%s has finished its replay after %.1f s, at %s"
-            log.info(text, self._front, took, format_time(self._until), extra=fields)
-            self._until = 0
 
 
 def trimmed_error(source: str, start: int, trimmed: int) -> str:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.engine.durable import Lock, translate_os_errors
-from driftline.engine.errors import InUse, Unavailable
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import Trouble
 
 ANOTHER_STATE = ": fix that, or give another --state"
 """Advice at the end of an error about an unusable state directory."""
 
 CLAIM_S = 10.0
 """Time in seconds that the processes of a killed run may take to exit."""
-
-SOON_S = 1.0
-"""Warn after waiting this long, in seconds."""
 
 OPEN_AGAIN_S = 1.0
 """Pause before a process retries to open a directory, in seconds."""
@@ -40,21 +36,7 @@ def claim(path: Path, by: str = "run") -> Lock:
     )
     with translate_os_errors("state directory", path.parent, ANOTHER_STATE):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return lock_in_time(path, taken)
-
-
-def lock_in_time(path: Path, taken: str) -> Lock:
-    """Lock a file; wait for a process that is exiting, and warn if that takes long.
-
-    Raises InUse with the text `taken` if the file stays locked, OSError.
-    """
-    soon_s = min(SOON_S, CLAIM_S)
-    with suppress(InUse):
-        return Lock(path, taken, wait_s=soon_s)
-    text = "%s is in use: waiting for up to %g s, as the processes of a killed run end by then"
-    fields = event_fields("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
-    log.warning(text, path.parent, CLAIM_S, extra=fields)
-    return Lock(path, taken, wait_s=CLAIM_S - soon_s)
+        return Lock(path, taken, wait_s=CLAIM_S)
 
 
 def wait_for_others(state: Path) -> None:

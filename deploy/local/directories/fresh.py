@@ -32,8 +32,9 @@ from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState, Fil
 from driftline.deploy.local.directories.inspection import lineages_in, outputs_elsewhere
 from driftline.deploy.local.directories.survey import LOG
 from driftline.deploy.local.inputs.fronts import PIPED
-from driftline.deploy.runtime.claims import lock_in_time, wait_for_others
-from driftline.engine.durable import sync_directory
+from driftline.deploy.runtime import claims
+from driftline.deploy.runtime.claims import wait_for_others
+from driftline.engine.durable import Lock, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import make_outline
@@ -72,7 +73,7 @@ def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
         with ExitStack() as locks:
             for path in sorted(hidden.glob("barrier-*.lock")):
                 taken = f"another process is writing to {output}: stop it first"
-                locks.callback(lock_in_time(path, taken).release)
+                locks.callback(Lock(path, taken, wait_s=claims.CLAIM_S).release)
             if lack := why_not_continuable(output, identity):
                 raise StateMismatch(lack)
             _check_and_remove(flow, state, output)

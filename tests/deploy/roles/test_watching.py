@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from driftline.coordinator.coordinator import Phase
-from driftline.deploy.roles.front import ReplayLog
 from driftline.deploy.roles.master import RunStallDetector
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import LatencyMeter, percentile
@@ -90,21 +89,6 @@ def test_failure_is_logged_at_once_every_half_minute_and_when_it_ends(
         "/disk: no space (for 30 s now, 31 times)",
         "/disk: no space (for 60 s now, 61 times)",
         "/disk has space; it had failed 70 times in 70.0 s",
-    ]
-
-
-def test_a_replay_says_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
-    replay = ReplayLog("front-0", "in.jsonl")
-    with caplog.at_level(logging.INFO):
-        replay.begin(0.0, since=1, furthest=0)
-        replay.update(9.0, settled=1)
-        assert not caplog.messages, "there is nothing to read again"
-        replay.begin(10.0, since=101, furthest=200)
-        for now, settled in ((14.0, 120), (16.0, 151), (17.0, 160), (18.0, 201), (30.0, 300)):
-            replay.update(now, settled)
-    assert caplog.messages == [
-        "front-0 replays in.jsonl from record 101 to record 200",
-        "front-0 has finished its replay after 8.0 s, at record 200",
     ]
 
 
