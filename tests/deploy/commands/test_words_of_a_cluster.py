@@ -6,22 +6,18 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGTERM
 
 import pytest
 
 import driftline
 from driftline import Flow
 from driftline.coordinator.registry import SnapshotRecord
-from driftline.deploy.cluster.agent import Agent, AgentConfig
 from driftline.deploy.cluster.records import AgentRecord, AgentRole
 from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
 from driftline.deploy.cluster.submitting import SubmitRequest, submit
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
-from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.sockets.keys import add_keys, read_key
-from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.policy import get_policy
 from tests.zookeepers import show
 
@@ -148,39 +144,6 @@ def test_command_without_required_key_reports_the_missing_key(
     tree.put_ephemeral("agents/a-node", known.encode())
     status = said("status", "counts", *with_keys, status=0)
     assert status.startswith("counts: starting: no master answers yet")
-
-
-def test_agent_warns_about_agents_with_incompatible_keys(
-    tree: ZooKeeperTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("one", "other"):
-        add_keys(tmp_path / name, ["here"])
-    for name in ("m", "a-front"):
-        tree.remove_ephemeral(f"agents/{name}")
-
-    def warned(keys: str, public: str) -> list[str]:
-        record = AgentRecord("a-node", (AgentRole.NODE,), "host", 2, public=public)
-        tree.put_ephemeral("agents/a-node", record.encode())
-        network = TransportConfig("tcp", "127.0.0.1", "", keys) if keys else TransportConfig()
-        config = AgentConfig("n", (AgentRole.NODE,), tmp_path, 4, network)
-        agent = Agent(config, tree, tmp_path)
-        signals = Signals()
-        signals.stop_signal = SIGTERM
-        caplog.clear()
-        agent.run(signals)
-        agent.close()
-        return [each.message for each in caplog.records if each.levelname == "WARNING"]
-
-    one, other = (str(tmp_path / name / "here.key") for name in ("one", "other"))
-    of_one = read_key(Path(one)).public
-    assert warned(one, of_one) == []
-    assert warned("", "") == []
-    [text] = warned(other, of_one)
-    assert text.startswith(f"agents a-node do not use the key set {other}: ")
-    [text] = warned(other, "")
-    assert text.startswith("agents a-node do not use the key set")
-    [text] = warned("", of_one)
-    assert text.startswith("agents a-node use keys (--bind and --keys), and this agent does not: ")
 
 
 def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
