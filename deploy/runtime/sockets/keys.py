@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -108,6 +109,7 @@ def host_rights() -> Rights:
     return Rights(HOST_NAMES)
 
 
+@lru_cache(maxsize=10_000)
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -13,6 +13,7 @@ speaks for.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from time import monotonic
 
 import zmq
@@ -30,31 +31,21 @@ SOURCE = "source "
 
 USER_ID = "User-Id"
 
-KNOWN_MAX = 10_000
-"""Maximum number of names that a `KeyVoice` caches."""
-
 _WHERE = "inproc://zeromq.zap.01"
 _VERSION = b"1.0"
 _TELL_MS = 1000
 
 
+@dataclass(frozen=True, slots=True)
 class KeyVoice:
-    """Names in which a key may send; a cache makes repeated checks cheap."""
+    """Names in which a key may send."""
 
-    def __init__(self, key: str, rights: Rights) -> None:
-        self.key = key
-        self.rights = rights
-        self._known: set[str] = set()
+    key: str
+    rights: Rights
 
     def may_send_as(self, name: str) -> bool:
         """Return whether the key may send messages in this name."""
-        if name in self._known:
-            return True
-        if not self.rights.may_send_as(name):
-            return False
-        if len(self._known) < KNOWN_MAX:
-            self._known.add(name)
-        return True
+        return self.rights.may_send_as(name)
 
 
 class Zap:
@@ -129,7 +120,5 @@ class Zap:
                 return None, f"the key {name} is one of a producer, not of a member"
         elif not rights.may_send_to(domain.removeprefix(SOURCE)):
             return None, f"the key {name} has no right for the {domain}"
-        voice = self.voices.get(name)
-        if voice is None or voice.rights != rights:
-            voice = self.voices[name] = KeyVoice(name, rights)
+        voice = self.voices[name] = KeyVoice(name, rights)
         return voice, ""
