@@ -42,24 +42,15 @@ ASK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """Status of a node."""
-
-    name: str
-    agent: str
-    key_groups: tuple[int, int]
-    state: str
-    figures: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class FrontStatus:
-    """Status of a front."""
+class MemberStatus:
+    """Status of a node or a front."""
 
     name: str
     agent: str
     state: str
     figures: dict[str, int]
+    key_groups: tuple[int, int] | None = None
+    """First and last key group of a node; None for a front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +63,9 @@ class FlowStatus:
     """For people: running, nodes load a snapshot, complete, failed: ..."""
     over: bool
     policy: str
-    nodes: tuple[NodeStatus, ...]
-    fronts: tuple[str, ...]
-    """Agents of the fronts."""
-    inputs: tuple[FrontStatus, ...]
+    nodes: tuple[MemberStatus, ...]
+    inputs: tuple[MemberStatus, ...]
+    """Fronts, one for each source."""
     incarnation: int
     recoveries: int
     frontier: int | None
@@ -120,22 +110,11 @@ class ClusterStatus:
     """The one requested flow; "": all flows."""
 
     def as_json(self) -> dict[str, object]:
-        """Return the fields of `--json`.
-
-        With several flows, `frontier` and `last_snapshot` are the smallest, `lag_s` the largest.
-        """
-        live = [flow for flow in self.flows if not flow.over]
-        lags = [flow.lag_s for flow in live if flow.lag_s is not None]
-        frontiers = [flow.frontier for flow in live if flow.frontier is not None]
-        snapshots = [flow.last_snapshot for flow in self.flows if flow.last_snapshot is not None]
+        """Return the fields of `--json`."""
         return {
             "flows": [flow.as_json() for flow in self.flows],
-            "nodes": [asdict(node) | {"flow": f.name} for f in self.flows for node in f.nodes],
             "agents": [asdict(agent) for agent in self.agents],
             "damaged": dict(self.damaged),
-            "frontier": min(frontiers, default=None),
-            "lag_s": max(lags, default=None),
-            "last_snapshot": min(snapshots, key=lambda each: each["time"], default=None),
         }
 
 
@@ -190,6 +169,7 @@ def flow_status(
     processes were not asked.
     """
     over = state is not None and has_ended(state, submission)
+    layout = submission.current_layout(state)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
     frontier = figures.get("delivered")
@@ -205,9 +185,11 @@ def flow_status(
         state=_describe_state(submission, state, reports, unasked_reason),
         over=over,
         policy=submission.policy,
-        nodes=tuple(_nodes(submission, submission.current_layout(state), reports, absent)),
-        fronts=submission.front_agents,
-        inputs=tuple(_fronts(submission, reports, absent)),
+        nodes=tuple(_nodes(submission, layout, reports, absent)),
+        inputs=tuple(
+            _member(reports, absent, f"{FRONT}-{number}", agent)
+            for number, agent in enumerate(submission.front_agents)
+        ),
         incarnation=state.incarnation if state is not None else 0,
         recoveries=figures.get("recoveries", 0),
         frontier=frontier,
@@ -222,21 +204,17 @@ def flow_status(
         resizing="" if master is None else master.resizing,
         refused="" if master is None else master.refused,
         output=submission.output,
-        trouble=()
-        if over
-        else tuple(find_problems(submission, submission.current_layout(state), alive)),
+        trouble=() if over else tuple(find_problems(submission, layout, alive)),
         event_time=None if over else event_time_status(reports.values()),
     )
 
 
 def _lag_s(submission: Submission, reports: Mapping[str, StatusReport]) -> float | None:
     """Return the largest lag of a front; None unless all fronts report theirs."""
-    lags = []
-    for number in range(len(submission.front_agents)):
-        report = reports.get(f"{FRONT}-{number}")
-        lags.append(None if report is None else dict(report.figures).get("lag_ms"))
+    names = [f"{FRONT}-{number}" for number in range(len(submission.front_agents))]
+    lags = [dict(reports[name].figures).get("lag_ms") for name in names if name in reports]
     known = [lag for lag in lags if lag is not None]
-    return max(known) / 1000 if known and len(known) == len(lags) else None
+    return max(known) / 1000 if known and len(known) == len(names) else None
 
 
 def _describe_state(
@@ -262,10 +240,7 @@ def _describe_state(
         doing = "starting: no master answers yet"
     else:
         doing = "no master answers"
-    match submission.desired_state:
-        case DesiredState.STOP:
-            return f"stopping: {doing}"
-    return doing
+    return f"stopping: {doing}" if submission.desired_state is DesiredState.STOP else doing
 
 
 def _waits_for(master: StatusReport) -> str:
@@ -278,36 +253,21 @@ def _waits_for(master: StatusReport) -> str:
 
 def _nodes(
     submission: Submission, layout: Layout, reports: Mapping[str, StatusReport], absent: str
-) -> list[NodeStatus]:
-    found = []
+) -> Iterator[MemberStatus]:
     for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
         groups = owned_groups(place, len(layout), submission.groups)
-        report = reports.get(name)
-        found.append(
-            NodeStatus(
-                name,
-                submission.agent_of(number),
-                (groups[0], groups[-1]),
-                _state_text(report, absent),
-                {} if report is None else dict(report.figures),
-            )
-        )
-    return found
+        node = _member(reports, absent, name, submission.agent_of(number))
+        yield replace(node, key_groups=(groups[0], groups[-1]))
 
 
-def _fronts(
-    submission: Submission, reports: Mapping[str, StatusReport], absent: str
-) -> list[FrontStatus]:
-    found = []
-    for number, agent in enumerate(submission.front_agents):
-        report = reports.get(f"front-{number}")
-        figures = {} if report is None else dict(report.figures)
-        found.append(FrontStatus(f"front-{number}", agent, _state_text(report, absent), figures))
-    return found
-
-
-def _state_text(report: StatusReport | None, absent: str) -> str:
-    return absent if report is None else report.state
+def _member(
+    reports: Mapping[str, StatusReport], absent: str, name: str, agent: str
+) -> MemberStatus:
+    """Return the status of a member; `absent`: its state if it does not report."""
+    report = reports.get(name)
+    if report is None:
+        return MemberStatus(name, agent, absent, {})
+    return MemberStatus(name, agent, report.state, dict(report.figures))
 
 
 def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:

@@ -81,20 +81,15 @@ def _agents(status: ClusterStatus) -> RenderableType:
     )
     for agent in status.agents:
         taken = [
-            f"{flow.name}/{name}"
+            f"{flow.name}/{member.name}"
             for flow in status.flows
             if not flow.over
-            for name, place in _agents_by_process(flow)
-            if place == agent.name
+            for member in (*flow.nodes, *flow.inputs)
+            if member.agent == agent.name
         ]
         roles, slots = ", ".join(agent.roles), str(agent.slots)
         table.add_row(agent.name, roles, agent.host, slots, ", ".join(taken))
     return table
-
-
-def _agents_by_process(flow: FlowStatus) -> list[tuple[str, str]]:
-    nodes = [(node.name, node.agent) for node in flow.nodes]
-    return nodes + [(f"front-{i}", agent) for i, agent in enumerate(flow.fronts)]
 
 
 def _flow(flow: FlowStatus) -> RenderableType:
@@ -146,15 +141,15 @@ def _processes(flow: FlowStatus) -> Table:
         table.add_column(name)
     for name in ("since start", "waiting"):
         table.add_column(name, justify="right")
-    for node in flow.nodes:
-        first, last = node.key_groups
-        done, waits = _counted(node.figures, "outputs"), _size(node.figures, "waiting_bytes")
+    for member in (*flow.nodes, *flow.inputs):
+        groups, figures = member.key_groups, member.figures
+        done, waiting = ("records", "under_way_bytes")
+        if groups is not None:
+            done, waiting = ("outputs", "waiting_bytes")
         table.add_row(
-            node.name, node.agent, f"{first}-{last}", escape_controls(node.state), done, waits
+            *(member.name, member.agent, f"{groups[0]}-{groups[1]}" if groups else ""),
+            *(escape_controls(member.state), _counted(figures, done), _size(figures, waiting)),
         )
-    for front in flow.inputs:
-        done, waits = _counted(front.figures, "records"), _size(front.figures, "under_way_bytes")
-        table.add_row(front.name, front.agent, "", escape_controls(front.state), done, waits)
     return table
 
 

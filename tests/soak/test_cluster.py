@@ -86,7 +86,7 @@ class Soak:
         lab.command("submit", flow, *inputs, "--nodes", COUNT, "--output", self.output,
                     "--checkpoint-ms", 500)  # fmt: skip
         self.until_running()
-        fronts = lab.status()["flows"][0]["fronts"]
+        fronts = [front["agent"] for front in lab.status()["flows"][0]["inputs"]]
         for (name, port), place in zip(PORTS.items(), fronts, strict=True):
             host = lab.hosts[place.partition("-")[0]]
             public = read_key(lab.keys / f"{host.name}.key").public
