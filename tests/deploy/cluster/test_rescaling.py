@@ -1,9 +1,9 @@
-"""A flow in a cluster comes to other numbers of nodes while it runs, by command and by itself."""
+"""A flow in a cluster that is rescaled while its agents are killed and their clocks are set."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,7 +11,7 @@ import pytest
 
 from driftline import run_reference
 from driftline.engine.flow.loading import load_flow
-from tests.deploy.cluster.machine import Machine
+from tests.deploy.cluster.machine import KINDS, Machine
 from tests.zookeepers import Ensemble
 
 FLOW = """
@@ -31,13 +31,29 @@ flow.source("records").key_by("key").scan(joined, ValueState("text")).sink("text
 RECORDS = [{"key": n % 31, "text": f"{n} "} for n in range(15_000)]
 
 
-@pytest.fixture
-def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
-    (tmp_path / "paced").touch()
-    (tmp_path / "flow.py").write_text(FLOW.replace("PACED", repr(str(tmp_path / "paced"))))
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    with Machine(tmp_path, zookeeper) as machine:
-        yield machine
+DAY_S = 24 * 3600.0
+
+
+class Clocks:
+    """The clock of each agent, and of all its processes."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._patch = patch
+        others = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+        ours = Path(__file__).with_name("clocks")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ours), *others]))
+
+    def start(self, machine: Machine, kind: str) -> None:
+        """Start an agent with a clock of its own."""
+        self._patch.setenv("CLOCK", str(self._folder / f"{kind}.clock"))
+        machine.start(kind)
+
+    def set(self, kind: str, wrong_by_s: float) -> None:
+        """Set the clock of an agent."""
+        new = self._folder / f"{kind}.new"
+        new.write_text(str(wrong_by_s))
+        new.rename(self._folder / f"{kind}.clock")
 
 
 def as_it_must_be(machine: Machine) -> bool:
@@ -58,21 +74,46 @@ def as_it_must_be(machine: Machine) -> bool:
     return found == expected
 
 
-def test_flow_rescales_despite_kills(machine: Machine) -> None:
-    given = "flow.py", "--input", "in.jsonl", "--output", machine.output, "--window", "100"
-    machine.command("submit", *given, "--nodes", "1", "--checkpoint-ms", "300")
-    machine.until(lambda: bool(machine.values()), "outputs")
-    assert "has 3 nodes" in machine.command("rescale", "joined", "3")
-    names = [node["name"] for node in machine.flow("joined")["nodes"]]
-    assert names == ["node-1", "node-2", "node-3"]
-    machine.kill("node")
-    machine.start("node")
-    machine.all_run()
-    assert "has 2 nodes" in machine.command("rescale", "joined", "2")
-    machine.kill("master")
-    machine.start("master")
-    (machine.folder / "paced").unlink()
-    machine.over("joined")
-    assert machine.flow("joined")["state"] == "complete"
-    assert as_it_must_be(machine)
-    assert "is over" in machine.command("rescale", "joined", "3", status=1)
+def test_flow_rescales_despite_kills_and_clock_jumps(
+    tmp_path: Path, zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced = tmp_path / "paced"
+    paced.touch()
+    (tmp_path / "flow.py").write_text(FLOW.replace("PACED", repr(str(paced))))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    clocks = Clocks(tmp_path, monkeypatch)
+    with Machine(tmp_path, zookeeper, (), ("--log-json",)) as machine:
+        for kind in KINDS:
+            clocks.start(machine, kind)
+        machine.all_run()
+        given = "flow.py", "--input", "in.jsonl", "--output", machine.output, "--window", "100"
+        machine.command("submit", *given, "--nodes", "1", "--checkpoint-ms", "300")
+
+        def more() -> None:
+            count = len(machine.values())
+            machine.until(lambda: len(machine.values()) >= count + 400, "outputs")
+
+        more()
+        incarnation = machine.flow("joined")["incarnation"]
+        for kind, wrong_by_s in (("node", DAY_S), ("master", -DAY_S), ("front", -400 * DAY_S)):
+            clocks.set(kind, wrong_by_s)
+            more()
+        assert machine.flow("joined")["incarnation"] == incarnation, "no reason to recover"
+        assert "has 3 nodes" in machine.command("rescale", "joined", "3")
+        names = [node["name"] for node in machine.flow("joined")["nodes"]]
+        assert names == ["node-1", "node-2", "node-3"]
+        machine.kill("node")
+        clocks.set("node", 2 * DAY_S)
+        clocks.start(machine, "node")
+        machine.all_run()
+        assert "has 2 nodes" in machine.command("rescale", "joined", "2")
+        machine.kill("master")
+        clocks.start(machine, "master")
+        paced.unlink()
+        machine.over("joined")
+        assert machine.flow("joined")["state"] == "complete"
+        assert as_it_must_be(machine)
+        assert "is over" in machine.command("rescale", "joined", "3", status=1)
+        said = [line for line in machine.logs().splitlines() if line.startswith("{")]
+    days = {json.loads(line)["time"].partition("T")[0] for line in said}
+    assert len(days) > 3, "its clocks were set"
