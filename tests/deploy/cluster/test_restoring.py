@@ -87,11 +87,19 @@ def test_two_flows_in_a_cluster_begin_from_one_savepoint_of_a_run(machine: Machi
 
 
 def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Machine) -> None:
+    """A wheel brings its flow to the hosts."""
     folder = machine.folder
-    (folder / "flow.py").write_text(FLOW)
+    wheel = folder / "counting-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("counting_flow.py", FLOW)
+        about = "counting-1.0.dist-info"
+        archive.writestr(f"{about}/METADATA", "Name: counting\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Root-Is-Purelib: true\n")
     live = "records=tcp://127.0.0.1:0"
-    machine.command("submit", "flow.py", "--input", live, "--output", machine.output,
-                    "--nodes", "2", "--checkpoint-ms", "100")  # fmt: skip
+    machine.command("submit", "counting_flow", "--wheel", wheel, "--input", live,
+                    "--output", machine.output, "--nodes", "2",
+                    "--checkpoint-ms", "100")  # fmt: skip
+    wheel.rename(folder / "flow.whl")
     machine.until(lambda: len(machine.listening()) == 1, "a live input")
     with Producer(machine.listening()[0], "p") as producer:
         for n in range(RECORDS):
@@ -100,12 +108,17 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
     machine.until(lambda: len(machine.values()) == RECORDS, "all outputs")
     frontier = machine.flow("counts")["frontier"]
     machine.until(lambda: snapshot_time(machine) >= frontier, "a snapshot")
-    assert "the state before" in machine.command("savepoint", "counts", "--output", "saved")
+    told = folder / "saved.json"
+    said = machine.command("savepoint", "counts", "--output", "saved", "--json", told)
+    assert "the state before" in said
+    assert "Records that producers send after the savepoint are only in flow counts" in said
+    assert json.loads(told.read_text())["savepoint"] == "saved"
     machine.command("rescale", "counts", "3")
     assert "the state before" in machine.command("savepoint", "counts", "--output", "again")
     machine.command("cancel", "counts")
-    told = machine.command("savepoint", "counts", "--output", "late", status=1)
-    assert "does not run" in told
+    late = machine.command("savepoint", "counts", "--output", "late", status=1)
+    assert "does not run" in late
+    (folder / "flow.py").write_text(FLOW)
     for saved in ("saved", "again"):
         output = folder / f"from-{saved}"
         machine.command("submit", "flow.py", "--from-snapshot", saved,
@@ -119,30 +132,3 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
             producer.flush()
         machine.command("stop", saved)
         assert ordered(machine.values(output)) == ordered(counted(RECORDS, 2 * RECORDS))
-
-
-def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:
-    folder = machine.folder
-    wheel = folder / "counting-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("counting_flow.py", FLOW)
-        about = "counting-1.0.dist-info"
-        archive.writestr(f"{about}/METADATA", "Name: counting\nVersion: 1.0\n")
-        archive.writestr(f"{about}/WHEEL", "Root-Is-Purelib: true\n")
-    given = "--input", f"records={write(folder, RECORDS)}", "--output", machine.output
-    machine.command("submit", "counting_flow", *given, "--wheel", wheel, "--nodes", "2")
-    live = "--input", "records=tcp://127.0.0.1:0", "--output", folder / "live", "--name", "live"
-    machine.command("submit", "counting_flow", *live, "--wheel", wheel)
-    wheel.unlink()
-    machine.over("counts")
-    machine.until(lambda: bool(machine.flow("live")["last_snapshot"]), "a snapshot")
-    told = folder / "saved.json"
-    said = machine.command("savepoint", "live", "--output", "saved", "--json", told)
-    assert "Records that producers send after the savepoint are only in flow live" in said
-    assert json.loads(told.read_text())["savepoint"] == "saved"
-    machine.command("cancel", "live")
-    assert ordered(machine.values()) == ordered(counted(0, RECORDS))
-    other = folder / "other.whl"
-    other.write_text("no wheel")
-    wrong = *given, "--name", "other", "--wheel", other
-    assert "is not a wheel" in machine.command("submit", "counting_flow", *wrong, status=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -286,6 +287,13 @@ def test_change_retries_on_the_current_submission_after_conflict(
     assert submission_of(tree, "sums") == changed
     with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
         update_submission(tree, "none", stop)
+
+
+def test_file_that_is_no_wheel_is_refused(tree: ZooKeeperTree, tmp_path: Path) -> None:
+    other = tmp_path / "other.whl"
+    other.write_text("no wheel")
+    with pytest.raises(FlowError, match="is not a wheel"):
+        submit(tree, flow(), order(wheel=other))
 
 
 def test_two_flows_do_not_share_a_directory_of_outputs(tree: ZooKeeperTree) -> None:

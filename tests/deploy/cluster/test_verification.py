@@ -43,8 +43,6 @@ def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
                 producer.send(number)
             producer.flush()
         machine.until(lambda: len(machine.values()) == 150, "all outputs")
-        going_on = machine.command("verify", "sums", status=3)
-        assert "flow 'sums' is still running: nothing was checked" in going_on
         machine.command("stop", "sums")
         yield machine
 
@@ -62,42 +60,31 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
     }  # fmt: skip
     assert (found["problems"], found["note"]) == ([], "")
 
-    output = next(machine.output.glob("out-*.jsonl"))
-    before = output.read_bytes()
-    output.write_bytes(before[:-20] + b"x" + before[-19:])
-    damaged = machine.command("verify", "sums", "--json", verdict, status=1)
-    assert "DAMAGED" in damaged
-    assert str(output) in damaged
-    assert json.loads(verdict.read_text())["problems"]
-    output.write_bytes(before)
+    with closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree:
+        output = next(machine.output.glob("out-*.jsonl"))
+        before = output.read_bytes()
+        output.write_bytes(before[:-20] + b"x" + before[-19:])
+        damaged = verify_flow(tree, "sums")
+        assert any(report.damage for report in damaged.checked)
+        assert str(output) in str(damaged.problems)
+        output.write_bytes(before)
 
-    log = tmp_path / "front" / "flows" / "sums" / "input-0"
-    shutil.move(log, tmp_path / "aside")
-    gone = machine.command("verify", "sums", status=1)
-    assert f"{log} (the log of input 0) is empty or missing" in gone
-    assert "`driftline remove sums` says what to remove" in gone
-    assert "--fresh" not in gone
-    shutil.move(tmp_path / "aside", log)
+        log = tmp_path / "front" / "flows" / "sums" / "input-0"
+        shutil.move(log, tmp_path / "aside")
+        gone = str(verify_flow(tree, "sums").problems)
+        assert f"{log} (the log of input 0) is empty or missing" in gone
+        assert "`driftline remove sums` says what to remove" in gone
+        assert "--fresh" not in gone
+        shutil.move(tmp_path / "aside", log)
 
-    machine.kill("front")
-    away = "input-0, input-1: agent front is away; start it, then verify on its host"
-    machine.until(lambda: away in machine.command("verify", "sums"), "its session ends")
-    with monkeypatch.context() as patch:
-        patch.setattr("socket.gethostname", lambda: "another")
+        machine.kill("front")
+        away = "input-0, input-1: agent front is away; start it, then verify on its host"
+        machine.until(lambda: away in verify_flow(tree, "sums").note, "its session ends")
+        monkeypatch.setattr("socket.gethostname", lambda: "another")
         host = os.uname().nodename
         told = rf"are elsewhere:\n  node-0, .*: agent node, on host {host}; run this command there"
-        with (
-            pytest.raises(Unavailable, match=told),
-            closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree,
-        ):
+        with pytest.raises(Unavailable, match=told):
             verify_flow(tree, "sums")
-    assert "is not a directory; for a flow of a cluster give its ZooKeeper" in _without_cluster(
-        machine
-    )
-
-
-def _without_cluster(machine: Machine) -> str:
-    place, machine.place = machine.place, ()
+    machine.place = ()
     told = machine.command("verify", "sums", status=2)
-    machine.place = place
-    return told
+    assert "is not a directory; for a flow of a cluster give its ZooKeeper" in told
