@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.runtime.metrics.scraping import free_ports, scrape
 from tests.deploy.runtime.test_silent_processes import FLOW, Served
 
 FALLS = f"""
@@ -33,8 +34,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a run, and wait until it has a spare."""
     with ExitStack() as stack:
 
-        def start(flow: str = FLOW) -> Served:
-            run = Served(tmp_path, "--log-level", "debug", flow=flow)
+        def start(*options: str, flow: str = FLOW) -> Served:
+            run = Served(tmp_path, "--log-level", "debug", *options, flow=flow)
             stack.callback(run.producer.close)
             stack.callback(run.process.wait)
             stack.callback(run.process.kill)
@@ -57,8 +58,11 @@ def kill(run: Served, name: str) -> None:
 
 def test_spares_take_the_places_of_others_or_are_replaced(start: Start, tmp_path: Path) -> None:
     """A spare that dies is no event for the run; one that finds another file refuses it, and the
-    run goes on with its own code."""
-    run = start()
+    run goes on with its own code. The spare that becomes the master serves at the master's port."""
+    port = free_ports(4)
+    run = start("--metrics", f"127.0.0.1:{port}")
+    master = f"http://127.0.0.1:{port + 1}"
+    epoch = scrape(master)["driftline_master_epoch", "master"]
     first = run.told("spare-ready")[0]["pid"]
     assert isinstance(first, int)
     os.kill(first, signal.SIGKILL)
@@ -70,6 +74,8 @@ def test_spares_take_the_places_of_others_or_are_replaced(start: Start, tmp_path
         spare = run.told("spare-ready")[-1]["pid"]
         kill(run, name)
         assert run.told("process-started", name=name, spare=True)[-1]["pid"] == spare
+    run.wait(lambda: run.told("taken-over"), "a new master")
+    assert scrape(master)["driftline_master_epoch", "master"] == epoch + 1
     run.wait(lambda: len(run.told("spare-ready")) == 4, "a spare")
     assert {line["process"] for line in run.lines} == {"run", "master", "node-0", "node-1"}
     (tmp_path / "counts.py").write_text(FLOW.replace("total.get()]", "-total.get()]"))
@@ -80,7 +86,7 @@ def test_spares_take_the_places_of_others_or_are_replaced(start: Start, tmp_path
 
 
 def test_a_crash_loop_that_begins_with_a_spare_ends_with_its_record(start: Start) -> None:
-    run = start(FALLS)
+    run = start(flow=FALLS)
     run.producer.send({"id": -7})
     run.wait(lambda: run.process.poll() is not None, "the end")
     run.told("")

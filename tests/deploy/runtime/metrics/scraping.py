@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -42,3 +45,18 @@ def scrape(url: str) -> dict[tuple[str, ...], float]:
     answer = ask(f"{url}/metrics")
     assert answer.status == 200, answer
     return samples(answer.text)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports that are free; other processes look from other ports on."""
+    for first in range(20_000 + os.getpid() % 500 * 20, 32_000, 20):
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    trial = stack.enter_context(socket.socket())
+                    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise AssertionError("no free ports")

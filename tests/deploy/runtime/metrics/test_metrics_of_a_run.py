@@ -15,14 +15,10 @@ import pytest
 
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from tests.deploy.local.test_run_command import driftline
-from tests.deploy.runtime.metrics.scraping import ask, scrape
+from tests.deploy.runtime.metrics.scraping import ask, free_ports, scrape
 from tests.deploy.runtime.test_silent_processes import FLOW, Served
 
 PROCESSES = ("run", "master", "node-0", "node-1")
-
-FAILS = FLOW.replace(
-    "def count(record, total):", 'def count(record, total):\n    1 // (record["id"] - 5)'
-)
 
 SLOW = f"""
 import os, time
@@ -33,7 +29,8 @@ import os, time
     if record["id"] == 100:
         print("it takes long")
     while record["id"] == 100 and os.path.exists(HELD):
-        time.sleep(0.01)''',
+        time.sleep(0.01)
+    1 // (record["id"] - 5)''',
     )
 }
 """
@@ -68,21 +65,6 @@ def url(run: Served, name: str) -> str:
     return str(run.told("listening", name=name)[-1]["address"]).removesuffix("/metrics")
 
 
-def free_ports(count: int) -> int:
-    """The first of so many ports that are free; other processes look from other ports on."""
-    for first in range(20_000 + os.getpid() % 500 * 20, 32_000, 20):
-        with ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    trial = stack.enter_context(socket.socket())
-                    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise AssertionError("no free ports")
-
-
 def taken(by: socket.socket, port: int) -> bool:
     """Whether a socket listens at a port of a process that was killed."""
     try:
@@ -93,10 +75,22 @@ def taken(by: socket.socket, port: int) -> bool:
     return True
 
 
-def test_at_the_end_the_figures_are_those_of_the_report(start: Start, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    run = start("--on-error", "dead-letter", "--json", str(report), flow=FAILS)
+def test_metrics_answer_during_a_long_function_and_match_the_report(
+    start: Start, tmp_path: Path
+) -> None:
+    report, held = tmp_path / "report.json", tmp_path / "held"
+    held.touch()
+    options = "--on-error", "dead-letter", "--json", str(report)
+    run = start(*options, flow=SLOW.replace("HELD", repr(str(held))))
     urls = {name: url(run, name) for name in PROCESSES}
+    run.wait(lambda: run.told("print", said="it takes long"), "a function takes long")
+    node = str(run.told("print", said="it takes long")[0]["process"])
+    slow = urls[node]
+    assert ask(f"{slow}/healthz").status == ask(f"{slow}/readyz").status == 200
+    assert scrape(slow)["driftline_node_running", node] == 1
+    lag = ("driftline_frontier_lag_seconds", "records")
+    run.wait(lambda: scrape(urls["run"]).get(lag, 0.0) > 0.5, "the lag grows")
+    held.unlink()
     for _ in range(5):
         run.send()
         assert all(scrape(at) for at in urls.values()), "while they are busy"
@@ -168,38 +162,6 @@ def test_a_run_is_not_ready_while_it_recovers_and_then_again(start: Start) -> No
     run.ends_in_good_order()
 
 
-def test_a_spare_that_becomes_the_master_has_the_masters_port(start: Start) -> None:
-    first = free_ports(4)
-    run = start("--log-level", "debug", metrics=f"127.0.0.1:{first}")
-    run.await_outputs()
-    run.wait(lambda: run.told("spare-ready"), "a spare")
-    before = scrape(f"http://127.0.0.1:{first + 1}")["driftline_master_epoch", "master"]
-    os.kill(run.pid("master"), signal.SIGKILL)
-    run.wait(lambda: run.told("taken-over"), "a new master")
-    after = scrape(f"http://127.0.0.1:{first + 1}")
-    assert after["driftline_master_epoch", "master"] == before + 1
-    assert after["driftline_recoveries_total",] == 0
-
-
-def test_a_scrape_during_a_long_function_answers(start: Start, tmp_path: Path) -> None:
-    held = tmp_path / "held"
-    held.touch()
-    run = start(flow=SLOW.replace("HELD", repr(str(held))))
-    urls = {name: url(run, name) for name in PROCESSES}
-    run.wait(lambda: run.told("print", said="it takes long"), "a function takes long")
-    node = str(run.told("print", said="it takes long")[0]["process"])
-    slow = urls[node]
-    assert ask(f"{slow}/healthz").status == ask(f"{slow}/readyz").status == 200
-    assert scrape(slow)["driftline_node_running", node] == 1
-    lag = ("driftline_frontier_lag_seconds", "records")
-    run.wait(lambda: scrape(urls["run"]).get(lag, 0.0) > 0.5, "the lag grows")
-    held.unlink()
-    run.await_outputs()
-    run.wait(lambda: scrape(urls["run"])[lag] == 0.0, "the lag is over")
-    run.process.send_signal(signal.SIGTERM)
-    run.ends_in_good_order()
-
-
 def test_a_port_that_is_taken_at_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"id": 1}\n')
     (tmp_path / "counts.py").write_text(FLOW)
@@ -216,10 +178,3 @@ def test_a_port_that_is_taken_at_the_start_is_an_error(tmp_path: Path) -> None:
     assert f"127.0.0.1:{first + 3}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_an_address_without_a_port_is_wrong_use(tmp_path: Path) -> None:
-    given = "run", tmp_path / "counts.py", "--input", "in.jsonl", "--output", tmp_path / "out"
-    done = driftline(*given, "--metrics", "127.0.0.1")
-    assert done.returncode == 2
-    assert "'--metrics': metrics cannot be served at '127.0.0.1'" in done.stderr
