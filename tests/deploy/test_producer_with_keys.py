@@ -21,7 +21,7 @@ from driftline.deploy.runtime.sockets.monitor import HandshakeMonitor
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable
 from tests.connectors.logs.received_front import memory_disk
-from tests.deploy.local.run_copies import free_port, kill, run, wait_until
+from tests.deploy.local.run_copies import free_port, kill, wait_until
 from tests.deploy.roles.intake_host import Host, Running, stored
 
 RIGHTS = {"shop": ["orders"], "till": ["payments"]}
@@ -154,20 +154,11 @@ def test_a_run_with_two_sources_takes_from_each_what_the_keys_allow(tmp_path: Pa
     """End to end, at addresses that other machines reach."""
     (tmp_path / "both.py").write_text(BOTH)
     keys = tmp_path / "keys"
-    made = run("keys", str(keys), "--hosts", "a", "--producer", "shop=orders", "--producer",
-               "till=payments")  # fmt: skip
-    assert made.returncode == 0, made.stderr
+    add_keys(keys, ["a"], RIGHTS)
     ports = {"orders": free_port(), "payments": free_port()}
     given = [word for name, port in ports.items() for word in ("--input", f"{name}=tcp://*:{port}")]
     output = tmp_path / "out"
     command = ["run", str(tmp_path / "both.py"), *given, "--output", str(output), "--keys"]
-    (keys / "a.key").chmod(0o644)
-    refused = run(*command, str(keys))
-    assert refused.returncode == 1
-    assert f"chmod 600 {keys / 'a.key'}" in refused.stderr
-    (keys / "a.key").chmod(0o600)
-    refused = run(*command, str(keys), "--let-anyone-send")
-    assert refused.returncode == 2
     process = subprocess.Popen(
         [sys.executable, "-m", "driftline", *command, str(keys)],
         stderr=subprocess.PIPE, text=True, start_new_session=True,
