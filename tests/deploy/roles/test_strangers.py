@@ -7,7 +7,7 @@ from itertools import count
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.connectors.logs.received import PRODUCERS_MAX, ReceivedSource
@@ -86,7 +86,6 @@ FIELDS = (
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.lists(st.tuples(*FIELDS).flatmap(lambda f: st.sampled_from([f[:n] for n in range(7)]))))
 def test_no_message_of_msgpack_ends_the_intake(messages: list[tuple[object, ...]]) -> None:
     bench = Bench()

@@ -131,23 +131,3 @@ def test_process_in_a_function_that_holds_the_gil_ends_with_its_parent(tmp_path:
     process.kill()
     process.communicate()
     runs.nobody_is_left()
-
-
-def test_leftovers_of_a_killed_run_are_cleared_by_the_next(runs: Runs) -> None:
-    process = runs.start()
-    state = runs.output / ".driftline" / "state"
-    while not list(runs.output.glob("*.jsonl")):
-        assert process.poll() is None
-    process.kill()
-    process.communicate()
-    folder = Path((state / "sockets").read_text())
-    assert folder.is_dir()
-    drafts = [state / f".registry.{process.pid}", runs.output / f".x.jsonl.{process.pid}"]
-    for draft in drafts:
-        draft.write_bytes(b"half")
-    done = runs.start()
-    _, said = done.communicate(timeout=60)
-    assert done.returncode == 0, said
-    assert not folder.exists()
-    assert not [draft for draft in drafts if draft.exists()]
-    assert not (state / "sockets").exists()

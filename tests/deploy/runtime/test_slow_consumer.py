@@ -144,7 +144,9 @@ class Run:
         ]
 
 
-@pytest.mark.parametrize("name", ["exactly-once", "two-phase"])
+@pytest.mark.parametrize(
+    "name", ["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)]
+)
 def test_a_consumer_that_stands_still_holds_the_input(tmp_path: Path, name: str) -> None:
     with ExitStack() as stack:
         run = Run(tmp_path, name, stack)

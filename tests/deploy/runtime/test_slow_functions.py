@@ -106,14 +106,8 @@ def test_slow_record_is_logged_and_completes_without_recovery(tmp_path: Path) ->
     assert all("source 'records'" in what and "label [" in what for _, what in told)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--ordering", "buffered"),
-        pytest.param((), marks=pytest.mark.soak),
-        pytest.param(("--policy", "two-phase"), marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("options", [("--ordering", "buffered"), (), ("--policy", "two-phase")])
 def test_a_slow_keyed_operator_on_three_nodes_ends(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

@@ -21,8 +21,8 @@ from driftline.deploy.runtime.loop.memory import (
     MallocTrimmer,
 )
 
-RECORDS = 20_000
-TEXT_BYTES = 4_000
+RECORDS = 5_000
+TEXT_BYTES = 16_000
 """Of a text that each cycle holds: all of them together are 80 MB."""
 
 FLOW = """
@@ -35,7 +35,7 @@ class Parsed:
 def parse(record):
     root = Parsed("x" * BYTES)
     root.children = [Parsed(word, root) for word in "to be or".split()]
-    return {"kind": record["id"] % 10, "memory": memory() if record["id"] % 1000 == 0 else 0}
+    return {"kind": record["id"] % 10, "memory": memory() if record["id"] % 250 == 0 else 0}
 
 def fail(record, largest):
     largest.set(max(largest.get(0), record["memory"]))
