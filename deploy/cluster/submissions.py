@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.records import AgentRecord, Submission
@@ -35,6 +36,9 @@ TRIES = 20
 
 CANCELLED = "Cancelled"
 """Error of the outcome of a cancelled flow."""
+
+
+_Result = TypeVar("_Result")
 
 
 class RunReplaced(StateMismatch):
@@ -133,21 +137,26 @@ def update_submission(
 
     Raises Unavailable, WriteConflict, RunReplaced if another run has begun.
     """
-    for left in reversed(range(TRIES)):
+
+    def write() -> Submission:
         found = find_submission(tree, flow)
         if found is None and not run:
             return submission_of(tree, flow)  # raises
         if found is None or run not in ("", found[0].run):
             raise RunReplaced(flow)
         changed = update(found[0])
-        try:
-            tree.write(path_of(flow), changed.encode(), found[1])
-        except WriteConflict:
-            if not left:
-                raise
-        else:
-            return changed
-    raise AssertionError("the last try returns or raises")
+        tree.write(path_of(flow), changed.encode(), found[1])
+        return changed
+
+    return _retried(write)
+
+
+def _retried(write: Callable[[], _Result]) -> _Result:
+    """Repeat a write that other processes overtake. Raises WriteConflict."""
+    for _ in range(TRIES - 1):
+        with suppress(WriteConflict):
+            return write()
+    return write()
 
 
 def _decoded(flow: str, entry: ZooKeeperNode) -> Submission:
@@ -211,7 +220,8 @@ def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> 
     Raises Unavailable, StateMismatch.
     """
     registry = tree.registry(submission.name)
-    for left in reversed(range(TRIES)):
+
+    def write() -> bool:
         try:
             state = registry_of(tree, submission.name)
         except StateMismatch:
@@ -223,12 +233,11 @@ def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> 
         outcome = RunOutcome(submission.run, error, text)
         try:
             registry.write(state.next(outcome=outcome, epoch=state.epoch + 1, leader=text[:64]))
-        except StateMismatch:
-            if not left:
-                raise
-        else:
-            return True
-    raise AssertionError("the last try returns or raises")
+        except StateMismatch as conflict:
+            raise WriteConflict(str(conflict)) from None
+        return True
+
+    return _retried(write)
 
 
 def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
@@ -250,12 +259,5 @@ def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
         if not over:
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
 
-    for left in reversed(range(TRIES)):
-        try:
-            tree.remove(f"{FLOWS}/{name}", check)
-        except WriteConflict:
-            if not left:
-                raise
-        else:
-            break
+    _retried(lambda: tree.remove(f"{FLOWS}/{name}", check))
     return submission
