@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kazoo import exceptions as errors
 from kazoo.client import KazooClient
+from kazoo.handlers.utils import AsyncResult
 from kazoo.protocol.states import WatchedEvent
 
 from driftline.coordinator.registry import Registry
@@ -100,18 +101,15 @@ class ZooKeeperTree:
     def has_cluster(self) -> bool:
         """Whether an agent has ever registered here."""
         with self._answering():
-            asked = self._client.exists_async(f"/{AGENTS}")
-            return asked.get(timeout=self._answer_s) is not None
+            return self._get(self._client.exists_async(f"/{AGENTS}")) is not None
 
     def read(self, path: str) -> ZooKeeperNode | None:
         """Return the data and version of a path; None if it does not exist."""
         with self._answering():
             try:
-                asked = self._client.get_async(path, watch=self._fired)
-                data, stat = asked.get(timeout=self._answer_s)
+                data, stat = self._get(self._client.get_async(path, watch=self._fired))
             except errors.NoNodeError:
-                asked = self._client.exists_async(path, watch=self._fired)
-                if asked.get(timeout=self._answer_s) is None:
+                if self._get(self._client.exists_async(path, watch=self._fired)) is None:
                     return None
                 return self.read(path)  # it was created meanwhile
             return ZooKeeperNode(data, stat.version)
@@ -124,14 +122,14 @@ class ZooKeeperTree:
         """Replace all named versions atomically. Raises WriteConflict and writes nothing."""
         with self._answering():
             for folder in sorted({path.rpartition("/")[0] for path in entries}):
-                self._client.ensure_path_async(folder).get(timeout=self._answer_s)
+                self._get(self._client.ensure_path_async(folder))
             transaction = self._client.transaction()
             for path, (data, version) in entries.items():
                 if version == NEW:
                     transaction.create(path, data)
                 else:
                     transaction.set_data(path, data, version)
-            done = transaction.commit_async().get(timeout=self._answer_s)
+            done = self._get(transaction.commit_async())
         if any(isinstance(each, Exception) for each in done):
             raise WriteConflict(
                 f"{', '.join(entries)} in {self.where}: another process has written it meanwhile"
@@ -141,10 +139,9 @@ class ZooKeeperTree:
         """Return the names below a path, sorted; held paths only while their session lives."""
         with self._answering():
             try:
-                asked = self._client.get_children_async(path, watch=self._fired)
-                return sorted(asked.get(timeout=self._answer_s))
+                return sorted(self._get(self._client.get_children_async(path, watch=self._fired)))
             except errors.NoNodeError:
-                self._client.ensure_path_async(path).get(timeout=self._answer_s)
+                self._get(self._client.ensure_path_async(path))
             return self.children(path)
 
     def remove(self, path: str, check: Callable[[], None] = unchecked) -> None:
@@ -162,7 +159,7 @@ class ZooKeeperTree:
         for each, version in reversed(found):
             transaction.delete(each, version)
         with self._answering():
-            done = transaction.commit_async().get(timeout=self._answer_s)
+            done = self._get(transaction.commit_async())
         if any(isinstance(each, Exception) for each in done):
             raise WriteConflict(
                 f"{path} in {self.where}: another process has written there meanwhile"
@@ -171,10 +168,10 @@ class ZooKeeperTree:
     def _with_versions(self, path: str) -> list[tuple[str, int]]:
         """Return a path and all below it with their versions; [] if it does not exist."""
         try:
-            stat = self._client.exists_async(path).get(timeout=self._answer_s)
+            stat = self._get(self._client.exists_async(path))
             if stat is None:
                 return []
-            names = self._client.get_children_async(path).get(timeout=self._answer_s)
+            names = self._get(self._client.get_children_async(path))
         except errors.NoNodeError:
             return []  # it was removed meanwhile
         beneath = [found for name in names for found in self._with_versions(f"{path}/{name}")]
@@ -198,11 +195,10 @@ class ZooKeeperTree:
         if self._ephemerals.pop(path, None) is None:
             return
         with self._answering():
-            stat = self._client.exists_async(path).get(timeout=self._answer_s)
+            stat = self._get(self._client.exists_async(path))
             if stat is not None and str(stat.owner_session_id) == self.session_id():
                 with suppress(errors.NoNodeError, errors.BadVersionError):
-                    asked = self._client.delete_async(path, stat.version)
-                    asked.get(timeout=self._answer_s)
+                    self._get(self._client.delete_async(path, stat.version))
 
     def session_id(self) -> str:
         """Return the current session of this process."""
@@ -237,8 +233,7 @@ class ZooKeeperTree:
         """Return whether this session holds this path with these data."""
         with self._answering():
             try:
-                asked = self._client.get_async(path, watch=self._fired)
-                found, stat = asked.get(timeout=self._answer_s)
+                found, stat = self._get(self._client.get_async(path, watch=self._fired))
             except errors.NoNodeError:
                 return False
         return bool(found == data and str(stat.owner_session_id) == self.session_id())
@@ -248,21 +243,24 @@ class ZooKeeperTree:
         with self._answering():
             while True:
                 try:
-                    asked = self._client.create_async(path, data, ephemeral=True, makepath=True)
-                    asked.get(timeout=self._answer_s)
+                    self._get(self._client.create_async(path, data, ephemeral=True, makepath=True))
                     return
                 except errors.NodeExistsError:
                     gone = Event()
-                    asked = self._client.exists_async(path, watch=partial(_gone, gone))
-                    stat = asked.get(timeout=self._answer_s)
+                    watch = partial(_gone, gone)
+                    stat = self._get(self._client.exists_async(path, watch=watch))
                 owner = "" if stat is None else str(stat.owner_session_id)
                 if owner and owner == self.session_id():
-                    self._client.set_async(path, data).get(timeout=self._answer_s)
+                    self._get(self._client.set_async(path, data))
                     return
                 if owner and not gone.wait(self._session_s + SESSION_EXPIRY_S):
                     raise InUse(
                         f"{path} in {self.where} belongs to another process: give another name"
                     )
+
+    def _get(self, asked: AsyncResult) -> Any:
+        """Wait for an answer."""
+        return asked.get(timeout=self._answer_s)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
