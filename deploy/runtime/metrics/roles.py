@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from time import monotonic
 
 from driftline.coordinator.coordinator import Phase
@@ -73,98 +73,85 @@ class OfProcess:
         yield "driftline_master_epoch", name, max(party.epoch for party in roles)
 
 
-class OfNode:
-    """Samples of a node."""
+_NODE_COUNTERS = (
+    ("driftline_outputs_total", "outputs"),
+    ("driftline_dead_letters_total", "dead_letters"),
+    ("driftline_elements_total", "elements"),
+    ("driftline_late_elements_total", "late"),
+    ("driftline_reapplied_elements_total", "reapplied"),
+    ("driftline_keys", "keys"),
+    ("driftline_frames_total", "frames"),
+)
 
-    _COUNTERS = (
-        ("driftline_outputs_total", "outputs"),
-        ("driftline_dead_letters_total", "dead_letters"),
-        ("driftline_elements_total", "elements"),
-        ("driftline_late_elements_total", "late"),
-        ("driftline_reapplied_elements_total", "reapplied"),
-        ("driftline_keys", "keys"),
-        ("driftline_frames_total", "frames"),
+_NODE_GAUGES = (
+    ("driftline_consumer_waiting_bytes", "waiting_bytes"),
+    ("driftline_snapshot_waiting_bytes", "unsaved_bytes"),
+    ("driftline_snapshot_bytes", "snapshot_bytes"),
+    ("driftline_snapshot_written_bytes_total", "written_bytes"),
+    ("driftline_restored_ratio", "restored"),
+)
+
+
+def node_samples(node: Node) -> Iterator[Sample]:
+    """Yield the samples of a node."""
+    label, figures, gauges = (node.name,), node.figures(), node.gauges()
+    for name, figure in _NODE_COUNTERS:
+        if figure in figures:  # absent if the consumer is a process of its own
+            yield name, label, figures[figure]
+    for name, gauge in _NODE_GAUGES:
+        yield name, label, gauges[gauge]
+    yield "driftline_node_running", label, node.running
+    yield (
+        "driftline_brake_seconds_total",
+        label,
+        node.backpressure.paused_time.total(monotonic()),
     )
-    _GAUGES = (
-        ("driftline_consumer_waiting_bytes", "waiting_bytes"),
-        ("driftline_snapshot_waiting_bytes", "unsaved_bytes"),
-        ("driftline_snapshot_bytes", "snapshot_bytes"),
-        ("driftline_snapshot_written_bytes_total", "written_bytes"),
-        ("driftline_restored_ratio", "restored"),
-    )
+    yield from _event_time_samples(node)
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
 
-    def __call__(self) -> Iterator[Sample]:
-        node, label = self._node, (self._node.name,)
-        figures, gauges = node.figures(), node.gauges()
-        for name, figure in self._COUNTERS:
-            if figure in figures:  # absent if the consumer is a process of its own
-                yield name, label, figures[figure]
-        for name, gauge in self._GAUGES:
-            yield name, label, gauges[gauge]
-        yield "driftline_node_running", label, node.running
-        yield (
-            "driftline_brake_seconds_total",
-            label,
-            node.backpressure.paused_time.total(monotonic()),
-        )
-        yield from self._event_times()
-
-    def _event_times(self) -> Iterator[Sample]:
-        name, pipeline = self._node.name, self._node.pipeline
-        if pipeline.clock is None:
-            return
-        for front, source in enumerate(self._node.plan.flow.sources):
-            if source.event_time is not None:
-                watermark = pipeline.clock.source_watermark(front)
-                if NEVER < watermark < ENDED:
-                    label = name, source.name
-                    yield "driftline_source_watermark_timestamp_seconds", label, watermark / 1e6
-        for step in pipeline.waiting.values():
-            label, watermark = (name, step.vertex.name), step.watermark.newest
+def _event_time_samples(node: Node) -> Iterator[Sample]:
+    name, pipeline = node.name, node.pipeline
+    if pipeline.clock is None:
+        return
+    for front, source in enumerate(node.plan.flow.sources):
+        if source.event_time is not None:
+            watermark = pipeline.clock.source_watermark(front)
             if NEVER < watermark < ENDED:
-                yield "driftline_operator_watermark_timestamp_seconds", label, watermark / 1e6
-            yield "driftline_timers", label, step.timer_count
-            if isinstance(step.vertex.operator, Windowed):
-                yield "driftline_open_windows", label, step.timer_count
-                if step.vertex.kind != Late.kind:
-                    yield "driftline_missed_windows_total", label, step.too_late
+                label = name, source.name
+                yield "driftline_source_watermark_timestamp_seconds", label, watermark / 1e6
+    for step in pipeline.waiting.values():
+        label, watermark = (name, step.vertex.name), step.watermark.newest
+        if NEVER < watermark < ENDED:
+            yield "driftline_operator_watermark_timestamp_seconds", label, watermark / 1e6
+        yield "driftline_timers", label, step.timer_count
+        if isinstance(step.vertex.operator, Windowed):
+            yield "driftline_open_windows", label, step.timer_count
+            if step.vertex.kind != Late.kind:
+                yield "driftline_missed_windows_total", label, step.too_late
 
 
-class OfMaster:
-    """Samples of the master."""
-
-    def __init__(self, master: Master) -> None:
-        self._master = master
-
-    def __call__(self) -> Iterator[Sample]:
-        coordinator = self._master.coordinator
-        snapshots, phase = coordinator.snapshots, coordinator.phase
-        yield "driftline_master_leads", (self._master.name,), coordinator.leads
-        for each in Phase:
-            yield "driftline_phase", (each.name.lower(),), each is phase
-        yield "driftline_recoveries_total", (), coordinator.recoveries
-        yield "driftline_recovery_duration_seconds", (), coordinator.recovery_durations
-        yield "driftline_snapshots_total", (), snapshots.committed
-        yield "driftline_snapshot_failures_total", (), snapshots.failures
-        yield "driftline_snapshot_duration_seconds", (), snapshots.durations
-        pending_s = snapshots.pending_s(monotonic())
-        yield "driftline_snapshot_pending_seconds", (), pending_s
+def master_samples(master: Master) -> Iterator[Sample]:
+    """Yield the samples of the master."""
+    coordinator = master.coordinator
+    snapshots, phase = coordinator.snapshots, coordinator.phase
+    yield "driftline_master_leads", (master.name,), coordinator.leads
+    for each in Phase:
+        yield "driftline_phase", (each.name.lower(),), each is phase
+    yield "driftline_recoveries_total", (), coordinator.recoveries
+    yield "driftline_recovery_duration_seconds", (), coordinator.recovery_durations
+    yield "driftline_snapshots_total", (), snapshots.committed
+    yield "driftline_snapshot_failures_total", (), snapshots.failures
+    yield "driftline_snapshot_duration_seconds", (), snapshots.durations
+    pending_s = snapshots.pending_s(monotonic())
+    yield "driftline_snapshot_pending_seconds", (), pending_s
 
 
-class OfCandidate:
-    """Samples of one of several masters: all of a master's once it leads."""
-
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
-
-    def __call__(self) -> Iterator[Sample]:
-        if (master := self._candidate.master) is None:
-            yield "driftline_master_leads", (self._candidate.name,), 0
-        else:
-            yield from OfMaster(master)()
+def candidate_samples(candidate: Candidate) -> Iterator[Sample]:
+    """Yield the samples of one of several masters: all of a master's once it leads."""
+    if candidate.master is None:
+        yield "driftline_master_leads", (candidate.name,), 0
+    else:
+        yield from master_samples(candidate.master)
 
 
 MASTER_CHILD, NODE_CHILD = 1, 2
@@ -256,7 +243,7 @@ def serve_command(
 
 def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
     """Serve the metrics of the only master."""
-    samples = OfProcess(master.name, runtime), OfMaster(master)
+    samples = OfProcess(master.name, runtime), partial(master_samples, master)
     health = Health(runtime, master_ready(master))
     return _serving(config, MASTER_CHILD, master.name, master.plan.flow.name, samples, health)
 
@@ -269,7 +256,7 @@ def serve_candidate(
     def leader() -> Sequence[Role]:
         return (candidate.master or candidate,)
 
-    samples = OfProcess(candidate.name, runtime, leader), OfCandidate(candidate)
+    samples = OfProcess(candidate.name, runtime, leader), partial(candidate_samples, candidate)
     health = Health(runtime, candidate_ready(candidate))
     return _serving(config, MASTER_CHILD, candidate.name, flow, samples, health)
 
@@ -278,7 +265,7 @@ def serve_node(
     config: ProcessConfig, node: Node, runtime: Runtime, heartbeat: Heartbeat
 ) -> Context:
     """Serve the metrics of a node."""
-    samples = OfProcess(node.name, runtime), OfNode(node)
+    samples = OfProcess(node.name, runtime), partial(node_samples, node)
     health = Health(runtime, node_ready(node), heartbeat)
     number = NODE_CHILD + node.index
     return _serving(config, number, node.name, node.plan.flow.name, samples, health)

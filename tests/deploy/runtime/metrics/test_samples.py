@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 import pytest
@@ -15,13 +16,13 @@ from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from driftline.deploy.runtime.metrics.roles import (
-    OfCandidate,
-    OfMaster,
-    OfNode,
     candidate_ready,
+    candidate_samples,
     fronts_ready,
     master_ready,
+    master_samples,
     node_ready,
+    node_samples,
 )
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.meters import Sample
@@ -43,13 +44,13 @@ def checked(samples: list[Sample]) -> dict[tuple[str, ...], object]:
 @pytest.mark.parametrize("name", POLICIES)
 def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str) -> None:
     node = Node(0, 1, PLAN, POLICIES[name], count(1).__next__)
-    found = checked(list(OfNode(node)()))
+    found = checked(list(node_samples(node)))
     assert found["driftline_node_running", "node-0"] == 0
     assert found["driftline_elements_total", "node-0"] == 0
     assert node_ready(node)() == "node-0: starting"
 
     master = Master(1, PLAN, POLICIES[name], ClusterState("identity"), 1.0)
-    found = checked(list(OfMaster(master)()))
+    found = checked(list(master_samples(master)))
     assert found["driftline_phase", "gathering"] is True
     assert found["driftline_master_leads", "master"] is False
     assert master_ready(master)() == Phase.GATHERING.value
@@ -61,7 +62,7 @@ def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str
 def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
     made = Master(1, PLAN, POLICIES["exactly-once"], ClusterState("identity"), 1.0)
     candidate = Candidate("me#1", lambda state: made)
-    samples, ready = OfCandidate(candidate), candidate_ready(candidate)
+    samples, ready = partial(candidate_samples, candidate), candidate_ready(candidate)
 
     def does(result: object) -> None:
         candidate.tick(candidate.now)
@@ -98,7 +99,8 @@ def test_metrics_of_event_time_are_right_after_a_recovery() -> None:
 
     def sum_of(name: str, *labels: str) -> float:
         nodes = [room.parties[node] for node in room.nodes]
-        samples = checked([s for node in nodes if isinstance(node, Node) for s in OfNode(node)()])
+        given = [node_samples(node) for node in nodes if isinstance(node, Node)]
+        samples = checked([sample for samples in given for sample in samples])
         return sum(float(str(samples.get((name, node, *labels), 0))) for node in room.nodes)
 
     watermark = "driftline_operator_watermark_timestamp_seconds"
