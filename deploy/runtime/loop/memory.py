@@ -42,33 +42,44 @@ BUSY_SHARE = 0.02
 """A process is busy if it used more than this share of the time since the last check."""
 
 
-class GcScheduler:
+class _IdleTask:
+    """Work for an idle loop that depends on whether the process was busy since the last check."""
+
+    def __init__(self) -> None:
+        self._looked = 0.0
+        self._cpu = process_time()
+        """Time and CPU time at the last check."""
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to check if the loop is idle. Cheap."""
+        return now - self._looked >= REST_S
+
+    def _check(self, now: float) -> bool:
+        """Return whether the process was busy since the last check."""
+        cpu = process_time()
+        was_busy = cpu - self._cpu > BUSY_SHARE * (now - self._looked)
+        self._looked, self._cpu = now, cpu
+        return was_busy
+
+
+class GcScheduler(_IdleTask):
     """Replacement of the automatic cyclic collector, active from its construction on.
 
     `blocks`: returns the number of memory blocks that the process holds, about one per object.
     """
 
     def __init__(self, blocks: Callable[[], int] = sys.getallocatedblocks) -> None:
+        super().__init__()
         gc.collect()
         gc.freeze()
         gc.disable()
         self._blocks = blocks
         self._kept = blocks()
         """Number of blocks after the last full collection."""
-        self._looked = 0.0
-        self._cpu = process_time()
-        """Time and CPU time at the last check."""
-
-    def is_due(self, now: float) -> bool:
-        """Return whether to call `collect_when_idle` if the loop is idle. Cheap."""
-        return now - self._looked >= REST_S
 
     def collect_when_idle(self, now: float) -> None:
         """Collect what is worthwhile. Precondition: the loop is idle."""
-        cpu = process_time()
-        busy = cpu - self._cpu > BUSY_SHARE * (now - self._looked)
-        self._looked, self._cpu = now, cpu
-        if self._blocks() > (2 if busy else 1.25) * self._kept:
+        if self._blocks() > (2 if self._check(now) else 1.25) * self._kept:
             gc.collect()
             self._kept = self._blocks()
         elif gc.get_count()[0] >= YOUNG_MIN:
@@ -78,7 +89,7 @@ class GcScheduler:
         """Collect new objects if they are many or have waited long. Called once per turn."""
         new = gc.get_count()[0]
         if new >= YOUNG_MAX or (new >= YOUNG_MIN and now - self._looked >= LOAD_S):
-            self._looked, self._cpu = now, process_time()
+            self._check(now)
             gc.collect(1)
 
 
@@ -109,30 +120,21 @@ def share_one_heap() -> None:
         mallopt(_M_ARENA_MAX, 1)
 
 
-class MallocTrimmer:
+class MallocTrimmer(_IdleTask):
     """Returns freed memory of this process to the system. The owner calls `trim_when_idle` when
     its loop is idle."""
 
     def __init__(self, give_back: Callable[[], None] = _trim) -> None:
+        super().__init__()
         self._give_back = give_back
-        self._looked = -inf
-        self._cpu = process_time()
-        """CPU time at the last check."""
         self._gave_back = -inf
         """When memory was last returned."""
         self._trims_left = 0
         """Number of returns that follow the last busy period."""
 
-    def is_due(self, now: float) -> bool:
-        """Return whether to call `trim_when_idle` if the loop is idle. Cheap."""
-        return now - self._looked >= REST_S
-
     def trim_when_idle(self, now: float) -> None:
         """Return memory to the system if that is due. Precondition: the loop is idle."""
-        cpu = process_time()
-        busy = cpu - self._cpu > BUSY_SHARE * (now - self._looked)
-        self._looked, self._cpu = now, cpu
-        if busy:
+        if self._check(now):
             self._trims_left = GIVE_BACK_TIMES
         elif self._trims_left and now - self._gave_back >= GIVE_BACK_S:
             self._trims_left -= 1
