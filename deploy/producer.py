@@ -84,7 +84,7 @@ class Producer:
     unacknowledged records and bytes; a single record may exceed the latter; `timeout_s`: seconds
     that the front may give no sign of life. A slow flow gives one every second, and the producer
     waits as long as it does. `keys`: the key of this producer, a file or its directory; the front
-    needs `--keys`, too. `times`: whether to receive `below`, with which a service can be queried.
+    needs `--keys`, too.
 
     Raises Unavailable if the front gives no sign of life for `timeout_s` or refuses the producer
     (the text says why), ValueError for an id that is empty or too long, NotPermitted if the key
@@ -100,7 +100,6 @@ class Producer:
         window_bytes: int = WINDOW_BYTES,
         timeout_s: float = TIMEOUT_S,
         keys: str | Path | None = None,
-        times: bool = False,
     ) -> None:
         if not 0 < len(producer_id.encode()) <= PRODUCER_BYTES_MAX:
             raise ValueError(f"a producer's id has 1 to {PRODUCER_BYTES_MAX} bytes")
@@ -120,10 +119,7 @@ class Producer:
         self._sent = 0
         """Number of the last record that was sent and need not be sent again."""
         self.below = 0
-        """All records up to `acknowledged` have label times below this; 0 if not requested."""
-        self._timed_up_to = -1
-        """`below` holds for the records up to this number."""
-        self._hello = IntakeKind.HELLO_TIMES if times else IntakeKind.HELLO
+        """All records up to `acknowledged` have label times below this."""
         self.ended = False
         """Whether the front accepts no more records: this producer or the stream has ended."""
         self._synced = False
@@ -216,7 +212,7 @@ class Producer:
         life for so long, or if the stream has ended.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
-        self._wait(lambda: self._is_all_acknowledged or self.ended, wait_s)
+        self._wait(lambda: not self._unacknowledged or self.ended, wait_s)
         if self._unacknowledged:
             raise self._make_ended_error()
 
@@ -236,12 +232,6 @@ class Producer:
         """Close the connection at once; unacknowledged records may be lost."""
         self._refusals.close()
         self._context.destroy(linger=0)
-
-    @property
-    def _is_all_acknowledged(self) -> bool:
-        """Whether all records are acknowledged, and their times received if requested."""
-        timed = self._hello is IntakeKind.HELLO or self._timed_up_to >= self.acknowledged
-        return not self._unacknowledged and timed
 
     def _make_ended_error(self) -> Unavailable:
         ended = f"producer {self.id!r} has ended" if self.acknowledged else "the stream was ended"
@@ -287,7 +277,7 @@ class Producer:
                 send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK, copy=False)
                 self._sent += 1
             if self._to_ask:
-                kind = (IntakeKind.END, self.sequence) if self._ending else (self._hello,)
+                kind = (IntakeKind.END, self.sequence) if self._ending else (IntakeKind.HELLO,)
                 send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
                 self._to_ask = False
                 self._awaits_sync = True
@@ -306,16 +296,13 @@ class Producer:
             raise Unavailable(f"{self.address} is not the intake of a front: {error}") from None
 
     def _handle_answer(self, answer: IntakeReply) -> None:
-        kind, session, acknowledged, number, reason = answer
+        kind, session, acknowledged, below, number, reason = answer
         if kind is IntakeKind.FENCED and session > self._session:
             if self._synced:
                 raise Unavailable(f"another process sends as {self.id!r}: give each its own id")
             self._session = session + 1  # the clock of an earlier process was ahead of ours
             self._ask_at = 0.0
         if session != self._session:
-            return
-        if kind is IntakeKind.TIME:
-            self.below, self._timed_up_to = number, acknowledged
             return
         now = monotonic()
         if acknowledged > self.acknowledged or kind is not IntakeKind.SYNC or not self._synced:
@@ -330,6 +317,7 @@ class Producer:
                 f"{acknowledged}: has its input log been replaced?"
             )
         self.acknowledged = acknowledged
+        self.below = max(self.below, below)
         while self._unacknowledged and next(iter(self._unacknowledged)) <= acknowledged:
             self._bytes -= len(self._unacknowledged.pop(next(iter(self._unacknowledged))))
         self._sent = max(self._sent, self.acknowledged)

@@ -3,11 +3,12 @@
 Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carries over ZeroMQ:
 
     producer                                            front
-    [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]
-    [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
-    [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
+    [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged, below]
+    [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged, below]
+    [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged, below]
 
-All records with numbers up to `acknowledged` are in the input log. SYNC answers a HELLO, and a
+All records with numbers up to `acknowledged` are in the input log, with label times smaller than
+`below`. SYNC answers a HELLO, and a
 record whose predecessor is missing (lost in a reconnect). SYNC also means that the intake has
 accepted no later record: the producer has to send later records again. A producer chooses `session`
 when it starts: its clock in nanoseconds, so each start has a larger session. Once the intake knows
@@ -167,29 +168,22 @@ class IntakeKind(IntEnum):
     ENDED = 6
     FENCED = 7
     REFUSED = 8
-    HELLO_TIMES = 9
-    """HELLO of a producer that also wants the times of its records."""
-    TIME = 10
-    """Precedes another answer; all acknowledged records have label times below its `number`."""
 
 
 _FIELDS: dict[object, int] = {
     IntakeKind.HELLO: 4,
-    IntakeKind.HELLO_TIMES: 4,
     IntakeKind.RECORD: 6,
     IntakeKind.END: 5,
 }
 
 
 class IntakeReply(NamedTuple):
-    """Answer of the front.
-
-    `number` and `reason` belong to REFUSED; in TIME, `number` is the time.
-    """
+    """Answer of the front; `number` and `reason` belong to REFUSED."""
 
     kind: IntakeKind
     session: int
     acknowledged: int
+    below: int = 0
     number: int = 0
     reason: str = ""
 
@@ -205,8 +199,6 @@ class _ProducerState:
     """The kind of the next answer."""
     is_gap_reported: bool = False
     """Whether SYNC was already requested for the current gap in its record numbers."""
-    wants_times: bool = False
-    """Whether the producer receives TIME."""
 
 
 class Intake(Receiver):
@@ -311,7 +303,6 @@ class Intake(Receiver):
             self._send(route, IntakeKind.FENCED, client.session, producer)
             return
         client.session, client.route = session, route
-        client.wants_times = client.wants_times or kind is IntakeKind.HELLO_TIMES
         if kind is IntakeKind.RECORD:
             wanted = self._receive(client, producer, number, record)
         elif kind is IntakeKind.END:
@@ -400,19 +391,17 @@ class Intake(Receiver):
             ):
                 continue
             del self._pending_answers[producer]
-            if client.wants_times:
-                time = source.stored_below
-                self._send(client.route, IntakeKind.TIME, client.session, producer, time)
             self._send(client.route, client.answer, client.session, producer)
             client.answer = IntakeKind.ACK
 
     def _refuse(self, route: bytes, producer: str, session: int, number: int, reason: str) -> None:
-        self._send(route, IntakeKind.REFUSED, session, producer, number, reason)
+        acknowledged = self.source.last_acknowledged(producer)
+        refusal = MAGIC, IntakeKind.REFUSED, session, acknowledged, number, reason
+        self.answers.append((route, pack(refusal)))
 
-    def _send(
-        self, route: bytes, kind: IntakeKind, session: int, producer: str, *more: object
-    ) -> None:
-        answer = (MAGIC, kind, session, self.source.last_acknowledged(producer), *more)
+    def _send(self, route: bytes, kind: IntakeKind, session: int, producer: str) -> None:
+        acknowledged = self.source.last_acknowledged(producer)
+        answer = MAGIC, kind, session, acknowledged, self.source.stored_below
         self.answers.append((route, pack(answer)))
 
 
@@ -447,18 +436,14 @@ def decode_request(data: bytes) -> tuple[IntakeKind, str, int, int, object]:
 def decode_answer(data: bytes) -> IntakeReply:
     """Decode an answer of a front. Raises MalformedMessage."""
     match unpack(data):
-        case (magic, int(kind), int(session), int(acknowledged)) if (
+        case (magic, int(kind), int(session), int(acknowledged), int(below)) if (
             magic == MAGIC and IntakeKind.ACK <= kind <= IntakeKind.FENCED
         ):
-            return IntakeReply(IntakeKind(kind), session, acknowledged)
-        case (magic, int(kind), int(session), int(acknowledged), int(time)) if (
-            magic == MAGIC and kind == IntakeKind.TIME
-        ):
-            return IntakeReply(IntakeKind.TIME, session, acknowledged, time)
+            return IntakeReply(IntakeKind(kind), session, acknowledged, below)
         case (magic, int(kind), int(session), int(acknowledged), int(number), str(reason)) if (
             magic == MAGIC and kind == IntakeKind.REFUSED
         ):
-            return IntakeReply(IntakeKind.REFUSED, session, acknowledged, number, reason)
+            return IntakeReply(IntakeKind.REFUSED, session, acknowledged, 0, number, reason)
     raise MalformedMessage("not an answer of a front")
 
 

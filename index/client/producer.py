@@ -44,7 +44,7 @@ class IndexProducer:
         self.collection = collection
         self._producer = Producer(
             address, producer_id, window=window, window_bytes=window_bytes, timeout_s=timeout_s,
-            keys=keys, times=True,
+            keys=keys,
         )  # fmt: skip
 
     def __enter__(self) -> Self:

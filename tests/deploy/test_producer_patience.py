@@ -75,7 +75,9 @@ class Front:
         return kind, number
 
     def say(self, kind: IntakeKind, acknowledged: int) -> None:
-        self._socket.send_multipart([self._route, pack((MAGIC, kind, self._session, acknowledged))])
+        self._socket.send_multipart(
+            [self._route, pack((MAGIC, kind, self._session, acknowledged, 0))]
+        )
 
     def close(self) -> None:
         self._context.destroy(linger=0)

@@ -81,21 +81,14 @@ def test_sequence_gap_is_reported_once_and_later_records_are_dropped(host: Host)
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
-def test_client_that_requests_times_gets_one_before_each_answer(host: Host) -> None:
-    with Wire(host) as wire, Wire(host) as other:
-        wire.say(IntakeKind.HELLO_TIMES, "p", 1)
-        other.say(IntakeKind.HELLO, "q", 1)
-        first = wire.hear_all()
-        assert (first.kind, wire.hear()) == (IntakeKind.TIME, (IntakeKind.SYNC, 1, 0))
-        assert other.hear() == (IntakeKind.SYNC, 1, 0)
-        for number in (1, 2, 3):
-            other.say(IntakeKind.RECORD, "q", 1, number, "a")
-            assert other.hear() == (IntakeKind.ACK, 1, number)
-            wire.say(IntakeKind.RECORD, "p", 1, number, "a")
-            told = wire.hear_all()
-            assert (told.kind, told.acknowledged) == (IntakeKind.TIME, number)
-            assert told.number == host.log.last_time + 1 > first.number
-            assert wire.hear() == (IntakeKind.ACK, 1, number)
+def test_answers_tell_below_which_time_all_acknowledged_records_are(host: Host) -> None:
+    with Wire(host) as wire:
+        wire.say(IntakeKind.HELLO, "p", 1)
+        first = wire.hear_all().below
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+        while (told := wire.hear_all()).acknowledged == 0:
+            pass
+        assert told.below == host.log.last_time + 1 > first
 
 
 def test_a_hello_is_answered_when_all_that_was_taken_is_stored(host: Host) -> None:

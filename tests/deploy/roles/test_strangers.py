@@ -49,7 +49,7 @@ class Bench:
                 break
             job = self.intake.jobs.pop(0)
             self.intake.on_job_done(job, self.log.carry_out(job))
-        answers = [decode_answer(answer) for _, answer in self.intake.answers]
+        answers = [decode_answer(data)._replace(below=0) for _, data in self.intake.answers]
         self.intake.answers.clear()
         return answers
 
@@ -157,7 +157,7 @@ def test_producers_beyond_the_limit_are_rejected_with_a_reason(
     for name in "pqr":
         assert bench.say(IntakeKind.RECORD, name, 1, 1, "a") == [IntakeReply(IntakeKind.ACK, 1, 1)]
     for _ in range(100):
-        ((kind, _, _, number, reason),) = bench.say(IntakeKind.RECORD, "s", 1, 1, "a")
+        ((kind, _, _, _, number, reason),) = bench.say(IntakeKind.RECORD, "s", 1, 1, "a")
         assert (kind, number) == (IntakeKind.REFUSED, 0)
         assert "use the ids of these producers again" in reason
     assert bench.say(IntakeKind.RECORD, "p", 1, 2, "b") == [IntakeReply(IntakeKind.ACK, 1, 2)]
@@ -170,7 +170,9 @@ def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:
     bench.say(IntakeKind.RECORD, "p", 1, 1, "a")
     deep = nested(RECORD_DEPTH_MAX + 1, "tuple")
     for _ in range(2):
-        ((kind, _, acknowledged, number, reason),) = bench.say(IntakeKind.RECORD, "p", 1, 2, deep)
+        ((kind, _, acknowledged, _, number, reason),) = bench.say(
+            IntakeKind.RECORD, "p", 1, 2, deep
+        )
         assert (kind, acknowledged, number) == (IntakeKind.REFUSED, 1, 2)
         assert "more than 100 deep" in reason
     assert bench.say(IntakeKind.RECORD, "p", 1, 3, "c")[0].kind is IntakeKind.SYNC

@@ -74,7 +74,7 @@ def test_invalid_records_become_dead_letters(service: Serving, client: IndexClie
     name = f"p{uuid4().hex}"
     before = dead_letters()
     begin = client.put(name, {"year": 0}).label
-    with Producer(service.zmq, name, times=True) as producer:
+    with Producer(service.zmq, name) as producer:
         for record in BAD:
             producer.send(record)
         producer.send(WatchWrite("documents", name, "(tea").record())  # it matches nothing
