@@ -8,8 +8,7 @@ same command.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from driftline.connectors.outputs import RECORDS, resolve_output
@@ -34,14 +33,6 @@ from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.policy import POLICIES
 
 
-@dataclass(frozen=True, slots=True)
-class AgentDirectories:
-    """Directories of a flow at one agent; `roles`: their names, such as `node-0`."""
-
-    agent: str
-    roles: tuple[str, ...]
-
-
 def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     """Check the directories of a finished flow on this host.
 
@@ -58,9 +49,13 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
         )
     parts = _directories_by_agent(submission, run)
     alive = {agent.name: agent for agent in list_agents(tree)}
-    here = [part for part in parts if _is_here(alive.get(part.agent))]
+    here = {agent: roles for agent, roles in parts.items() if _is_here(alive.get(agent))}
     service = submission.front_agents[0] if submission.consumer else ""
-    away = [_describe_location(part, alive, service) for part in parts if part not in here]
+    away = [
+        _describe_location(roles, agent, alive.get(agent), service)
+        for agent, roles in parts.items()
+        if agent not in here
+    ]
     if not here:
         raise Unavailable(
             f"this host has no directories of flow {name!r}. They are elsewhere:{''.join(away)}"
@@ -77,8 +72,8 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     return Verdict(found, [problem.text for problem in found_problems], ending, note)
 
 
-def _directories_by_agent(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
-    """Return all directories of a flow, by agent."""
+def _directories_by_agent(submission: Submission, run: ClusterState) -> dict[str, list[str]]:
+    """Return agent -> names of the directories of a flow that it has, such as `node-0`."""
     roles: dict[str, list[str]] = {}
     for number in submission.current_layout(run):
         at = roles.setdefault(submission.agent_of(number), [])
@@ -87,7 +82,7 @@ def _directories_by_agent(submission: Submission, run: ClusterState) -> list[Age
             at.append(f"{OUTPUT}-{number}")
     for number, agent in enumerate(submission.front_agents):
         roles.setdefault(agent, []).append(f"{LOG}-{number}")
-    return [AgentDirectories(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
+    return roles
 
 
 def _is_here(agent: AgentRecord | None) -> bool:
@@ -96,28 +91,27 @@ def _is_here(agent: AgentRecord | None) -> bool:
 
 
 def _describe_location(
-    part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str
+    roles: Sequence[str], name: str, agent: AgentRecord | None, service: str
 ) -> str:
-    """Describe where directories are.
+    """Describe where the directories of agent `name` are; `agent`: its record if it lives.
 
     `service`: the agent of the `driftline serve` that owns the flow; "" if there is none.
     """
-    what = ", ".join(part.roles)
-    agent = alive.get(part.agent)
-    if part.agent == service:
+    what = ", ".join(roles)
+    if name == service:
         return (
             f"\n  {what}, journal: in the --state directory of `driftline serve`; give that "
             "directory to `driftline verify`"
         )
     if agent is None:
-        return f"\n  {what}: agent {part.agent} is away; start it, then verify on its host"
-    return f"\n  {what}: agent {part.agent}, on host {agent.host}; run this command there"
+        return f"\n  {what}: agent {name} is away; start it, then verify on its host"
+    return f"\n  {what}: agent {name}, on host {agent.host}; run this command there"
 
 
 def _inspect_directories(
     submission: Submission,
     run: ClusterState,
-    here: Iterable[AgentDirectories],
+    here: Mapping[str, Sequence[str]],
     alive: Mapping[str, AgentRecord],
 ) -> Iterator[DirectoryReport]:
     """Yield a report on each directory that this host has or should have.
@@ -130,12 +124,12 @@ def _inspect_directories(
     output = _directory_of(submission)
     reports = () if output is None else inspect_directories(None, output)
     outputs = {report.role: report for report in reports}
-    for part in here:
-        folder = Path(alive[part.agent].state) / FLOWS / submission.name
+    for agent, roles in here.items():
+        folder = Path(alive[agent].state) / FLOWS / submission.name
         wait_for_others(folder)
         records = folder / RECORDS if output is None and not submission.consumer else None
         stored = {report.role: report for report in inspect_directories(folder, records)}
-        for role in part.roles:
+        for role in roles:
             kind, _, number = role.partition("-")
             if kind == OUTPUT:
                 found = outputs if records is None else stored
