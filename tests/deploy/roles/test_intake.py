@@ -3,15 +3,13 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from time import monotonic
 
 import pytest
 
-from driftline.deploy.roles.intake import MAGIC, IntakeKind
+from driftline.deploy.roles.intake import IntakeKind
 from driftline.deploy.runtime.sockets.intake_socket import DRAIN, IntakeSocket
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.codec import pack
 from driftline.engine.wire.role import DurableJob
 from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import Host, Wire, stored
@@ -127,46 +125,6 @@ def test_messages_of_an_older_session_are_fenced_off(host: Host) -> None:
         wire.say(IntakeKind.RECORD, "p", 6, 1, "left in the network")
         assert wire.hear() == (IntakeKind.FENCED, 7, 0)
     assert stored(host.log) == []
-
-
-FOREIGN = (
-    b"",
-    b"\xff\xfe garbage",
-    pack("text"),
-    pack((MAGIC,)),
-    pack((MAGIC + 1, IntakeKind.HELLO, "p", 1)),
-    pack((MAGIC, 99, "p", 1)),
-    pack((MAGIC, [], "p", 1)),
-    pack((MAGIC, IntakeKind.ACK, "p", 1)),
-    pack((MAGIC, IntakeKind.HELLO, "p", 1, 2)),
-    pack((MAGIC, IntakeKind.HELLO, 5, 1)),
-    pack((MAGIC, IntakeKind.HELLO, "", 1)),
-    pack((MAGIC, IntakeKind.HELLO, "x" * 256, 1)),
-    pack((MAGIC, IntakeKind.HELLO, "p", "1")),
-    pack((MAGIC, IntakeKind.HELLO, "p", -1)),
-    pack((MAGIC, IntakeKind.RECORD, "p", 1, 1.5, "a")),
-    pack((MAGIC, IntakeKind.RECORD, "p", 1, 1 << 63, "a")),
-    pack((MAGIC, IntakeKind.RECORD, "p", 1, True, "a")),
-    pack((MAGIC, IntakeKind.END, "p", 1, None)),
-)
-
-
-def test_foreign_bytes_are_counted_logged_once_and_dropped(
-    host: Host, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Wire(host) as wire:
-        for data in FOREIGN:
-            wire.socket.send(data)
-        chance = Random(1)
-        for _ in range(200):
-            wire.socket.send(chance.randbytes(chance.randrange(1, 40)))
-        host.intake.socket.poll()  # the host's first turn finds some of them
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        assert wire.hear() == (IntakeKind.ACK, 1, 1)
-    assert host.intake.malformed == len(FOREIGN) + 200
-    told = [text for text in caplog.messages if "dropped a malformed message" in text]
-    assert len(told) == 1
-    assert stored(host.log) == [("p", 1, "a")]
 
 
 def sleeps(host: Host) -> bool:

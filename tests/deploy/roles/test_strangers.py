@@ -7,12 +7,11 @@ from itertools import count
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.connectors.logs.received import PRODUCERS_MAX, ReceivedSource
 from driftline.deploy.roles.intake import (
-    CLIENTS_MAX,
     MAGIC,
     Intake,
     IntakeKind,
@@ -85,7 +84,7 @@ FIELDS = (
 )
 
 
-@pytest.mark.slow
+@settings(max_examples=25)
 @given(st.lists(st.tuples(*FIELDS).flatmap(lambda f: st.sampled_from([f[:n] for n in range(7)]))))
 def test_no_message_of_msgpack_ends_the_intake(messages: list[tuple[object, ...]]) -> None:
     bench = Bench()
@@ -102,6 +101,36 @@ def test_no_bytes_end_the_intake(data: bytes) -> None:
     for kind in b"\x94\x95\x96":
         bench.tell(data)
         bench.tell(bytes([kind]) + data)
+
+
+FOREIGN = (
+    b"",
+    b"\xff\xfe garbage",
+    pack("text"),
+    pack((MAGIC,)),
+    pack((MAGIC + 1, IntakeKind.HELLO, "p", 1)),
+    pack((MAGIC, 99, "p", 1)),
+    pack((MAGIC, [], "p", 1)),
+    pack((MAGIC, IntakeKind.ACK, "p", 1)),
+    pack((MAGIC, IntakeKind.HELLO, "p", 1, 2)),
+    pack((MAGIC, IntakeKind.HELLO, 5, 1)),
+    pack((MAGIC, IntakeKind.HELLO, "", 1)),
+    pack((MAGIC, IntakeKind.HELLO, "x" * 256, 1)),
+    pack((MAGIC, IntakeKind.HELLO, "p", "1")),
+    pack((MAGIC, IntakeKind.HELLO, "p", -1)),
+    pack((MAGIC, IntakeKind.RECORD, "p", 1, 1.5, "a")),
+    pack((MAGIC, IntakeKind.RECORD, "p", 1, 1 << 63, "a")),
+    pack((MAGIC, IntakeKind.RECORD, "p", 1, True, "a")),
+    pack((MAGIC, IntakeKind.END, "p", 1, None)),
+)
+
+
+def test_malformed_messages_are_dropped() -> None:
+    bench = Bench()
+    for data in FOREIGN:
+        assert bench.tell(data) == []
+    assert bench.intake.malformed == len(FOREIGN)
+    assert bench.say(IntakeKind.RECORD, "p", 1, 1, "a")[0].kind is IntakeKind.ACK
 
 
 def test_of_malformed_messages_the_first_is_logged_and_then_a_count(
@@ -127,10 +156,10 @@ def test_memory_for_unknown_clients_is_bounded() -> None:
             assert bench.say(IntakeKind.HELLO, f"{next(names):250}", 1)[0].kind is IntakeKind.SYNC
 
     bench.say(IntakeKind.RECORD, "p", 7, 1, "a")
-    greet(3000)
+    greet(1500)
     tracemalloc.start()
     try:
-        greet(4_000)
+        greet(2000)
         assert tracemalloc.get_traced_memory()[0] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -139,13 +168,16 @@ def test_memory_for_unknown_clients_is_bounded() -> None:
     )
 
 
-def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_numbers() -> None:
+def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("driftline.deploy.roles.intake.CLIENTS_MAX", 100)
     bench = Bench()
-    names = [f"p{number}" for number in range(CLIENTS_MAX + 10)]
+    names = [f"p{number}" for number in range(110)]
     for name in names:
         bench.say(IntakeKind.RECORD, name, 2, 1, "a")
         bench.say(IntakeKind.HELLO, name, 2)
-    assert len(bench.intake._producers_with_records) == CLIENTS_MAX
+    assert len(bench.intake._producers_with_records) == 100
     assert bench.say(IntakeKind.RECORD, names[0], 2, 1, "a") == [IntakeReply(IntakeKind.ACK, 2, 1)]
     assert len(bench.log.all_written) == len(names)
 
