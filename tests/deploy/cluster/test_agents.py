@@ -12,10 +12,11 @@ from typing import cast
 import pytest
 
 from driftline.deploy.cluster.agent import Agent, AgentConfig
-from driftline.deploy.cluster.records import AgentRole
+from driftline.deploy.cluster.flow_runner import FlowRunner, HostResources
+from driftline.deploy.cluster.records import AgentRole, Submission
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.signals import Signals
-from driftline.engine.errors import InUse
+from driftline.engine.errors import InUse, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S, Ensemble, expire
 
 
@@ -103,3 +104,26 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
         running.join(WAIT_S)
         assert running.error is not None
         assert "has an agent 'n' already" in str(running.error)
+
+
+def away(*given: object) -> None:
+    raise Unavailable("it does not answer")
+
+
+def test_unreachable_zookeeper_is_reported_and_does_not_fail_the_flow(
+    empty_tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submission = Submission(
+        "sums", "a.py", "/out", 1, ("a",), ("f",), "exactly-once", "speculative", 1.0,
+        dead_letters=False, identity="", code="", lineage="", session=1, run="r", groups=128,
+    )  # fmt: skip
+    host = HostResources("a", tmp_path, tmp_path)
+    monkeypatch.setattr(empty_tree, "masters", away)
+    hosting = FlowRunner(submission, ["node-0"], (0,), host, empty_tree, 1, lambda: None)
+    hosting.start()
+    hosting.join(30)
+    assert (hosting.transient_error, hosting.fatal_error, hosting.is_done) == (
+        "it does not answer",
+        "",
+        False,
+    )
