@@ -99,9 +99,3 @@ def test_process_that_crashes_once_is_restarted(tmp_path: Path) -> None:
         for line in file.read_text().splitlines()
     ]
     assert sorted(row["value"] for row in found) == sorted(i // 3 + 1 for i in range(81))
-
-
-@pytest.mark.soak
-def test_killing_on_purpose_twice_a_second_is_no_crash_loop(tmp_path: Path) -> None:
-    done = run(tmp_path, ["fine"] * 200, "--kill-every", "0.5")
-    assert done.returncode == 0, done.stderr
