@@ -4,7 +4,6 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -16,7 +15,7 @@ from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import Pipes
 from driftline.deploy.runtime.supervision.cluster import LocalCluster, remove_outdated
-from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX, STOPPED, RunningProcess
+from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX, STOPPED
 from driftline.engine.errors import Unavailable
 
 
@@ -82,20 +81,19 @@ def test_crash_loop_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     assert ("master", "so it ends") in [(r.processName, r.getMessage()) for r in caplog.records]
 
 
+def supervise_for_ever(cluster: LocalCluster) -> None:
+    """A run that gets nowhere."""
+    while True:
+        wait(cluster)
+        cluster.supervise(7, 9)
+
+
 def test_stopped_process_is_not_restarted() -> None:
     with Scripted(f"raise SystemExit({STOPPED})") as cluster:
         wait(cluster)
         cluster.supervise()
         assert cluster.restarts == 0
         assert cluster.master_ended
-
-
-def supervise_for_ever(cluster: LocalCluster, watch: StatusPoller | None = None) -> None:
-    """A run that gets nowhere."""
-    while True:
-        if watch is None:
-            wait(cluster)
-        cluster.supervise(7, 9, watch)
 
 
 def test_child_exit_wakes_the_loop_and_restarts_the_child_at_once() -> None:
@@ -157,25 +155,6 @@ def test_a_process_is_not_replaced_before_it_has_ended(
         assert "ended by SIGKILL, as it was silent; it will be restarted" in caplog.text
         for process in cluster._processes.values():
             process.kill()
-
-
-def test_repeated_hang_kills_back_off_and_end_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    deaths = []
-
-    def look(
-        now: float, running: Mapping[str, RunningProcess], count: Callable[[str], int]
-    ) -> list[str]:
-        deaths.append(count("node-0"))
-        return ["node-0"] if "node-0" in running else []
-
-    with Scripted("import time; time.sleep(60)") as cluster:
-        monkeypatch.setattr(cluster._hangs, "find_hung", look)
-        with pytest.raises(Unavailable, match=rf"died {DEATHS_MAX} times(.|\n)*as it was silent"):
-            supervise_for_ever(cluster, StatusPoller())
-        assert set(deaths) == set(range(DEATHS_MAX))
-        cluster._processes["master"].kill()
 
 
 def test_only_stores_of_nodes_before_the_layout_that_do_not_run_are_removed(
