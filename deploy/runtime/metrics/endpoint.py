@@ -15,11 +15,10 @@ Prometheus refreshes its targets rarely.
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
+from driftline.deploy.runtime.sockets.listening import is_local, listen_tcp
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.events import event_fields, log
 
@@ -52,33 +51,10 @@ class Endpoint:
         """Return the endpoint of another process of the run; `number`: from 1."""
         return Endpoint(self.host, self.port + number if self.port else 0)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can connect to it."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    def place(self) -> tuple[socket.AddressFamily, tuple[str, int]]:
-        """Return family and address of the socket. Raises OSError."""
-        host = "0.0.0.0" if self.host == "*" else self.host
-        kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
-        try:
-            found = socket.getaddrinfo(host, self.port, type=kind, flags=passive)
-        except UnicodeError:
-            raise OSError("this is not a name of a host") from None
-        family, _, _, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
-        return family, (str(place[0]), self.port)
-
     def check(self) -> None:
         """Raise Unavailable if no socket can listen here now."""
         try:
-            family, place = self.place()
-            with socket.socket(family) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(place)
-                trial.listen(1)
+            listen_tcp(self.host, self.port).close()
         except OSError as error:
             raise Unavailable(self.fault(error)) from None
 
@@ -92,7 +68,7 @@ def check_ports(text: str, processes: int) -> None:
     endpoint = Endpoint.parse(text, processes)
     for number in range(processes if endpoint.port else 1):
         endpoint.of_child(number).check()
-    if not endpoint.is_local:
+    if not is_local(f"tcp://{endpoint.host}:{endpoint.port}"):
         log.warning(
             "metrics at %s can be read by other machines: names, numbers and the state of the run,"
             " no records and no keys",

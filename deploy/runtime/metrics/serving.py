@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from socketserver import TCPServer
 from time import monotonic
@@ -25,6 +24,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from driftline.deploy.runtime.metrics.catalogue import Tagged, registry_of
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, read_port_file, write_port_file
+from driftline.deploy.runtime.sockets.listening import resolve
 from driftline.engine.events import event_fields, log
 
 if TYPE_CHECKING:
@@ -172,8 +172,8 @@ def _listening(endpoint: Endpoint, page: WSGIApplication, note: Path | None) -> 
     server = None
     if note is not None and (before := read_port_file(note)):
         with suppress(OSError):
-            server = MetricsServer(*replace(endpoint, port=before).place(), page)
-    server = server or MetricsServer(*endpoint.place(), page)
+            server = MetricsServer(*resolve(endpoint.host, before), page)
+    server = server or MetricsServer(*resolve(endpoint.host, endpoint.port), page)
     if note is not None:
         try:
             write_port_file(note, server.server_port)

@@ -9,6 +9,7 @@ import stat
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from driftline.engine.errors import Unavailable
 
@@ -47,7 +48,8 @@ def listen(address: str) -> socket.socket:
         raise _unusable(address, fault)
     try:
         if address.startswith("tcp://"):
-            return _listen_tcp(address)
+            host, port = _host_and_port(address)
+            return listen_tcp(host, 0 if port == _ANY else int(port))
         return _listen_unix(address.removeprefix("ipc://"))
     except OSError as error:
         reason = error.strerror or str(error)
@@ -56,6 +58,31 @@ def listen(address: str) -> socket.socket:
         elif error.errno == errno.EADDRNOTAVAIL:
             reason += "; this host has no such address"
         raise _unusable(address, reason) from None
+
+
+def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Return family and address of a socket that listens there. Raises OSError."""
+    any_host = "0.0.0.0" if host in (_ANY, "") else host
+    try:
+        found = socket.getaddrinfo(any_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:
+        raise OSError("this is not a name of a host") from None
+    family, _, _, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
+    return family, place
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there. Raises OSError."""
+    family, place = resolve(host, port)
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def bound_to(listener: socket.socket) -> str:
@@ -93,26 +120,6 @@ def _host_and_port(address: str) -> tuple[str, str]:
     if not colon or port.endswith("]"):
         return place.removeprefix("[").removesuffix("]"), ""
     return host.removeprefix("[").removesuffix("]"), port
-
-
-def _listen_tcp(address: str) -> socket.socket:
-    host, port = _host_and_port(address)
-    found = socket.getaddrinfo(
-        "0.0.0.0" if host in (_ANY, "") else host,
-        0 if port == _ANY else int(port),
-        type=socket.SOCK_STREAM,
-        flags=socket.AI_PASSIVE,
-    )
-    family, kind, protocol, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.listen(BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 def _listen_unix(path: str) -> socket.socket:

@@ -12,9 +12,10 @@ import pytest
 
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.catalogue import registry_of, tag_with_flow
-from driftline.deploy.runtime.metrics.endpoint import Endpoint, check_ports
+from driftline.deploy.runtime.metrics.endpoint import check_ports
 from driftline.deploy.runtime.metrics.roles import TURNS_WITHIN_S, Health
 from driftline.deploy.runtime.metrics.serving import MetricsServer, pages
+from driftline.deploy.runtime.sockets.listening import resolve
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.meters import Sample
 from tests.deploy.runtime.metrics.scraping import ask, scrape
@@ -35,7 +36,7 @@ def serving(client_s: float = LIMIT_S, port: int = 0) -> Iterator[MetricsServer]
     FAULTS.clear()
     health = Health(Runtime(), lambda: ", ".join(FAULTS))
     application = pages(registry_of(tag_with_flow("flow", samples)), health)
-    with MetricsServer(*Endpoint("127.0.0.1", port).place(), application, client_s) as server:
+    with MetricsServer(*resolve("127.0.0.1", port), application, client_s) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()
         try:
