@@ -56,7 +56,7 @@ class Runs:
 
     def nobody_is_left(self) -> None:
         """Waits: the kernel ends processes one after the other."""
-        deadline = monotonic() + 5
+        deadline = monotonic() + 30
         while (left := self.children()) and monotonic() < deadline:
             select.select((), (), (), 0.01)
         assert not left
