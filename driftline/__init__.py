@@ -47,8 +47,7 @@ if TYPE_CHECKING:
         SimulationFailed,
     )
     from driftline.engine.flow.flow import Flow
-    from driftline.engine.flow.streams import KeyedStream, Stream
-    from driftline.engine.flow.windowed_stream import WindowedStream
+    from driftline.engine.flow.streams import KeyedStream, Stream, WindowedStream
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
     from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
@@ -138,8 +137,7 @@ MODULES = {
         "SimulationFailed",
     ],
     "driftline.engine.flow.flow": ["Flow"],
-    "driftline.engine.flow.streams": ["KeyedStream", "Stream"],
-    "driftline.engine.flow.windowed_stream": ["WindowedStream"],
+    "driftline.engine.flow.streams": ["KeyedStream", "Stream", "WindowedStream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
     "driftline.index.client.async_client": ["AsyncIndexClient"],

@@ -17,39 +17,22 @@ as early as possible.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import Any, TypeVar, TypeVarTuple, overload
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
 
 from driftline.engine.errors import FlowError
 from driftline.engine.event_time import UNITS, Duration, EventTime, parse_duration
-from driftline.engine.events import event_fields, log
+from driftline.engine.flow.flow_graph import FlowGraph, checked_fields
 from driftline.engine.flow.streams import Stream, getter
-from driftline.engine.keygroups import GROUPS, GROUPS_MAX
-from driftline.engine.operators.operator import Operator, Vertex
 from driftline.engine.operators.stateless import SourceOperator
-from driftline.engine.operators.steps import Fields, Function
-from driftline.engine.operators.user_code import as_line, line_of_caller, variables_of
-from driftline.engine.policy import Policy
-from driftline.engine.state.managed import State
-from driftline.engine.texts import counted
 
-PATH_LENGTH_MAX = 100
-"""Largest number of operators on a path from a source to a sink, both included. Each uses some
-frames of Python's stack, which must leave room for the calls of user functions."""
-
-K = TypeVar("K")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
-Handles = TypeVarTuple("Handles")
-"""Types of the states that a function takes, in the order of their declaration."""
 
 
 @dataclass(slots=True)
-class Flow:
+class Flow(FlowGraph):
     """A graph of operators under construction, from its sources to its sinks.
 
     Args:
@@ -59,27 +42,6 @@ class Flow:
     Raises:
         FlowError: `groups` is not an int from 1 to 32768.
     """
-
-    name: str
-    groups: int = GROUPS
-    vertices: list[Vertex] = field(default_factory=list)
-    """In topological order, as an operator is added after its inputs."""
-    line: str = field(default_factory=line_of_caller, init=False, compare=False, repr=False)
-    """Line of the user's own code that created the flow."""
-    variables: list[tuple[Vertex, object, dict[str, object]]] = field(
-        default_factory=list, init=False, compare=False, repr=False
-    )
-    """(vertex, function, values of the function's variables when the vertex was added) of vertices
-    added since the last `validate`."""
-    code: Any = field(default=None, init=False, compare=False, repr=False)
-    """(number of vertices, digests of their code), see `engine.flow.code`; None until computed."""
-
-    def __post_init__(self) -> None:
-        if type(self.groups) is not int or not 1 <= self.groups <= GROUPS_MAX:
-            raise FlowError(
-                f"flow {self.name!r} cannot have groups={self.groups!r}: give an int from 1 to "
-                f"{GROUPS_MAX}{as_line(self.line)}"
-            )
 
     @overload
     def source(
@@ -157,219 +119,13 @@ class Flow:
             )
             times = EventTime(unit, delay, idle, ticks)
             if event_time is not None:
-                names = _fields(what, fields)
+                names = checked_fields(what, fields)
                 function = getter(event_time, names, f"{what}: event_time={event_time!r}")
         elif idle_after is not None:
             raise FlowError(f"{what}: idle_after is for a source with an event_time or a tick")
-        vertex = self._add(SourceOperator(), name, (), function, fields=fields, event_time=times)
+        vertex = self.add(SourceOperator(), name, (), function, fields=fields, event_time=times)
         return Stream(self, vertex)
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
         """Merge several streams; the same as ``first.union(*others)``."""
         return first.union(*others)
-
-    @property
-    def sources(self) -> list[Vertex]:
-        """Sources in order of declaration; front i reads source i."""
-        return [vertex for vertex in self.vertices if vertex.operator.is_source]
-
-    @property
-    def sinks(self) -> list[Vertex]:
-        """Sinks in order of declaration."""
-        return [vertex for vertex in self.vertices if vertex.operator.is_sink]
-
-    @property
-    def loops(self) -> list[Vertex]:
-        """Operators that send messages to themselves."""
-        return [vertex for vertex in self.vertices if vertex.operator.loops]
-
-    def order_inputs(self, inputs: Mapping[str, T]) -> list[T]:
-        """Return inputs, given by source name, in the order of the sources.
-
-        Raises FlowError if a source has no input, or an input has no source.
-        """
-        names = [source.name for source in self.sources]
-        sources = f"flow {self.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
-        if unknown := [name for name in inputs if name not in names]:
-            raise FlowError(f"an input for {unknown[0]!r}, which is not a source: {sources}")
-        if missing := [name for name in names if name not in inputs]:
-            raise FlowError(f"no input for {', '.join(missing)}: {sources}")
-        return [inputs[name] for name in names]
-
-    def check_inputs(self, inputs: Sequence[object]) -> None:
-        """Raise FlowError unless there is one input for each source."""
-        count = len(self.sources)
-        if len(inputs) != count:
-            names = ", ".join(source.name for source in self.sources)
-            raise FlowError(
-                f"flow {self.name!r} has {count} sources ({names}): give {count} inputs in this "
-                f"order, not {len(inputs)}"
-            )
-
-    def check_nodes(self, nodes: int) -> None:
-        """Raise FlowError if the flow has fewer key groups than nodes."""
-        if not 1 <= nodes <= self.groups:
-            raise FlowError(
-                f"flow {self.name!r} cannot run on {counted(nodes, 'node')}: it has "
-                f"{counted(self.groups, 'key group')}, and each node needs one; give at most "
-                f"{counted(self.groups, 'node')}, or make the flow with more groups"
-            )
-
-    def check_policy(self, policy: Policy) -> None:
-        """Raise FlowError if an operator needs an order that a policy does not keep."""
-        waiting = [vertex for vertex in self.vertices if vertex.on_timer is not None]
-        if waiting and not policy.ordered:
-            raise FlowError(
-                f"{waiting[0].kind} {waiting[0].name!r} of flow {self.name!r} depends on event "
-                f"time, which needs label order: run it with policy exactly-once, not {policy.name}"
-            )
-
-        if (loops := self.loops) and not policy.can_loop:
-            raise FlowError(
-                f"{loops[0].kind} {loops[0].name!r} of flow {self.name!r} needs label order by "
-                f"speculation: run it with policy exactly-once, not {policy.name}"
-            )
-
-    def successors(self, number: int) -> list[Vertex]:
-        """Return the vertices after a vertex, in the order of edges.
-
-        A union occurs twice if it merges the vertex with itself.
-        """
-        return [v for v in self.vertices for before in v.inputs if before == number]
-
-    def validate(self) -> Flow:
-        """Check the whole flow, and return it.
-
-        Raises:
-            FlowError: The flow is empty or has no sink, an operator has no consumer, or too many
-                operators are in a row.
-        """
-        if not self.vertices:
-            at = as_line(self.line)
-            raise FlowError(f"flow {self.name!r} is empty: begin with flow.source(name){at}")
-        if not self.sinks:
-            at = as_line(self.vertices[-1].line)
-            raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){at}")
-        self._check_event_times()
-        for vertex in self.vertices:
-            if not vertex.operator.is_sink and not self.successors(vertex.number):
-                raise FlowError(
-                    f"{vertex.kind} {vertex.name!r} of flow {self.name!r} leads nowhere: "
-                    f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
-                )
-        self._check_length()
-        self._warn_of_loops()
-        return self
-
-    def fronts_of(self, vertex: Vertex) -> tuple[int, ...]:
-        """Return the numbers of the sources that reach a vertex, among all sources."""
-        reached = {vertex.number}
-        for before in reversed(self.vertices[: vertex.number + 1]):
-            if before.number in reached:
-                reached.update(before.inputs)
-        return tuple(i for i, source in enumerate(self.sources) if source.number in reached)
-
-    def _check_event_times(self) -> None:
-        """Raise FlowError if an operator with timers lacks the event time of a source."""
-        for vertex in self.vertices:
-            if vertex.on_timer is None:
-                continue
-            for front in self.fronts_of(vertex):
-                source = self.sources[front]
-                if source.event_time is None:
-                    raise FlowError(
-                        f"{vertex.kind} {vertex.name!r} of flow {self.name!r} needs event times: "
-                        f"give source {source.name!r} its event_time, or a tick"
-                        f"{as_line(source.line)}"
-                    )
-
-    def _check_length(self) -> None:
-        """Raise FlowError if there are too many operators in a row."""
-        length: dict[int, int] = {}
-        for vertex in self.vertices:
-            before = (length[number] for number in vertex.inputs)
-            length[vertex.number] = 1 + max(before, default=0)
-            if length[vertex.number] > PATH_LENGTH_MAX:
-                raise FlowError(
-                    f"{vertex.kind} {vertex.name!r} of flow {self.name!r} is operator "
-                    f"{PATH_LENGTH_MAX + 1} in a row, and {PATH_LENGTH_MAX} is the limit, with "
-                    "source and sink: let one function do the work of several (lambda x: g(f(x))), "
-                    f"and give .union all its streams at once{as_line(vertex.line)}"
-                )
-
-    def _add(
-        self,
-        operator: Operator,
-        name: str | None,
-        inputs: tuple[int, ...],
-        function: Function | None = None,
-        key: Function | None = None,
-        states: tuple[State, ...] = (),
-        fields: Sequence[str] | None = None,
-        key_line: str = "",
-        on_timer: Function | None = None,
-        event_time: EventTime | None = None,
-    ) -> Vertex:
-        number, kind = len(self.vertices), operator.kind
-        if name is None:
-            name = f"{kind}-{number}"
-        if not isinstance(name, str) or not name:
-            raise FlowError(f"the name of a {kind} is a text that is not empty, not {name!r}")
-        if kinds := [vertex.kind for vertex in self.vertices if vertex.name == name]:
-            both = f"a {kinds[0]} named {name!r}, as this {kind} is: give one another name"
-            raise FlowError(f"flow {self.name!r} already has {both}")
-        if operator.takes_function and not callable(function):
-            raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
-        for role, given in (
-            ("function", function),
-            ("key function", key),
-            ("timer function", on_timer),
-        ):
-            if iscoroutinefunction(given) or isasyncgenfunction(given):
-                raise FlowError(
-                    f"{kind} {name!r}: its {role} is async, but operators call plain functions: "
-                    "leave out async and await"
-                )
-        names = _fields(f"{kind} {name!r}", fields)
-        line = line_of_caller()
-        vertex = Vertex(
-            *(number, operator, name, inputs, function, key, states, names, line, key_line),
-            on_timer=on_timer,
-            event_time=event_time,
-        )
-        self.vertices.append(vertex)
-        self.variables += [(vertex, of, variables_of(of)) for of in (function, key, on_timer)]
-        return vertex
-
-    def _warn_of_loops(self) -> None:
-        """Warn of functions made in a loop that use its variable: all see its last value.
-
-        Criterion: several functions have the same code object, and a variable of one has changed
-        since its operator was added.
-        """
-        made = Counter(getattr(function, "__code__", None) for _, function, _ in self.variables)
-        changed: dict[str, list[Vertex]] = {}
-        for vertex, function, before in self.variables:
-            for name, value in variables_of(function).items() if before else ():
-                is_new = name in before and before[name] is not value
-                if is_new and made[getattr(function, "__code__", None)] > 1:
-                    changed.setdefault(name, []).append(vertex)
-        for name, vertices in changed.items():
-            log.warning(
-                "variable %s has changed since the functions of %s were made, and all of them use "
-                "its last value; let each keep its own, as in lambda x, %s=%s: ...%s",
-                *(name, ", ".join(vertex.name for vertex in vertices), name, name),
-                as_line(vertices[0].line),
-                extra=event_fields("loop-variable", variable=name),
-            )
-        self.variables.clear()
-
-
-def _fields(operator: str, fields: Sequence[str] | None) -> Fields:
-    if fields is None:
-        return None
-    if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
-        raise FlowError(f"{operator}: fields must be a sequence of names, not {fields!r}")
-    if len(set(fields)) != len(fields):
-        raise FlowError(f"{operator}: a name occurs twice in the fields {', '.join(fields)}")
-    return tuple(fields)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
 from driftline.engine.event_time import LIMIT, Duration, parse_duration
-from driftline.engine.flow.windowed_stream import WindowedStream
+from driftline.engine.flow.flow_graph import FlowGraph
 from driftline.engine.keygroups import GROUPS_MAX
-from driftline.engine.operators.aggregates import Field
+from driftline.engine.operators.aggregates import Aggregate, Collect, Field, Reduce
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.hopping import HoppingLate, HoppingWindowed
 from driftline.engine.operators.iterate import Again, Iterate, in_rounds
 from driftline.engine.operators.joins import (
     HOW,
@@ -45,11 +46,9 @@ from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Uni
 from driftline.engine.operators.steps import Fields, Function
 from driftline.engine.operators.timers import TIMERS, TimedContext, Timer, no_outputs
 from driftline.engine.operators.user_code import line_of_caller
-from driftline.engine.operators.windows import Windows
+from driftline.engine.operators.windowed import RESERVED, Late, Windowed
+from driftline.engine.operators.windows import Hopping, Windows
 from driftline.engine.state.managed import MapState, State, ttl_of
-
-if TYPE_CHECKING:
-    from driftline.engine.flow.flow import Flow
 
 On = Any
 """Key of a join: a field, a function, or a pair of them for the two streams."""
@@ -67,7 +66,7 @@ Handles = TypeVarTuple("Handles")
 class Stream(Generic[T_co]):
     """Output of an operator. Its methods add the next operator."""
 
-    flow: Flow
+    flow: FlowGraph
     vertex: Vertex
 
     def map(
@@ -151,7 +150,7 @@ class Stream(Generic[T_co]):
         inputs = tuple(vertex.number for vertex in vertices)
         same = {vertex.fields for vertex in vertices}
         fields = self.vertex.fields if len(same) == 1 else None
-        return Stream(self.flow, self.flow._add(Union(), name, inputs, fields=fields))
+        return Stream(self.flow, self.flow.add(Union(), name, inputs, fields=fields))
 
     @overload
     def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[K, T_co]: ...
@@ -408,7 +407,7 @@ class Stream(Generic[T_co]):
         function: Function | None,
         fields: Sequence[str] | None,
     ) -> Vertex:
-        return self.flow._add(operator, name, (self.vertex.number,), function, fields=fields)
+        return self.flow.add(operator, name, (self.vertex.number,), function, fields=fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -618,10 +617,90 @@ class KeyedStream(Generic[K, T]):
             on_timer = no_outputs
         if on_timer is not None:
             given += (TIMERS,)
-        vertex = flow._add(
+        vertex = flow.add(
             *(operator, name, of, function, self.key, given, fields, self.line, on_timer)
         )
         return Stream(flow, vertex)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedStream(Generic[K, T]):
+    """Stream of T, partitioned by keys K and by windows of event time."""
+
+    keyed: KeyedStream[K, T]
+    windows: Windows
+    lateness: int
+
+    def aggregate(
+        self, *, emit: str = "final", name: str | None = None, **aggregates: Aggregate
+    ) -> Stream[dict[str, Any]]:
+        """Aggregate the elements of each window.
+
+        Args:
+            emit: "final": one row for each window, once the watermark has passed its end and
+                `lateness`; "updates": also a row for each element, which shows the window so far.
+                Rows then have a field `preliminary`.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            aggregates: Name in the rows -> ``Count()``, ``Sum("price")``, ...
+
+        Returns:
+            A stream of dicts: key, start and end of the window as ISO 8601 text, and the results.
+
+        Raises:
+            FlowError: There is no aggregate, one has the name of another field of the rows, or
+                `emit` is neither of these; the name is taken.
+        """
+        if emit not in ("final", "updates"):
+            raise FlowError(f"emit is {emit!r}, but must be 'final' or 'updates'")
+        if not aggregates:
+            raise FlowError("aggregate() needs aggregates, as in aggregate(count=Count())")
+        for of_row, each in aggregates.items():
+            if not isinstance(each, Aggregate):
+                raise FlowError(f"aggregate({of_row}={each!r}): give an aggregate, such as Count()")
+            if of_row in RESERVED:
+                raise FlowError(f"aggregate({of_row}=...): rows have their own {of_row!r}")
+        given, windows = tuple(aggregates.items()), self.windows
+        if isinstance(windows, Hopping) and windows.overlap and emit == "final":
+            return self._add(HoppingWindowed(windows, self.lateness, given), name)
+        return self._add(Windowed(windows, self.lateness, given, emit == "updates"), name)
+
+    def reduce(
+        self, function: Callable[[T, T], T], *, name: str | None = None
+    ) -> Stream[dict[str, Any]]:
+        """Combine the elements of each window; rows have key, start, end and `value`.
+
+        Args:
+            function: Takes two elements, and returns an element.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Raises:
+            FlowError: `function` is not a function, or the name is taken.
+        """
+        if not callable(function):
+            raise FlowError(f"reduce({function!r}): give a function of two elements")
+        return self.aggregate(name=name, value=Reduce(function))
+
+    def collect(self, *, name: str | None = None) -> Stream[dict[str, Any]]:
+        """Collect the elements of each window; rows have key, start, end and `values`.
+
+        Raises:
+            FlowError: The name is taken.
+        """
+        return self.aggregate(name=name, values=Collect())
+
+    @property
+    def late(self) -> Stream[dict[str, Any]]:
+        """The elements that are too late for their windows: dicts with `record`, `event_time`,
+        `watermark` and the `windows` that it missed. Without it, a metric counts them."""
+        windows = self.windows
+        if isinstance(windows, Hopping) and windows.overlap:
+            return self._add(HoppingLate(windows, self.lateness), None)
+        return self._add(Late(windows, self.lateness), None)
+
+    def _add(self, operator: Windowed, name: str | None) -> Stream[dict[str, Any]]:
+        return self.keyed._add_keyed(
+            operator, name, None, operator.apply, operator.states, operator.fire
+        )
 
 
 _KEYED = [*dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream, each.kind))]

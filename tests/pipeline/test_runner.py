@@ -31,7 +31,8 @@ from driftline.engine.errors import (
     SnapshotDamaged,
     StateMismatch,
 )
-from driftline.engine.flow.flow import PATH_LENGTH_MAX, Flow
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.flow_graph import PATH_LENGTH_MAX
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.streams import Stream
 from driftline.engine.reference import run_reference

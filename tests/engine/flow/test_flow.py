@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.flow.flow import PATH_LENGTH_MAX, Flow
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.flow_graph import PATH_LENGTH_MAX
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, ValueState
 

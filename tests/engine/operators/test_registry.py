@@ -12,8 +12,7 @@ from driftline.engine.errors import FlowError
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
-from driftline.engine.flow.streams import KeyedStream, Stream
-from driftline.engine.flow.windowed_stream import WindowedStream
+from driftline.engine.flow.streams import KeyedStream, Stream, WindowedStream
 from driftline.engine.keygroups import Owners
 from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.registry import OPERATORS
