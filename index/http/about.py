@@ -16,7 +16,7 @@ from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import Json, json_answer
 from driftline.serve.http.operations import Call, HttpSettings
-from driftline.serve.http.parameters import Parameter, text_up_to
+from driftline.serve.http.parameters import AFTER, Parameter, text_up_to
 from driftline.serve.http.reads import as_of, newest
 
 T = TypeVar("T")
@@ -81,32 +81,39 @@ class Index:
         return newest(self.backend, VIEW)
 
     async def ask(
-        self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
+        self, call: Call, question: IndexQuestion, kind: type[T], after: int | None = None
     ) -> list[T]:
         """Ask all shards, and return the answers of those that have one. Raises ApiError.
 
-        `after`: a T that the shards must have applied first; `kind`: type of the answers; `client`:
-        for fair scheduling between clients, and between collections.
+        `kind`: type of the answers; `after`: a T that the shards must have applied first, by
+        default that of the request.
         """
-        asked, asker = to_message(question), f"{client}/{question.collection}"
-        answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s, asker=asker)
-        try:
-            return [msgspec.convert(answer, kind) for answer in answers]
-        except msgspec.ValidationError as error:
-            raise MalformedMessage(f"a searcher has answered something else: {error}") from None
+        after = call[AFTER] if after is None else after
+        return await self._ask(question, after, call.settings.within_s, kind, call.client)
 
     async def ask_one(
-        self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
+        self, call: Call, question: IndexQuestion, kind: type[T], after: int | None = None
     ) -> T:
         """Ask all shards and return the first answer. Raises ApiError "absent" if there is none."""
-        for answer in await self.ask(question, after, within_s, kind, client):
+        for answer in await self.ask(call, question, kind, after):
             return answer
         raise ApiError("absent", "there is no such document")
 
     async def wait_visible(self, collection: Collection, time: int, within_s: float) -> None:
         """Wait until all shards can answer as of `time`. Raises ApiError."""
         question = CountQuestion(collection=collection.name, q=NO_MATCH_QUERY, at=time)
-        await self.ask(question, time, within_s, FoundTotal)
+        await self._ask(question, time, within_s, FoundTotal)
+
+    async def _ask(
+        self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
+    ) -> list[T]:
+        """Ask all shards; `client`: for fair scheduling between clients and collections."""
+        asked, asker = to_message(question), f"{client}/{question.collection}"
+        answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s, asker=asker)
+        try:
+            return [msgspec.convert(answer, kind) for answer in answers]
+        except msgspec.ValidationError as error:
+            raise MalformedMessage(f"a searcher has answered something else: {error}") from None
 
 
 NO_MATCH_QUERY = "-*"

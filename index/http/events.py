@@ -13,11 +13,13 @@ from heapq import merge
 from operator import attrgetter
 from time import monotonic
 
+import msgspec
 from starlette.responses import Response
 
 from driftline.engine.errors import DriftlineError
 from driftline.engine.wire.bundles import Item
 from driftline.index.documents import answers
+from driftline.index.documents.answers import WatchEvent
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import short_repr
 from driftline.index.documents.versions import VersionSummary
@@ -30,10 +32,7 @@ from driftline.index.searcher.answers import parse_query
 from driftline.index.searcher.messages import (
     WATCHES_MAX,
     EventsQuestion,
-    FoundEvent,
     FoundEvents,
-    FoundWatches,
-    StoredWatch,
     WatchesQuestion,
     WatchQuestion,
 )
@@ -205,17 +204,11 @@ class _Watching:
         )
         after = max(call[AFTER], self._index.newest)
         # Use the answer of any shard: every shard has all watches.
-        found = await self._index.ask_one(
-            question, after, call.settings.within_s, FoundWatches, call.client
-        )
-        return json_of(answers.WatchList(found.total, list(map(_shown, found.watches))))
+        return json_of(await self._index.ask_one(call, question, answers.WatchList, after))
 
     async def _watch(self, call: Call, collection: Collection, after: int) -> answers.Watch:
         question = WatchQuestion(collection=collection.name, watch=call[ID])
-        within_s = call.settings.within_s
-        return _shown(
-            await self._index.ask_one(question, after, within_s, StoredWatch, call.client)
-        )
+        return await self._index.ask_one(call, question, answers.Watch, after)
 
     async def events(self, call: Call) -> EventStream:
         collection = self._index.collection(call)
@@ -225,11 +218,11 @@ class _Watching:
         return EventStream(self._events(call, collection, *first))
 
     async def _events(
-        self, call: Call, collection: Collection, events: Sequence[FoundEvent], reached: int
+        self, call: Call, collection: Collection, events: Sequence[WatchEvent], reached: int
     ) -> AsyncGenerator[bytes, None]:
-        watch, told_at = call[ID], monotonic()
+        told_at = monotonic()
         try:
-            yield _as_events(watch, events)
+            yield _as_events(events)
             wanted = max(reached, self._index.backend.time)
             async with aclosing(self._index.backend.spans(wanted)) as spans:
                 async for span in spans:
@@ -244,7 +237,7 @@ class _Watching:
                                 call, collection, reached, step
                             )
                             if events:
-                                yield _as_events(watch, events)
+                                yield _as_events(events)
                         is_behind = reached < wanted
                         if not (is_behind or span.items):  # empty `span`: nothing to read
                             wanted = reached = max(reached, span.time)
@@ -256,7 +249,7 @@ class _Watching:
 
     async def _read_events(
         self, call: Call, collection: Collection, since: int, after: int
-    ) -> tuple[list[FoundEvent], int]:
+    ) -> tuple[list[WatchEvent], int]:
         """Return events of all shards from `since` on, and the T below which they are complete.
 
         There may be more events from that T on. `after`: wait until the shards have applied all
@@ -265,22 +258,11 @@ class _Watching:
         question = EventsQuestion(
             collection=collection.name, watch=call[ID], since=since, limit=EVENTS_PER_REQUEST
         )
-        found = await self._index.ask(
-            question, after, call.settings.within_s, FoundEvents, call.client
-        )
+        found = await self._index.ask(call, question, FoundEvents, after)
         reached = min(each.upto for each in found)
-        events = merge(*(each.events for each in found), key=attrgetter("time"))
-        return [each for each in events if each.time < reached], reached
+        events = merge(*(each.events for each in found), key=attrgetter("label"))
+        return [each for each in events if each.label <= token_of(reached)], reached
 
 
-def _as_events(watch: str, events: Sequence[FoundEvent]) -> bytes:
-    parts = []
-    for each in events:
-        label = token_of(each.time + 1)
-        told = {"watch": watch, "id": each.id, "event": each.event, "label": label}
-        parts.append(event(told, label))
-    return b"".join(parts)
-
-
-def _shown(watch: StoredWatch) -> answers.Watch:
-    return answers.Watch(watch.id, watch.query, token_of(watch.time + 1))
+def _as_events(events: Sequence[WatchEvent]) -> bytes:
+    return b"".join(event(msgspec.to_builtins(each), each.label) for each in events)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from math import isfinite
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -23,25 +23,23 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents import answers
-from driftline.index.documents.answers import FacetValue
+from driftline.index.documents.answers import ExplainedQuery, FacetValue
 from driftline.index.documents.schema import Collection
 from driftline.index.http import schemas
 from driftline.index.http.about import ID, Index, json_of
 from driftline.index.query.parsing import EXPANDED_MAX
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.search.sort_position import Sort, sort_key
+from driftline.index.search.ranking import Sort, sort_key
+from driftline.index.search.results import Snippet
 from driftline.index.searcher.answers import parse_query
 from driftline.index.searcher.messages import (
     LIMIT_MAX,
     CountQuestion,
     ExplainQuestion,
-    FoundExplanation,
     FoundHit,
     FoundHits,
     FoundTotal,
     GetQuestion,
-    IndexQuestion,
-    Piece,
     SearchQuestion,
     SortBy,
     StoredDocument,
@@ -60,8 +58,6 @@ from driftline.serve.http.parameters import (
 )
 from driftline.serve.http.reads import cursor_error, decode_cursor, encode_cursor
 from driftline.serve.views.tokens import token_of
-
-T = TypeVar("T")
 
 SNIPPETS_MAX = 100
 """Maximum hits per answer with snippets."""
@@ -179,7 +175,7 @@ class _Reads:
             snippets=call[SNIPPETS],
             omits_stored=not (call[SNIPPETS] or call[FIELD]),
         )
-        found = merge_answers(await self._ask(call, question, FoundHits), call[LIMIT], sort)
+        found = merge_answers(await self._index.ask(call, question, FoundHits), call[LIMIT], sort)
         seen, rest = (0 if cursor is None else cursor.seen) + len(found.hits), None
         if found.hits and seen < found.total:
             place = found.hits[-1].sort_position
@@ -195,29 +191,25 @@ class _Reads:
     async def count(self, call: Call) -> Response:
         collection, time = self._collection_of_query(call), self._index.as_of(call)
         question = CountQuestion(collection=collection.name, q=call[Q], at=time)
-        found = sum(each.total for each in await self._ask(call, question, FoundTotal))
+        found = sum(each.total for each in await self._index.ask(call, question, FoundTotal))
         return json_of(answers.CountAnswer(token_of(time), found))
 
     async def explain(self, call: Call) -> Response:
         collection, time = self._collection_of_query(call), self._index.as_of(call)
         id = call[EXPLAINED_ID]
         question = ExplainQuestion(collection=collection.name, q=call[Q], id=id, at=time)
-        answer = await self._ask_one(call, question, FoundExplanation)
-        return json_of(answers.Explained(token_of(time), id, answer.score, answer.tree))
+        tree = await self._index.ask_one(call, question, ExplainedQuery)
+        return json_of(answers.Explained(token_of(time), id, tree.score, tree))
 
     async def get(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
-        found = await self._document(call, collection, time)
+        question = GetQuestion(collection=collection.name, id=call[ID], at=time)
+        found = await self._index.ask_one(call, question, StoredDocument)
         label = token_of(found.time + 1)
         told = dumps({"id": call[ID], "label": label, "at": token_of(time)})
         return json_answer(
             told[:-1] + b',"document":' + found.stored + b"}", {"ETag": f'"{label}"'}
         )
-
-    async def _document(self, call: Call, collection: Collection, time: int) -> StoredDocument:
-        """Return a document. Raises ApiError."""
-        question = GetQuestion(collection=collection.name, id=call[ID], at=time)
-        return await self._ask_one(call, question, StoredDocument)
 
     def _collection_of_query(self, call: Call) -> Collection:
         """Return the collection of a request with a query.
@@ -229,14 +221,6 @@ class _Reads:
         if call[Q].count("*") + call[Q].count("~") > EXPANDED_MAX:
             parse_query(call[Q], collection)
         return collection
-
-    async def _ask(self, call: Call, question: IndexQuestion, kind: type[T]) -> list[T]:
-        within_s = call.settings.within_s
-        return await self._index.ask(question, call[AFTER], within_s, kind, call.client)
-
-    async def _ask_one(self, call: Call, question: IndexQuestion, kind: type[T]) -> T:
-        within_s = call.settings.within_s
-        return await self._index.ask_one(question, call[AFTER], within_s, kind, call.client)
 
 
 def _query(call: Call, collection: Collection) -> bytes:
@@ -293,7 +277,7 @@ def to_hit(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.
     return answers.Hit(hit.id, hit.score, token_of(hit.time + 1), snippet, wanted)
 
 
-def marked(pieces: Mapping[str, Piece]) -> str:
+def marked(pieces: Mapping[str, Snippet]) -> str:
     """Return the best snippet of a document as HTML, in which `<mark>` is the only markup.
 
     The best snippet has the most marks; if several do, it is the longest and then the first.

@@ -21,18 +21,18 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 import numpy as np
+from msgspec import Struct
 
 from driftline.index.documents.analysis import Analyser, WordSpan
+from driftline.index.documents.answers import ExplainedQuery, ScoreShare
 from driftline.index.documents.schema import Collection, TextField
 from driftline.index.postings.segment_reader import Keywords
 from driftline.index.query.tree import (
     Fuzzy,
-    Node,
     Phrase,
     Prefix,
     Query,
@@ -51,7 +51,7 @@ READ_MAX = 100_000
 """Characters of a text that are analysed for a snippet; this bounds the latency."""
 
 
-class Snippet(NamedTuple):
+class Snippet(Struct, frozen=True):
     """A piece of a text; `start`: its start in the text; `more`: whether more text follows.
 
     `marks`: (start, end) of each match, relative to the piece, in order and disjoint.
@@ -173,38 +173,7 @@ def _merge_overlapping(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     return apart
 
 
-class LeafScore(NamedTuple):
-    """Share of one leaf in a score; all figures are as of T, over all shards."""
-
-    leaf: Scoring
-    frequency: int
-    """Occurrences of the leaf in the version; if 0, the score of the leaf is 0."""
-    length: int
-    """Number of words of the leaf's field in the version."""
-    documents: int
-    """Documents that have the field."""
-    having: tuple[int, ...]
-    """Document frequency of each word of the leaf; empty for prefix and fuzzy leaves."""
-    average: float
-    """Average length of the field in the documents that have it."""
-    weight: float
-    """Weight of the field."""
-    rarity: float
-    """Inverse document frequency of the leaf (`scoring.Factor.idf`)."""
-    score: float
-    """Amount that the leaf adds to the score of the version."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Explanation of a score; `matches`: whether the version matches the query."""
-
-    matches: bool
-    score: float
-    shares: tuple[LeafScore, ...]
-
-
-def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explanation:
+def explain(query: Query, scorer: Scorer, matching: Matching, row: int) -> ExplainedQuery:
     """Explain the score of one version; `row`: its ordinal relative to `first` of the part."""
     score = 0.0
     shares = []
@@ -214,19 +183,19 @@ def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explan
         adds = float(bm25(often, length, factor)[0]) if len(often) else 0.0
         score += adds
         shares.append(
-            LeafScore(
-                leaf,
-                int(often.sum()),
-                int(length[0]),
-                factor.documents,
-                factor.document_frequencies,
-                factor.length / factor.documents if factor.documents else 0.0,
-                factor.weight,
-                factor.idf,
-                adds,
+            ScoreShare(
+                leaf=str(leaf),
+                score=adds,
+                frequency=int(often.sum()),
+                length=int(length[0]),
+                average=factor.length / factor.documents if factor.documents else 0.0,
+                documents=factor.documents,
+                having=factor.document_frequencies,
+                weight=factor.weight,
+                rarity=factor.idf,
             )
         )
-    return Explanation(bool(matching.mask(query)[row]), score, tuple(shares))
+    return ExplainedQuery(str(query), bool(matching.mask(query.root)[row]), score, shares)
 
 
 def count_by(field: int, matching: Matching, found: Mask) -> Counter[str]:

@@ -23,16 +23,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.engine.labels import INFINITY
+from driftline.index.documents.answers import ExplainedQuery
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.segment_reader import SegmentReader
 from driftline.index.query.tree import Query, Scoring
 from driftline.index.search.checkpoint_codec import Saved, encode_dictionary, encode_numbers
 from driftline.index.search.matching import BUDGET, Mask, Matching, check
-from driftline.index.search.ranking import Ranked, merge_ranked, rank_by_score, rank_by_value
-from driftline.index.search.results import Explanation, count_by, explain
+from driftline.index.search.ranking import (
+    Ranked,
+    Sort,
+    SortPosition,
+    merge_ranked,
+    rank_by_score,
+    rank_by_value,
+)
+from driftline.index.search.results import count_by, explain
 from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
-from driftline.index.search.sort_position import Sort, SortPosition
 from driftline.index.search.statistics import Statistics
 
 NONE = -1
@@ -144,7 +151,7 @@ class Shard:
         found = self._matches_per_part(query, time, (), pause)
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
-    def explain(self, query: Query, id: str, time: int) -> Explanation | None:
+    def explain(self, query: Query, id: str, time: int) -> ExplainedQuery | None:
         """Explain a document's score as of a time; None if the shard has no such document.
 
         Raises QueryTooCostly.
@@ -157,7 +164,7 @@ class Shard:
         matching = Matching(part, row + 1, query.scoring)
         check(query.root, [matching], self._budget)
         scorer = Scorer(query.scoring, self._weights, self.statistics, time)
-        return explain(query.root, scorer, matching, row)
+        return explain(query, scorer, matching, row)
 
     def _matches_per_part(
         self,

@@ -1,12 +1,12 @@
 """Answers about one collection as of a T.
 
 Answers of several shards can be combined: hits are merged by
-`index.search.sort_position.sort_key`, totals and facets are added.
+`index.search.ranking.sort_key`, totals and facets are added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import isfinite
 from typing import NamedTuple, assert_never
@@ -14,16 +14,15 @@ from typing import NamedTuple, assert_never
 from msgspec import Struct
 
 from driftline.engine.texts import did_you_mean
-from driftline.index.documents.answers import ExplainedQuery, ScoreShare
+from driftline.index.documents.answers import ExplainedQuery, Watch, WatchEvent, WatchList
 from driftline.index.documents.schema import Collection, ValueField
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, short_repr
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import QueryTooCostly
-from driftline.index.search.ranking import Ranked
+from driftline.index.search.ranking import Ranked, Sort, SortPosition
 from driftline.index.search.results import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
-from driftline.index.search.sort_position import Sort, SortPosition
 from driftline.index.search.watches import WatchEntry, WatchIndex
 from driftline.index.searcher import messages
 from driftline.index.searcher.messages import (
@@ -31,21 +30,17 @@ from driftline.index.searcher.messages import (
     CountQuestion,
     EventsQuestion,
     ExplainQuestion,
-    FoundEvent,
     FoundEvents,
-    FoundExplanation,
     FoundHit,
     FoundHits,
     FoundTotal,
-    FoundWatches,
     GetQuestion,
-    Piece,
     SearchQuestion,
     StoredDocument,
-    StoredWatch,
 )
 from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import PauseHook, no_pause
+from driftline.serve.views.tokens import token_of
 
 BYTES_MAX = 8 << 20
 """Largest total size of the documents in one answer, in bytes."""
@@ -95,25 +90,29 @@ def _answer_to(asked: QuestionContext) -> Struct:
             return _explain(asked, q, id)
         case EventsQuestion(watch=id, since=since, limit=limit):
             found = watches.events(id, since, limit)
-            events = [FoundEvent(*event) for event in found if event.time < time]
+            events = [
+                WatchEvent(token_of(event.time + 1), event.id, event.change, id)
+                for event in found
+                if event.time < time
+            ]
             upto = time if len(events) < limit else found[-1].time + 1
             return FoundEvents(events, upto)
         case messages.WatchesQuestion(start_after=start_after, limit=limit):
             there = watches.watches()
             some = (watch for watch in there if watch.id > start_after)
-            return FoundWatches(len(there), list(map(_stored, islice(some, limit))))
+            return WatchList(len(there), list(map(_shown, islice(some, limit))))
         case messages.WatchQuestion(watch=id):
             watch = watches.find(id)
             if watch is None:
                 raise ApiError(
                     "absent", f"the collection {collection.name!r} has no watch {short_repr(id)}"
                 )
-            return _stored(watch)
+            return _shown(watch)
     assert_never(question)
 
 
-def _stored(watch: WatchEntry) -> StoredWatch:
-    return StoredWatch(watch.id, watch.query or "", watch.time)
+def _shown(watch: WatchEntry) -> Watch:
+    return Watch(watch.id, watch.query or "", token_of(watch.time + 1))
 
 
 def parse_query(text: str, collection: Collection) -> Query:
@@ -132,16 +131,13 @@ def _absent(collection: Collection, id: str) -> ApiError:
     )
 
 
-def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
+def _explain(asked: QuestionContext, q: str, id: str) -> ExplainedQuery:
     """Explain a document's score as a sum of shares of leaves. Raises ApiError."""
     query = parse_query(q, asked.collection)
     found = asked.shard.explain(query, id, asked.time)
     if found is None:
         raise _absent(asked.collection, id)
-    shares = [ScoreShare(**{**share._asdict(), "leaf": str(share.leaf)}) for share in found.shares]
-    return FoundExplanation(
-        found.score, ExplainedQuery(str(query), found.matches, found.score, shares)
-    )
+    return found
 
 
 # Searches.
@@ -195,7 +191,7 @@ def _hits(
                 f"the first {number + 1} hits have more than {BYTES_MAX >> 20} MiB: ask for fewer",
                 {"limit": number},
             )
-        pieces: Mapping[str, Snippet] = {}
+        pieces: dict[str, Snippet] = {}
         if question.snippets and read < SNIPPET_CHARS_MAX:
             pieces = snippets(stored, asked.collection, query)
             read += min(len(stored), READ_MAX)
@@ -205,7 +201,7 @@ def _hits(
             place.time,
             place.value,
             stored,
-            {name: Piece(*piece) for name, piece in pieces.items()},
+            pieces,
         )
 
 

@@ -1,6 +1,7 @@
 """Messages between the gateway and the searchers of an index: questions and answers.
 
-Both ends use these types. On the wire they are mappings, like the messages of every view.
+Both ends use these types, and some of `index.documents.answers`. On the wire they are mappings,
+like the messages of every view.
 `read_question` validates client input and raises ApiError "invalid".
 
 >>> question = CountQuestion(collection="documents", q="tea", at=7)
@@ -19,8 +20,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from driftline.engine.labels import INFINITY
-from driftline.index.documents.answers import ExplainedQuery
-from driftline.index.search.sort_position import SortPosition, SortValue
+from driftline.index.documents.answers import WatchEvent
+from driftline.index.search.ranking import SortPosition, SortValue
+from driftline.index.search.results import Snippet
 from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Answer, Question
 
@@ -125,15 +127,6 @@ AnyQuestion = (
 )
 
 
-class Piece(Struct, frozen=True):
-    """A snippet; its fields are those of `index.search.results.Snippet`."""
-
-    text: str
-    start: int
-    more: bool
-    marks: tuple[tuple[int, int], ...]
-
-
 class FoundHit(Struct, frozen=True):
     """A hit; `time`: label time of the version; `value`: its sort value; `stored`: its JSON."""
 
@@ -142,7 +135,7 @@ class FoundHit(Struct, frozen=True):
     time: int
     value: SortValue
     stored: bytes
-    snippets: dict[str, Piece]
+    snippets: dict[str, Snippet]
 
     @property
     def sort_position(self) -> SortPosition:
@@ -174,41 +167,11 @@ class StoredDocument(Struct, frozen=True):
     stored: bytes
 
 
-class FoundExplanation(Struct, frozen=True):
-    """Explanation of a document's score."""
-
-    score: float
-    tree: ExplainedQuery
-
-
-class FoundEvent(Struct, frozen=True):
-    """A document "entered" or "left" the results of a watch; `time`: label time of the version."""
-
-    time: int
-    id: str
-    event: str
-
-
 class FoundEvents(Struct, frozen=True):
     """Events of a watch, complete below the T `upto`; the next read starts at `upto`."""
 
-    events: list[FoundEvent]
+    events: list[WatchEvent]
     upto: int
-
-
-class StoredWatch(Struct, frozen=True):
-    """A watch and its query; `time`: label time at which it was put."""
-
-    id: str
-    query: str
-    time: int
-
-
-class FoundWatches(Struct, frozen=True):
-    """A page of the current watches; `total`: number of all of them."""
-
-    total: int
-    watches: list[StoredWatch]
 
 
 def to_message(message: Struct) -> Mapping[str, object]:

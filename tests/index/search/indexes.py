@@ -37,9 +37,8 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.ranking import merge_ranked
+from driftline.index.search.ranking import SortPosition, merge_ranked
 from driftline.index.search.shard import Shard
-from driftline.index.search.sort_position import SortPosition
 from tests.index.search.model import Document, Hit, Model, Write
 
 WEIGHTS = [2.0, 1.0]

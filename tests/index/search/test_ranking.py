@@ -15,9 +15,14 @@ from driftline.index.documents.versions import DocumentVersion
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import Matching
-from driftline.index.search.ranking import merge_ranked, rank_by_value
+from driftline.index.search.ranking import (
+    Sort,
+    SortPosition,
+    SortValue,
+    merge_ranked,
+    rank_by_value,
+)
 from driftline.index.search.results import count_by
-from driftline.index.search.sort_position import Sort, SortPosition, SortValue
 from tests.index.search.indexes import QUERY, Index, histories, indexes
 from tests.index.search.model import Document, Model
 

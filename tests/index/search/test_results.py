@@ -127,9 +127,9 @@ def test_shares_add_up_to_the_score(
             for share in explained[0].shares:
                 score += share.score
             assert score == explained[0].score == hits.get(id, score)
-            assert [share.leaf for share in explained[0].shares] == list(query.scoring)
-            for share in explained[0].shares:
-                leaf, document = share.leaf, documents[id][1]
+            assert [share.leaf for share in explained[0].shares] == list(map(str, query.scoring))
+            for leaf, share in zip(query.scoring, explained[0].shares, strict=True):
+                document = documents[id][1]
                 text = document.texts[leaf.field]
                 texts = [each.texts[leaf.field] for each in model.everything(at)]
                 assert share.frequency == frequency(leaf, text)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.query.tree import Query
-from driftline.index.search.sort_position import SortPosition
+from driftline.index.search.ranking import SortPosition
 from tests.index.search.indexes import QUERY, histories, indexes
 from tests.index.search.model import Model
 

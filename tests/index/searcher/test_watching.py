@@ -20,6 +20,7 @@ from driftline.index.search import watches
 from driftline.index.search.watches import Event
 from driftline.index.searcher.searcher import Searcher
 from driftline.serve.errors import ApiError
+from driftline.serve.views.tokens import time_of, token_of
 from tests.index.search.model import Document
 from tests.index.search.test_watches import BruteForce
 from tests.index.searcher.test_damage import flipped, loaded
@@ -90,7 +91,10 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
         for answer in answers:
             events = answer["events"]
             assert isinstance(events, list | tuple)
-            some += [Event(each["time"], each["id"], each["event"]) for each in events]
+            assert {each["watch"] for each in events} <= {watch}
+            some += [
+                Event(time_of(each["label"]) - 1, each["id"], each["event"]) for each in events
+            ]
         found += sorted(event for event in some if event.time < upto)
         since = upto
     return found
@@ -136,7 +140,7 @@ def test_watch_events_equal_brute_force_matching(
                 assert there["total"] == len(expected.queries)
                 rows = there["watches"]
                 assert isinstance(rows, list | tuple)
-                assert {row["id"]: row["query"] for row in rows} == expected.queries
+                assert {row["id"]: row["q"] for row in rows} == expected.queries
 
 
 @pytest.fixture
@@ -159,15 +163,15 @@ def watching(tmp_path: Path) -> Searcher:
 
 
 def test_watch_requests_are_answered(watching: Searcher) -> None:
-    watch = {"id": "w", "query": "title:a", "time": 1}
-    other = {"id": "v", "query": "a (", "time": 3}
+    watch = {"id": "w", "q": "title:a", "label": token_of(2)}
+    other = {"id": "v", "q": "a (", "label": token_of(4)}
     assert ask(watching, "watch", watch="w") == watch
     assert ask(watching, "watches") == {"total": 2, "watches": (other, watch)}
     last = ask(watching, "watches", start_after="v", limit=1)
     assert last == {"total": 2, "watches": (watch,)}
-    begins = {"time": 2, "id": "p", "event": "entered"}
-    ceases = {"time": 4, "id": "p", "event": "left"}
-    again = {"time": 6, "id": "q", "event": "entered"}
+    begins = {"label": token_of(3), "id": "p", "event": "entered", "watch": "w"}
+    ceases = {"label": token_of(5), "id": "p", "event": "left", "watch": "w"}
+    again = {"label": token_of(7), "id": "q", "event": "entered", "watch": "w"}
     found = ask(watching, "events", watch="w", since=0)
     assert found == {"events": (begins, ceases, again), "upto": 7}
     some = ask(watching, "events", watch="w", since=0, limit=2)
