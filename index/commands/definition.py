@@ -1,8 +1,8 @@
 """Definition of a served index: its schema and flow, stored in the state directory.
 
-All processes of a service load its flow by name. The flow of an index depends on its schema, so the
-state directory contains the schema and a module that builds the flow from it. Master and nodes
-import this module, so it imports neither search nor HTTP code.
+All processes of a service load its flow by name. The flow of an index depends on its schema. So the
+state directory contains the schema, and a module with the same schema, which builds the flow. Nodes
+and master import that module. On a cluster, a wheel with it is sent to all hosts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from zipfile import ZipFile, ZipInfo
 from driftline.deploy.runtime.claims import ANOTHER_STATE, claim
 from driftline.engine.durable import make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import StateMismatch
-from driftline.engine.events import log
-from driftline.index.documents.schema import DEFAULT, Schema, load_schema
+from driftline.index.documents.schema import DEFAULT_FILE, Schema, load_schema
 
 if TYPE_CHECKING:
     from driftline.index.searcher.searcher import Searcher
@@ -28,29 +27,20 @@ VIEW = "documents"
 
 _SCHEMA, _FLOW_FILE, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
 
-_MODULE = '''"""Makes the flow of the index, by its schema. Written by Driftline."""
+_MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
 
-from pathlib import Path
-
+from driftline.index.documents.schema import read_schema
 from driftline.index.documents.writes import document_flow
-from driftline.index.commands.definition import schema_in
 
-flow = document_flow(schema_in(Path(__file__).parent))
+SCHEMA = {schema!r}
+
+flow = document_flow(read_schema(SCHEMA, "the schema of the index"))
 '''
-
-_FINGERPRINT_MARKER = f"\n# {_SCHEMA} belongs to it: "
-"""Marker in the module, before the fingerprint of the schema at the last start."""
-
-
-def schema_file(state: Path) -> Path:
-    """Return the path of the schema in a state directory; the default schema has no file."""
-    return state / _SCHEMA
 
 
 def schema_in(state: Path) -> Schema:
     """Return the schema of the index in a state directory. Raises SchemaError."""
-    path = schema_file(state)
-    return load_schema(path) if path.exists() else DEFAULT
+    return load_schema(state / _SCHEMA)
 
 
 def define(state: Path, schema_path: Path | None) -> str:
@@ -58,18 +48,58 @@ def define(state: Path, schema_path: Path | None) -> str:
 
     `schema_path`: schema file; None: the existing schema, or the default one. Returns the name of
     the flow, as `load_flow` expects it.
-    Raises SchemaError, StateMismatch if the schema of an existing collection differs, InUse if the
-    index is running, Unavailable.
+    Raises SchemaError, StateMismatch if the schema of an existing collection differs or the schema
+    is gone, InUse if the index is running, Unavailable.
     """
     with translate_os_errors("state directory", state, ANOTHER_STATE):
-        _check_schema_exists(state, schema_path)
-        if schema_path is not None:
-            _use_schema(schema_path, state)
-        module = _module(state)
-        if not (state / _FLOW_FILE).exists() or (state / _FLOW_FILE).read_bytes() != module:
-            make_directory(state)
-            replace_file(state / _FLOW_FILE, module)
+        if (state / _SCHEMA).exists():
+            if schema_path is not None:
+                _extend(state, schema_path)
+        else:
+            _create(state, schema_path)
+        _write(state / _FLOW_FILE, _MODULE.format(schema=(state / _SCHEMA).read_bytes()).encode())
     return f"{state / _FLOW_FILE}:flow"
+
+
+def _create(state: Path, given: Path | None) -> None:
+    if (state / _FLOW_FILE).exists():
+        raise StateMismatch(
+            f"{state / _SCHEMA} is gone, the schema of the index: restore it from a copy"
+        )
+    if given is not None:
+        load_schema(given)
+    make_directory(state)
+    replace_file(state / _SCHEMA, DEFAULT_FILE if given is None else given.read_bytes())
+
+
+def _extend(state: Path, given: Path) -> None:
+    schema, before = load_schema(given), schema_in(state)
+    _check_unchanged(before, schema, given, state)
+    if schema.fingerprint() != before.fingerprint():
+        alone = claim(state / "run.lock")  # running processes have already read the schema
+        try:
+            replace_file(state / _SCHEMA, given.read_bytes())
+        finally:
+            alone.release()
+
+
+def _check_unchanged(before: Schema, schema: Schema, given: Path, state: Path) -> None:
+    """Raise StateMismatch unless all existing collections are unchanged."""
+    for name, collection in before.collections.items():
+        there = schema.collections.get(name)
+        if there is None or there.fingerprint() != collection.fingerprint():
+            what = "has no" if there is None else "has another schema for the"
+            raise StateMismatch(
+                f"{given} {what} collection {name!r} of the index in {state}, and a collection "
+                "keeps its schema: leave it as it is, add a collection with the new one, and fill "
+                "that from the old one's documents"
+            )
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file unless it has these bytes already."""
+    if not path.exists() or path.read_bytes() != data:
+        replace_file(path, data)
 
 
 def pin_searcher_count(state: Path, requested: int | None) -> int:
@@ -101,8 +131,8 @@ def check_definition(state: Path) -> None:
     """
     path = state / _SEARCHERS
     with translate_os_errors("state directory", state):
-        if schema_file(state).exists():
-            load_schema(schema_file(state))
+        if (state / _SCHEMA).exists():
+            schema_in(state)
         if path.exists():
             _number_in(path.read_bytes(), path)
 
@@ -115,62 +145,6 @@ def _number_in(data: bytes, path: Path) -> int:
             f"directories {VIEW}-0, {VIEW}-1, ..."
         )
     return int(data)
-
-
-def _module(state: Path) -> bytes:
-    """Return the module that builds the flow; it contains the fingerprint of the schema file."""
-    mark = ""
-    if schema_file(state).exists():
-        mark = f"{_FINGERPRINT_MARKER}{schema_in(state).fingerprint()}\n"
-    return (_MODULE + mark).encode()
-
-
-def _fingerprint_before(state: Path) -> str:
-    """Return the fingerprint of the schema file at the last start; "" if it had no file."""
-    data = (state / _FLOW_FILE).read_bytes() if (state / _FLOW_FILE).exists() else b""
-    return data.decode(errors="replace").partition(_FINGERPRINT_MARKER)[2].strip()
-
-
-def _check_schema_exists(state: Path, given: Path | None) -> None:
-    """Raise StateMismatch if the schema file was removed and `given` does not replace it."""
-    before = _fingerprint_before(state)
-    if not before or schema_file(state).exists():
-        return
-    if given is None or load_schema(given).fingerprint() != before:
-        what = "" if given is None else f", and {given} has another one"
-        raise StateMismatch(
-            f"{schema_file(state)} is gone, the schema of the index{what}: restore it from a copy, "
-            "or give the same schema again with --schema FILE"
-        )
-    log.warning("%s is gone, and is made again of %s", schema_file(state), given)
-
-
-def _use_schema(given: Path, state: Path) -> None:
-    schema, before = load_schema(given), None
-    if schema_file(state).exists() or (
-        (state / _FLOW_FILE).exists() and not _fingerprint_before(state)
-    ):
-        before = schema_in(state)
-        _check_unchanged(before, schema, given, state)
-    if before is None or schema.fingerprint() != before.fingerprint():
-        alone = claim(state / "run.lock")  # running processes have already read the schema
-        try:
-            replace_file(schema_file(state), given.read_bytes())
-        finally:
-            alone.release()
-
-
-def _check_unchanged(before: Schema, schema: Schema, given: Path, state: Path) -> None:
-    """Raise StateMismatch unless all existing collections are unchanged."""
-    for name, collection in before.collections.items():
-        there = schema.collections.get(name)
-        if there is None or there.fingerprint() != collection.fingerprint():
-            what = "has no" if there is None else "has another schema for the"
-            raise StateMismatch(
-                f"{given} {what} collection {name!r} of the index in {state}, and a collection "
-                "keeps its schema: leave it as it is, add a collection with the new one, and fill "
-                "that from the old one's documents"
-            )
 
 
 # The view.
@@ -192,25 +166,11 @@ def make(place: ViewLocation) -> Searcher:
 
 
 # On a cluster.
-#
-# The wheel contains one module, which contains the schema and builds the flow. Hosts import from
-# the wheel without installing it, so it has only the files that this needs. Equal schemas give
-# equal bytes, so a restarted service uploads the wheel only if its schema has changed.
 
 _WHEEL_NAME, _WHEEL_VERSION = "driftline_index_flow", "1"
 
 WHEEL_FLOW = f"{_WHEEL_NAME}:flow"
 """Name of the flow for processes that have the wheel on their path."""
-
-_WHEEL_MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
-
-from driftline.index.documents.schema import DEFAULT, read_schema
-from driftline.index.documents.writes import document_flow
-
-SCHEMA: bytes | None = {schema!r}
-
-flow = document_flow(DEFAULT if SCHEMA is None else read_schema(SCHEMA, "the schema of the index"))
-'''
 
 _WHEEL = """Wheel-Version: 1.0
 Generator: driftline
@@ -223,27 +183,21 @@ _ZIP_TIMESTAMP = 1980, 1, 1, 0, 0, 0
 
 
 def write_wheel(state: Path) -> Path:
-    """Write the wheel of a state directory's index and return its path. Raises Unavailable."""
+    """Write the wheel of a state directory's index and return its path. Raises Unavailable.
+
+    Equal schemas give equal bytes, so a restarted service uploads the wheel only if its schema has
+    changed. Hosts import from the wheel without installing it, so it has only the files that this
+    needs. Precondition: `define` was called.
+    """
     file = state / f"{_WHEEL_NAME}-{_WHEEL_VERSION}-py3-none-any.whl"
     with translate_os_errors("state directory", state):
-        given = schema_file(state)
-        data = wheel_of(given.read_bytes() if given.exists() else None)
-        if not file.exists() or file.read_bytes() != data:
-            replace_file(file, data)
+        files = {
+            f"{_WHEEL_NAME}.py": (state / _FLOW_FILE).read_text(),
+            f"{_WHEEL_NAME}-{_WHEEL_VERSION}.dist-info/WHEEL": _WHEEL,
+        }
+        made = BytesIO()
+        with ZipFile(made, "w") as archive:
+            for name, text in files.items():
+                archive.writestr(ZipInfo(name, _ZIP_TIMESTAMP), text)  # uncompressed
+        _write(file, made.getvalue())
     return file
-
-
-def wheel_of(schema: bytes | None) -> bytes:
-    """Return the bytes of the wheel.
-
-    `schema`: content of the schema file; None: the default schema.
-    """
-    files = {
-        f"{_WHEEL_NAME}.py": _WHEEL_MODULE.format(schema=schema),
-        f"{_WHEEL_NAME}-{_WHEEL_VERSION}.dist-info/WHEEL": _WHEEL,
-    }
-    made = BytesIO()
-    with ZipFile(made, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(ZipInfo(name, _ZIP_TIMESTAMP), text)  # uncompressed
-    return made.getvalue()

@@ -358,16 +358,15 @@ def check_id(found: object) -> None:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-DEFAULT = Schema(
-    {
-        "documents": Collection(
-            "documents",
-            (
-                TextField("title", 1, analyser("plain"), 2.0),
-                TextField("text", 0, analyser("plain"), 1.0),
-            ),
-            "stored",
-        )
-    }
-)
-"""Schema of an index without a schema file."""
+DEFAULT_FILE = b"""\
+[collections.documents]
+others = "stored"
+
+[collections.documents.fields]
+title = {kind = "text", weight = 2.0}
+text = {kind = "text"}
+"""
+"""Content of the schema file of an index that was created without one."""
+
+DEFAULT = read_schema(DEFAULT_FILE, "the default schema")
+"""Schema of an index that was created without a schema file."""
