@@ -40,8 +40,7 @@ from driftline.index.http.application import application
 from driftline.index.http.page import page_routes
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening, open_listener
-from driftline.serve.hosting import keyvalues
-from driftline.serve.hosting.config import ViewSpec
+from driftline.serve.hosting.config import ViewSpec, key_value_views
 from driftline.serve.http.access import Access, check_exposure
 from driftline.serve.http.flow_application import flow_application
 from driftline.serve.http.operations import HttpSettings
@@ -261,7 +260,7 @@ def _flow(
         raise FlowError(f"{flow} has {len(loaded.sources)} sources: a service has one")
     sinks = [sink.name for sink in loaded.sinks]
     app = partial(_flow_application, sinks, settings)
-    return flow, keyvalues.views_of(loaded), app
+    return flow, key_value_views(loaded), app
 
 
 def _flow_application(sinks: list[str], settings: HttpSettings, backend: Backend) -> ASGIApp:

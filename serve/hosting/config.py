@@ -14,6 +14,7 @@ from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.flow.flow import Flow
 from driftline.engine.texts import file_name
 from driftline.serve.views.hosted import HostedView
+from driftline.serve.views.keyvalue import KeyValueView
 
 JOURNAL = "journal"
 """The role of the journal's process; the role of any other process is the name of its view."""
@@ -126,3 +127,16 @@ class ServiceConfig:
 def name_of(view: str, shard: int) -> str:
     """Return the name of a shard of a view."""
     return f"{view}-{shard}"
+
+
+def key_value_views(flow: Flow) -> tuple[ViewSpec, ...]:
+    """Return the spec of a key-value view for each sink of a flow, with the sink's name."""
+    return tuple(
+        ViewSpec(sink.name, f"{__name__}:make_key_value_view", options={"sink": str(number)})
+        for number, sink in enumerate(flow.sinks)
+    )
+
+
+def make_key_value_view(place: ViewLocation) -> KeyValueView:
+    """Make the view of the sink whose number is in the option `sink`."""
+    return KeyValueView(int(place.options["sink"]))

@@ -3,7 +3,9 @@ processes, and the master and the nodes by a `Deployment`.
 
 All durable state is in the state directory, so the same command resumes after any interruption.
 Processes that die are restarted. Every record that this process has acknowledged is in the input
-log. At SIGTERM the service rejects new records, processes the accepted ones and writes a snapshot.
+log. At SIGTERM or `driftline stop` the service rejects new requests. Once the running requests have
+ended, or after `ENDS_WITHIN_S`, the front drains: accepted records are processed, and a snapshot is
+written.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from math import inf
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
 
 import uvloop
 
@@ -33,7 +36,8 @@ from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.signals import Signals
-from driftline.engine.errors import RESUME_HINT, FunctionFailed, error_of
+from driftline.engine.errors import RESUME_HINT, FunctionFailed, Unavailable, error_of
+from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
@@ -44,9 +48,11 @@ from driftline.serve.gateway.server import HttpServer, Listening
 from driftline.serve.gateway.service import ServiceBackend, WriteFuture
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
-from driftline.serve.running.deployment import Deploy, Serving, deploy_locally
+from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, deploy_locally
 from driftline.serve.running.directories import POLICY
-from driftline.serve.running.session_supervisor import SessionSupervisor
+
+LOG_EVERY_S = 10.0
+"""Interval of the log lines about a slow shutdown."""
 
 
 def run_service(
@@ -107,6 +113,8 @@ class _Run:
         )
         self._intake = self._open_intake(serving, flow.name)
         self._front = self._open_front()
+        self._end_at = self._log_at = inf
+        """When to drain although requests run; when to log that the service has not ended."""
 
     def service(self) -> ServiceBackend:
         """Make the backend of the HTTP server."""
@@ -117,7 +125,7 @@ class _Run:
     def serve(self, server: Callable[[_Run], HttpServer]) -> bool:
         """Serve until the session ends. Return whether it ended normally."""
         with ExitStack() as stack:
-            children = stack.enter_context(Children(self._config))
+            children = self._children = stack.enter_context(Children(self._config))
             self._deployment.start(self._runtime, self._front, stack)
             stack.enter_context(Heartbeat(self._runtime, [self._front]))
             with (
@@ -125,7 +133,7 @@ class _Run:
                 self._runtime.low_latency(),
                 asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
             ):
-                outcome = runner.run(self._drive(children, server))
+                outcome = runner.run(self._drive(server))
             if outcome.error == CANCELLED:
                 return False
             if outcome.error:
@@ -137,21 +145,52 @@ class _Run:
             self._deployment.finish()
         return True
 
-    async def _drive(
-        self, children: Children, server: Callable[[_Run], HttpServer]
-    ) -> Stop | RunOutcome:
+    async def _drive(self, server: Callable[[_Run], HttpServer]) -> Stop | RunOutcome:
         """Serve until the session ends, and return its outcome."""
-        children.wake(self._runtime)
-        http = server(self)
+        self._children.wake(self._runtime)
+        self._http = server(self)
         try:
-            lookout = SessionSupervisor(
-                self._front, self._signals, self._deployment, children, http
-            )
-            looped: Looped[Stop | RunOutcome] = Looped(self._runtime, lookout.supervise)
+            looped: Looped[Stop | RunOutcome] = Looped(self._runtime, self._supervise)
             self._soon = looped.soon
             return await looped.result()
         finally:
+            self._http.stop()
+
+    def _supervise(self) -> Stop | RunOutcome | None:
+        """Do the supervision that is due. Return the outcome once the session has ended.
+
+        Raises DriftlineError if the service cannot continue.
+        """
+        now = monotonic()
+        self._signals.check()
+        signal = self._signals.stop_signal
+        request = self._deployment.stop_request if signal is None else signal.name
+        self._children.ending = bool(request)
+        if request:
+            self._end(request, now)
+        elif self._http.ended:
+            raise Unavailable(f"the HTTP server has ended: {self._http.error}")
+        if self._children.is_due(now):
+            self._children.supervise()
+        self._deployment.supervise(now)
+        return self._front.outcome or self._deployment.outcome
+
+    def _end(self, request: str, now: float) -> None:
+        """Stop the HTTP server, then drain the front; log a slow shutdown."""
+        front, http = self._front, self._http
+        if self._end_at == inf:
+            self._end_at = now + ENDS_WITHIN_S
+            fields = event_fields("drain-requested", signal=request)
+            log.info("%s: draining, no more is accepted", request, extra=fields)
             http.stop()
+        if not front.draining and (http.ended or now >= self._end_at):
+            front.drain()
+            self._log_at = now + LOG_EVERY_S
+        elif now >= self._log_at:
+            self._log_at = now + LOG_EVERY_S
+            reason = self._deployment.wait_reason or "accepted records are processed and saved"
+            text = "it has not ended yet: %s. A kill -9 loses nothing"
+            log.warning(text, reason, extra=event_fields("ending", reason=reason))
 
     def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[WriteFuture]:
         mark = Mark(self._process.lineage, "input-0", self._process.session)

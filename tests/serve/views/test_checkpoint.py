@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
-from driftline.serve.views import KeyValueView, KeyVersion, restore_view, write_checkpoint
+from driftline.serve.views.checkpoint import restore_view, write_checkpoint
+from driftline.serve.views.keyvalue import KeyValueView, KeyVersion
 from tests.connectors.sinks.bundles import Disk, PowerLoss
 
 

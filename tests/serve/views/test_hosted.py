@@ -7,7 +7,7 @@ from hypothesis import given
 
 from driftline.engine.wire.bundles import Item
 from driftline.serve.journal import Span
-from driftline.serve.views import ViewUpdater
+from driftline.serve.views.hosted import ViewUpdater
 from tests.serve.journal.runs import chances
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import RetentionExceeded
-from driftline.serve.views import KeyValueView, KeyVersion, keyvalue
+from driftline.serve.views import keyvalue
+from driftline.serve.views.keyvalue import KeyValueView, KeyVersion
 from tests.serve.journal.runs import chances
 
 KEYS: list[object] = ["", "a", "ab", "b", "b\U0010ffff", "ж", 1, 2.5, -3, (1, "a"), None, b"a"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.labels import INFINITY
 from driftline.serve.errors import BadToken
-from driftline.serve.views import time_of, token_of
+from driftline.serve.views.tokens import time_of, token_of
 
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 times = st.integers(0, INFINITY) | st.sampled_from([0, 1, INFINITY - 1, INFINITY])
