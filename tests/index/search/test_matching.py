@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -84,17 +84,16 @@ def test_the_cost_is_that_of_all_postings_and_steps(
             check(query.root, matchings, cost - 1)
 
 
-@pytest.mark.parametrize("leaf", [Prefix(0, "f", "b"), Fuzzy(0, "f", "b")])
-def test_leaf_with_many_words_gives_equal_answers_for_any_shards(
-    tmp_path: Path, leaf: Scoring
-) -> None:
-    model, query = Model(WEIGHTS), Query(leaf, (leaf,))
+def test_leaf_with_many_words_gives_equal_answers_for_any_shards(tmp_path: Path) -> None:
+    model = Model(WEIGHTS)
+    leaves: tuple[Scoring, ...] = Prefix(0, "f", "b"), Fuzzy(0, "f", "b")
     for number in range(1_500):
         text = ("b" + chr(0x4E00 + number), "b", "c")
         model.writes.append(Write(number, f"{number % 100}", Document((text, ("b",)))))
     model.writes += [Write(2_000 + number, f"{number}", None) for number in range(100)]
     for index in indexes(tmp_path, model, [500, 1_400]):
-        for time in 1_200, 2_000, 3_000:
+        for leaf, time in product(leaves, (1_200, 2_000, 3_000)):
+            query = Query(leaf, (leaf,))
             expected = model.search(query, time)
             assert index.search(query, time, 200) == (len(expected), expected)
 

@@ -1,9 +1,8 @@
-"""Snippets and explanations, against trying everything in the plainest way."""
+"""Snippets, against trying everything in the plainest way."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,10 +10,9 @@ from hypothesis import strategies as st
 from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import DEFAULT
 from driftline.index.query.parsing import parse
-from driftline.index.query.tree import Fuzzy, Phrase, Prefix, Query, Scoring, Term
+from driftline.index.query.tree import Fuzzy, Phrase, Prefix, Scoring, Term
 from driftline.index.search.results import LENGTH, READ_MAX, snippet, snippets
-from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
-from tests.index.search.model import Model, frequency, phrase_starts, words_of
+from tests.index.search.model import frequency, phrase_starts
 
 TEXT = st.lists(
     st.sampled_from(("a", "b", "ab", "É", "Ab", "東京都", "京", "bbbbb", ".", ", ", "\n", "İ")),
@@ -100,44 +98,3 @@ def test_a_huge_text_is_read_to_a_limit() -> None:
     text = "a" * (READ_MAX + 5) + " b"
     assert snippet(text, analyser("plain"), [Term(0, "f", "b")]).text == "a" * LENGTH
     assert snippet(text, analyser("plain"), [Prefix(0, "f", "a")]).marks == ()
-
-
-@given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4), st.data())
-def test_shares_add_up_to_the_score(
-    tmp_path: Path,
-    history: tuple[Model, int],
-    query: Query,
-    sealed_at: list[int],
-    data: st.DataObject,
-) -> None:
-    model, time = history
-    at = data.draw(st.integers(0, time + 1))
-    hits = {id: score for id, score, _ in model.search(query, at)}
-    documents = model.documents(at)
-    for index in indexes(tmp_path, model, sealed_at):
-        for id in "pqrstuvw":
-            explained = [
-                each for shard in index.shards if (each := shard.explain(query, id, at)) is not None
-            ]
-            assert len(explained) == (id in documents)
-            if not explained:
-                continue
-            assert explained[0].matches == (id in hits)
-            score = 0.0
-            for share in explained[0].shares:
-                score += share.score
-            assert score == explained[0].score == hits.get(id, score)
-            assert [share.leaf for share in explained[0].shares] == list(map(str, query.scoring))
-            for leaf, share in zip(query.scoring, explained[0].shares, strict=True):
-                document = documents[id][1]
-                text = document.texts[leaf.field]
-                texts = [each.texts[leaf.field] for each in model.everything(at)]
-                assert share.frequency == frequency(leaf, text)
-                assert share.length == len(text)
-                assert share.documents == sum(map(bool, texts))
-                assert share.having == tuple(
-                    sum(word in each for each in texts) for word in words_of(leaf)
-                )
-                assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
-                assert share.weight == WEIGHTS[leaf.field]
-                assert share.score == model.score(leaf, document, model.everything(at))
