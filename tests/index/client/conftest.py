@@ -1,4 +1,4 @@
-"""One service for all tests of its clients."""
+"""One service for all tests of its clients, in this process."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.index.client.serving import Proxy, Serving
-from tests.index.truth.service import served
+from tests.index.client.serving import InProcess, Proxy, in_process
 
 
 @pytest.fixture(scope="package")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    found = Serving(tmp_path_factory.mktemp("service"))
-    with served(found):
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    with in_process(tmp_path_factory.mktemp("service")) as found:
         yield found
 
 
 @pytest.fixture
-def proxy(service: Serving) -> Iterator[Proxy]:
+def proxy(service: InProcess) -> Iterator[Proxy]:
     with Proxy(service.url) as found:
         yield found

@@ -1,16 +1,21 @@
-"""A service as users start it, and what may be between it and its clients."""
+"""Services for clients, in this process and as users start them, and what may be between them."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from driftline.serve.http.access import new_token
+from driftline.index.documents.schema import load_schema
+from driftline.serve.http.access import Access, new_token
+from driftline.serve.http.operations import HttpSettings
+from tests.index.http.service import Service as InMemory
+from tests.index.http.service import in_a_thread
 from tests.index.truth.service import Service
 
 SCHEMA = """
@@ -41,6 +46,26 @@ class Serving(Service):
         (folder / "schema.toml").write_text(SCHEMA)
         files = "--schema", str(folder / "schema.toml"), "--tokens", str(folder / "tokens")
         super().__init__(folder / "state", "--zmq", self.zmq, *files)
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """A service in this process, with the same schema and tokens."""
+
+    url: str
+    token: str
+    reader: str
+
+
+@contextmanager
+def in_process(folder: Path) -> Iterator[InProcess]:
+    token, line = new_token("write", "tests")
+    reader, another = new_token("read", "reader")
+    (folder / "tokens").write_text(f"{line}\n{another}\n")
+    (folder / "schema.toml").write_text(SCHEMA)
+    schema, settings = load_schema(folder / "schema.toml"), HttpSettings(Access(folder / "tokens"))
+    with in_a_thread(lambda: InMemory(folder, schema, shards=1), settings) as url:
+        yield InProcess(url, token, reader)
 
 
 @dataclass(frozen=True)

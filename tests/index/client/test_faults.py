@@ -17,20 +17,20 @@ from driftline.index.client.errors import (
     error_of_response,
     parse_error,
 )
-from tests.index.client.serving import Cut, Proxy, Serving, refusal
+from tests.index.client.serving import Cut, InProcess, Proxy, refusal
 
 BUSY = b'{"error":{"code":"busy","message":"later"}}'
 
 
 @pytest.fixture
-def client(service: Serving, proxy: Proxy) -> Iterator[IndexClient]:
+def client(service: InProcess, proxy: Proxy) -> Iterator[IndexClient]:
     """A client behind the proxy."""
     with IndexClient(proxy.url, token=service.token, session=True) as found:
         yield found
 
 
 @pytest.fixture
-def direct(service: Serving) -> Iterator[IndexClient]:
+def direct(service: InProcess) -> Iterator[IndexClient]:
     with IndexClient(service.url, token=service.token, session=True) as found:
         yield found
 
@@ -90,7 +90,7 @@ def test_reads_are_tried_again(client: IndexClient, direct: IndexClient, proxy: 
 
 
 def test_client_waits_for_retry_after(
-    service: Serving, client: IndexClient, direct: IndexClient, proxy: Proxy
+    service: InProcess, client: IndexClient, direct: IndexClient, proxy: Proxy
 ) -> None:
     direct.put("1", {"title": "Tea"}, wait="visible")
     proxy.plans.append(Cut(says=refusal("429 Too Many Requests", BUSY, "Retry-After: 1")))
@@ -106,7 +106,7 @@ def test_client_waits_for_retry_after(
         assert monotonic() - began < 20
 
 
-def test_client_with_zero_retry_time_does_not_retry(service: Serving, proxy: Proxy) -> None:
+def test_client_with_zero_retry_time_does_not_retry(service: InProcess, proxy: Proxy) -> None:
     proxy.plans.append(Cut(0))
     with IndexClient(proxy.url, token=service.token, retry_s=0) as client:
         with pytest.raises(ServiceUnavailable):
@@ -162,7 +162,7 @@ def test_a_bulk_whose_answers_are_cut_is_done_once(
 
 
 async def test_async_client_resumes_after_broken_connections(
-    service: Serving, direct: IndexClient, proxy: Proxy
+    service: InProcess, direct: IndexClient, proxy: Proxy
 ) -> None:
     id = word()
     begin = direct.put(id, {"year": 0}).label

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import Invalid, ServiceError, ServiceUnavailable
-from tests.index.client.serving import Serving
+from tests.index.client.serving import InProcess
 
 AT_ONCE_S = 5.0
 """A request is tried again for 30 s."""
@@ -77,7 +77,7 @@ def with_tls(certificate: Path) -> Iterator[str]:
 
 
 def test_tls_mismatch_is_reported_without_retries(
-    with_tls: str, certificate: Path, service: Serving
+    with_tls: str, certificate: Path, service: InProcess
 ) -> None:
     began = monotonic()
     with IndexClient(with_tls) as client, pytest.raises(ServiceUnavailable, match="verify=ssl"):
@@ -119,7 +119,7 @@ def test_invalid_text_argument_is_rejected_before_sending() -> None:
                 call(index)
 
 
-def test_closed_client_raises_an_error(service: Serving) -> None:
+def test_closed_client_raises_an_error(service: InProcess) -> None:
     index = IndexClient(service.url, token=service.token)
     other = index.collection("strict")
     index.close()
@@ -133,7 +133,7 @@ def test_closed_client_raises_an_error(service: Serving) -> None:
             call()
 
 
-def test_single_string_is_accepted_as_one_field(service: Serving) -> None:
+def test_single_string_is_accepted_as_one_field(service: InProcess) -> None:
     with IndexClient(service.url, token=service.token, session=True) as index:
         index.put("misuse", {"title": "alone", "tags": ["a"]})
         found = index.search("title:alone", fields="title", facets="tags")

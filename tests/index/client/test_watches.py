@@ -8,10 +8,10 @@ import pytest
 
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import NotFound, QueryRefused, WatchEvent
-from tests.index.client.serving import Cut, Proxy, Serving
+from tests.index.client.serving import Cut, InProcess, Proxy
 
 
-def test_watch_reports_documents_that_enter_or_leave(service: Serving, proxy: Proxy) -> None:
+def test_watch_reports_documents_that_enter_or_leave(service: InProcess, proxy: Proxy) -> None:
     rare = f"w{uuid4().hex}"
     with (
         IndexClient(service.url, token=service.token, session=True) as direct,
@@ -40,7 +40,7 @@ def test_watch_reports_documents_that_enter_or_leave(service: Serving, proxy: Pr
             direct.get_watch(rare)
 
 
-async def test_the_client_for_asyncio_has_watches_as_well(service: Serving) -> None:
+async def test_the_client_for_asyncio_has_watches_as_well(service: InProcess) -> None:
     rare = f"w{uuid4().hex}"
     async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
         stored = await client.put_watch(rare, rare, wait="visible")

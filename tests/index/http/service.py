@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,26 @@ async def served(
         finally:
             server.should_exit = True
             await running
+
+
+@contextmanager
+def in_a_thread(make: Callable[[], Service], settings: HttpSettings) -> Iterator[str]:
+    """The URL of a service in a thread of its own."""
+    ready, done = threading.Event(), threading.Event()
+    url = ""
+
+    async def serve() -> None:
+        nonlocal url
+        async with served(make(), settings) as client:
+            url = str(client.base_url)
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(60)
+    try:
+        yield url
+    finally:
+        done.set()
+        thread.join(20)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.reference import interpret
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, item_time
 from driftline.engine.wire.codec import round_trip
 from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.gateway.backend import WITHIN_S
@@ -100,14 +101,13 @@ class FlowBackend:
         """Let all views apply the outputs below a T."""
         for shards in self.views.values():
             for view in shards:
-                new = [item for item in self._items if view.time <= item.label[0] < time]
-                view.apply(time, new)
+                view.apply(time, self._between(view.time, time))
         async with self._moved:
             self._moved.notify_all()
 
     async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
         await self._reached(partial(self._has_passed, time), within_s)
-        return [item for item in self._items if item.label[0] == time]
+        return self._between(time, time + 1)
 
     async def ask(
         self,
@@ -149,8 +149,7 @@ class FlowBackend:
             raise RetentionExceeded.by("the journal", self.oldest)
         while True:
             if self.time > since:
-                items = [item for item in self._items if since <= item.label[0]]
-                span = Span(since, self.time, items)
+                span = Span(since, self.time, self._between(since, self.time))
                 since = self.time
                 yield span
             try:
@@ -171,6 +170,11 @@ class FlowBackend:
         for shards in self.views.values():
             for view in shards:
                 view.retain(since)
+
+    def _between(self, since: int, time: int) -> list[Item]:
+        """The outputs with times in [since, time)."""
+        first, end = (bisect_left(self._items, at, key=item_time) for at in (since, time))
+        return self._items[first:end]
 
     def _has_passed(self, time: int) -> bool:
         return self.time > time

@@ -1,0 +1,179 @@
+"""Clients of a service as users start it: writes over ZeroMQ, what the page about the client shows,
+and a service that is killed and started again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+from uuid import uuid4
+
+import certifi
+import httpx
+import pytest
+
+from driftline import IndexClient, IndexProducer, Producer
+from driftline.index.client import Change, Line, Written
+from driftline.index.documents.writes import WatchWrite, Write
+from tests.index.client.serving import Serving
+from tests.index.truth.service import served
+from tests.test_docs import SERVED, blocks
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    found = Serving(tmp_path_factory.mktemp("service"))
+    with served(found):
+        yield found
+
+
+@pytest.fixture
+def client(service: Serving) -> IndexClient:
+    return IndexClient(service.url, token=service.token)
+
+
+GOOD = Write("documents", "good", {"title": "Tea"}).record()
+
+BAD: list[object] = [
+    7,
+    None,
+    {},
+    {**GOOD, "collection": "nowhere"},
+    {**GOOD, "id": "x" * 600, "document": None},
+    {**GOOD, "document": {"title": 7}},
+    {**GOOD, "document": {7: "Tea"}},
+    {**GOOD, "expected": "soon"},
+    {**GOOD, "key": "k" * 201},
+    {**GOOD, "more": 1},
+    WatchWrite("nowhere", "w", "tea").record(),
+    WatchWrite("documents", "w", "tea" * 2000).record(),
+]
+
+
+def test_writes_are_taken_once_and_can_be_read_after_their_label(
+    service: Serving, client: IndexClient
+) -> None:
+    name = f"p{uuid4().hex}"
+    begin = client.put(name, {"year": 0}).label
+    with IndexProducer(service.zmq, name) as producer:
+        for n in range(2000):
+            producer.put(f"{name}-{n % 500}", {"title": name, "year": n})
+        producer.put(name, {"year": 1}, if_label="none")  # does not hold
+        producer.put(name, {"year": 2}, if_label=begin)
+        producer.flush()
+        assert producer.acknowledged == 2002
+        assert client.count(name, after=producer.label).total == 500
+        assert client.get(name, at=producer.label).document == {"year": 2}
+        last = producer.label
+    with IndexProducer(service.zmq, name, collection="strict") as producer:
+        assert producer.acknowledged == 2002
+        assert producer.label >= last
+        producer.put(name, {"text": name})
+        producer.flush()
+        assert client.collection("strict").get(name, after=producer.label).document["text"] == name
+    told: list[Change] = []
+    with client.changes(begin) as changes:
+        while not told or told[-1].document != {"year": 2}:
+            told.append(next(changes))
+    assert [each.document["year"] for each in told if each.document] == [*range(2000), 2]
+
+
+def test_invalid_records_become_dead_letters(service: Serving, client: IndexClient) -> None:
+    def dead_letters() -> int:
+        bearer = {"Authorization": f"Bearer {service.token}"}
+        text = httpx.get(f"{service.url}/metrics", headers=bearer).text
+        (found,) = (x for x in text.splitlines() if x.startswith("driftline_service_dead_letters{"))
+        return int(float(found.split()[-1]))
+
+    name = f"p{uuid4().hex}"
+    before = dead_letters()
+    begin = client.put(name, {"year": 0}).label
+    with Producer(service.zmq, name) as producer:
+        for record in BAD:
+            producer.send(record)
+        producer.send(WatchWrite("documents", name, "(tea").record())  # it matches nothing
+        producer.send(Write("documents", name, {"year": 1}).record())
+        producer.flush()
+        assert producer.acknowledged == len(BAD) + 2
+        assert producer.below
+    with client.changes(begin) as changes:
+        assert next(changes).document == {"year": 1}
+    until = monotonic() + 10
+    while dead_letters() < before + len(BAD) and monotonic() < until:
+        sleep(0.05)
+    assert dead_letters() == before + len(BAD)
+    assert "dead letter" in service.log.read_text()
+    assert client.get(name, after=changes.at).document == {"year": 1}
+
+
+def test_session_reads_its_own_writes(service: Serving) -> None:
+    """Without a key a write is answered before anybody sees it."""
+    with IndexClient(service.url, token=service.token, session=True) as client:
+        rare = f"w{uuid4().hex}"
+        for n in range(50):
+            client.collection("strict").put(f"{rare}{n}", {"text": rare}, key="")
+            assert client.collection("strict").count(rare).total == n + 1
+
+
+def test_python_blocks_on_page_run(
+    service: Serving,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text(f"{service.token}\n")
+    shutil.copy(certifi.where(), tmp_path / "authority.pem")
+    names: dict[str, object] = {"documents": [("4", {"title": "Green tea"})]}
+    for block in blocks(SERVED, "python"):
+        text = block.replace('"http://127.0.0.1:8080"', f"{service.url!r}, token={service.token!r}")
+        exec(text.replace("tcp://127.0.0.1:5555", service.zmq), names)
+    told = capsys.readouterr().out
+    assert "<mark>Tea</mark>" in told
+    index = names["index"]
+    assert isinstance(index, IndexClient)
+    assert {hit.id for hit in index.search("title:(rice OR coffee)").hits} == {"2", "3"}
+    assert told.splitlines()[-1].endswith(" 1 None")
+    index.close()
+
+
+def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) -> None:
+    bulk: list[Line] = [{"id": f"b{n}", "year": n} for n in range(1200)]
+    with (
+        IndexClient(service.url, token=service.token) as client,
+        IndexClient(service.url, token=service.token) as reader,
+    ):
+        begin = client.put("begin", {}).label
+        changes = reader.changes(begin)
+        sending = Thread(target=_send, args=(service, 1200))
+        sending.start()
+        labels: list[str] = []
+        again = Thread()
+        again.start()
+        for number, result in enumerate(client.bulk(bulk)):
+            if number in (200, 1100):
+                again.join()
+                service.kill()
+                again = Thread(target=service.start)
+                again.start()
+            assert isinstance(result, Written), result
+            labels.append(result.label)
+        single = client.put("one", {"year": 1}, if_label="none")
+        sending.join()
+        again.join()
+        told = [next(changes) for _ in range(2401)]
+        assert len({each.label for each in told}) == 2401
+        assert [each.label for each in told] == sorted(each.label for each in told)
+        by_kind = {kind: [each for each in told if each.id[0] == kind] for kind in "bpo"}
+        assert sorted(each.label for each in by_kind["b"]) == sorted(labels)
+        assert {each.id for each in by_kind["b"]} == {f"b{n}" for n in range(1200)}
+        assert [each.id for each in by_kind["p"]] == [f"p{n}" for n in range(1200)]
+        assert [each.label for each in by_kind["o"]] == [single.label]
+
+
+def _send(serving: Serving, count: int) -> None:
+    with IndexProducer(serving.zmq, "sender") as producer:
+        for n in range(count):
+            producer.put(f"p{n}", {"year": n})
