@@ -1,7 +1,9 @@
-"""The state directory of a service: moved, or with a part that does not belong to the others."""
+"""The state directory of a service: moved, verified, or with a part that does not belong to the
+others."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -10,63 +12,70 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from click.testing import CliRunner, Result
 
+from driftline.engine.durable import replace_file
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import make_plan
+from driftline.engine.storage.segment_log import HEAD_BYTES, framed, header_of
 from driftline.index.client import IndexClient
 from driftline.index.commands.definition import define, pin_searcher_count
+from driftline.index.commands.verify import verify
+from driftline.serve.journal.entries import SegmentHeader
 from driftline.serve.running.directories import open_service
 from tests.index.truth.service import Service
 
 Change = Callable[[Path], object]
 
 
+def run_verify(directory: Path) -> Result:
+    return CliRunner().invoke(verify, [str(directory)])
+
+
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What a service has left that was killed while its node stood still."""
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """What a service has left that was killed while its node stood still; and, moved elsewhere,
+    what it has left when it was started again there and ended normally."""
     base = tmp_path_factory.mktemp("left")
-    service = Service(base / "state")
+    service, moved = Service(base / "state"), Service(base / "moved")
     try:
         service.start()
         with IndexClient(service.url) as index:
-            index.put("1", {"title": "kept"}, wait="visible")
+            for i in range(100):
+                index.put(str(i), {"title": f"Tea {i}"})
+            running = run_verify(base / "state")
+            assert running.exit_code == 3, running.output
             node = service.parts()["node-0"]
             node.suspend()
-            put = httpx.put(f"{service.url}/documents/2", json={"title": "acknowledged"})
+            put = httpx.put(f"{service.url}/documents/new", json={"title": "acknowledged"})
             assert put.status_code == 200
         service.kill()
         with suppress(psutil.NoSuchProcess):  # it is killed with its parent, though it is stopped
             node.kill()
         node.wait()
-        yield base / "state"
+        shutil.copytree(base / "state", base / "moved")
+        moved.start()
+        with IndexClient(moved.url, session=True) as index:
+            index.put("newer", {"title": "written"})
+            assert index.count("acknowledged").total == 1
+            assert index.count("tea").total == 100
+        assert moved.end() == 0
+        yield base / "state", base / "moved"
     finally:
         service.close()
+        moved.close()
 
 
 @pytest.fixture
-def copy(left: Path, tmp_path: Path) -> Path:
-    shutil.copytree(left, tmp_path / "copy")
-    return tmp_path / "copy"
+def ended(left: tuple[Path, Path]) -> Path:
+    return left[1]
 
 
 def opened(state: Path) -> None:
     """What a start does before any process is started."""
     flow = load_flow(define(state, None))
     open_service(state, flow, make_plan(flow), 1, accept_changed_code=True)
-
-
-def test_a_state_directory_may_be_moved_and_nothing_acknowledged_is_lost(copy: Path) -> None:
-    service = Service(copy.rename(copy.with_name("moved")))
-    try:
-        service.start()
-        with IndexClient(service.url) as index:
-            label = index.put("3", {"title": "new"}, wait="durable")
-            assert label
-            assert index.count("acknowledged").total == 1
-        assert service.end() == 0
-    finally:
-        service.close()
 
 
 def test_number_of_searchers_cannot_change(tmp_path: Path) -> None:
@@ -81,31 +90,135 @@ def test_number_of_searchers_cannot_change(tmp_path: Path) -> None:
 
 
 def removed(name: str) -> Change:
-    return lambda state: shutil.rmtree(state / name)
+    def remove(state: Path) -> None:
+        path = state / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return remove
 
 
-def garbage(name: str) -> Change:
-    return lambda state: (state / name).write_bytes(b"\xff\x00")
+def written(name: str, data: bytes = b"\xff\x00") -> Change:
+    return lambda state: (state / name).write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (removed("input-0"), r"input-0 \(the log of input 0\) is empty or missing"),
-        (removed("journal"), r"journal \(the journal\) is empty or missing"),
-        (lambda state: (state / "registry").unlink(), "registry is not there: it was removed"),
-        (lambda state: (state / "journal/.driftline/identity").unlink(), "identity is gone"),
-        (garbage("journal/.driftline/identity"), "identity, which says whose .* is damaged"),
-        (garbage("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
-    ],
-)
+def flipped(name: str) -> Change:
+    """One bit in the middle of a file is another; `name`: a pattern, of which the first counts."""
+
+    def flip(state: Path) -> None:
+        path = min(state.glob(name))
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        replace_file(path, bytes(data))
+
+    return flip
+
+
+def cut(name: str) -> Change:
+    """The end of a file is missing."""
+    return lambda state: replace_file(state / name, (state / name).read_bytes()[:-1])
+
+
+MISMATCHES: list[tuple[Change, str]] = [
+    (removed("input-0"), r"input-0 \(the log of input 0\) is empty or missing"),
+    (removed("journal"), r"journal \(the journal\) is empty or missing"),
+    (removed("registry"), "registry is not there: it was removed"),
+    (removed("journal/.driftline/identity"), "identity is gone"),
+    (written("journal/.driftline/identity"), "identity, which says whose .* is damaged"),
+    (written("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
+]
+
+
 def test_mismatched_state_directory_is_rejected_with_remedies(
-    copy: Path, change: Change, said: str
+    left: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    change(copy)
-    with pytest.raises(StateMismatch, match=said) as refused:
-        opened(copy)
-    text = str(refused.value)
-    assert "restore the whole state directory of the service from one copy, or remove" in text
-    assert "--output" not in text
-    assert "--fresh" not in text
+    for number, (change, said) in enumerate(MISMATCHES):
+        copy = shutil.copytree(left[0], tmp_path / str(number))
+        change(copy)
+        with pytest.raises(StateMismatch, match=said) as refused:
+            opened(copy)
+        text = str(refused.value)
+        assert "restore the whole state directory of the service from one copy, or remove" in text
+        assert "--output" not in text
+        assert "--fresh" not in text
+
+
+# `driftline verify`.
+
+
+def read(state: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(state)): path.read_bytes()
+        for path in state.rglob("*")
+        if path.is_file() and path.name != "lock.mdb"
+    }
+
+
+def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) -> None:
+    before = read(ended)
+    done = run_verify(ended)
+    assert (done.exit_code, done.stderr) == (0, "")
+    *parts, _ = done.stdout.splitlines()
+    words = [part.split() for part in parts]
+    assert [(result, Path(path).name) for result, path, *_ in words] == [
+        ("ok", "node-0"), ("ok", "input-0"), ("ok", "journal"), ("ok", "documents-0"),
+    ]  # fmt: skip
+    assert re.search("a checkpoint and [12] segments?$", parts[-1])
+    part = run_verify(ended / "journal")
+    assert f"is a part of a state directory: verify {ended}" in f"{part.exception}"
+    assert read(ended) == before
+
+
+DAMAGES: list[tuple[Change, str, str]] = [
+    (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is refused"),
+    (cut("journal/segment-00000000"), "are no whole record; they are cut off", "resumes"),
+    (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
+    (removed("journal/.driftline/barrier-0.mark"), "(the journal) is empty or missing", "is ref"),
+    (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
+    (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
+    (flipped("documents-0/*.segment"), "; it is rebuilt", "resumes"),
+]
+
+
+def test_verify_names_damage_and_its_consequence(ended: Path, tmp_path: Path) -> None:
+    for number, (change, said, end) in enumerate(DAMAGES):
+        state = shutil.copytree(ended, tmp_path / str(number))
+        change(state)
+        done = run_verify(state)
+        assert done.exit_code == 1, done.stdout
+        *_, problem, ending = done.stdout.splitlines()
+        assert said in problem
+        assert f"The same command {end}" in ending
+        assert problem.lower().count("restore it") == (end != "resumes")
+        assert "--fresh" not in done.stdout
+
+
+def test_verify_refuses_if_a_missing_part_cannot_be_rebuilt(ended: Path, tmp_path: Path) -> None:
+    """The journal has dropped its beginning."""
+    for name in ("checkpoint", min((ended / "documents-0").glob("*.segment")).name):
+        state = shutil.copytree(ended, tmp_path / name)
+        first = state / "journal/segment-00000000"
+        header = header_of(first.parent, 0)
+        assert SegmentHeader.decode(header) == SegmentHeader()
+        later = framed(SegmentHeader(time=7).encode(), 0, 0, 0)
+        assert len(later) == HEAD_BYTES + len(header), "7 takes as many bytes as 0"
+        replace_file(first, later + first.read_bytes()[len(later) :])
+        assert run_verify(state).exit_code == 0
+        (state / "documents-0" / name).unlink()
+        done = run_verify(state)
+        assert done.exit_code == 1
+        *_, problem, ending = done.stdout.splitlines()
+        assert f"{name} is missing; it cannot be rebuilt" in problem
+        assert "The same command is refused" in ending
+
+
+def test_verify_checks_the_service_definition_files(ended: Path, tmp_path: Path) -> None:
+    for change, name in (
+        (written("searchers", b"seven"), "searchers"),
+        (written("schema.toml", b"garbage ["), "schema.toml"),
+        (removed("registry"), "registry"),
+    ):
+        state = shutil.copytree(ended, tmp_path / name)
+        change(state)
+        done = run_verify(state)
+        assert done.exit_code == 1
+        assert str(state / name) in done.stdout
