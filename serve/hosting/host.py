@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, event_fields, log
@@ -34,7 +34,7 @@ from driftline.serve.hosting.view_client import (
 )
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
-from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, ViewUpdater
+from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, apply_span
 
 SLICE_S = 0.005
 """Time for answers before spans are applied again, and length of a slice of an answer."""
@@ -196,7 +196,6 @@ class ViewHost(Role):
         """Receives questions and sends answers; called between two slices of a long answer."""
         self.apply_s = self.ask_s = 0.0
         """Seconds spent on applying spans, and on answering questions."""
-        self._follower = ViewUpdater(view)
         self._pace = pace
         self._retained = retained
         self._publish = publish
@@ -207,10 +206,10 @@ class ViewHost(Role):
         """The questions that can be answered now."""
         self._asked: dict[tuple[bytes, int], Request] = {}
         """(route, number) -> a question that is not answered yet."""
-        self._waits: dict[tuple[bytes, int], int] = {}
-        """(route, number) of a question -> the number of its callback in `_follower`."""
+        self._waiting: list[tuple[int, bytes, int]] = []
+        """A heap of (T, route, number) of questions that wait for a T; some may be cancelled."""
         self._deadlines: list[tuple[float, bytes, int]] = []
-        """A heap of (deadline, route, number) of questions that wait for a T."""
+        """A heap of (deadline, route, number) of these questions."""
         self._pieces: deque[Span] = deque()
         """Received spans that are not applied yet."""
         self._put_off = 0
@@ -266,17 +265,28 @@ class ViewHost(Role):
     def _apply_next(self) -> None:
         began = self._clock()
         span = self._pieces.popleft()
-        if self._follower.take(span) and span.items:
+        if apply_span(self.view, span) and span.items:
             self._items += len(span.items)
             self._items_at = self.now
             self.applied += len(span.items)
+        while self._waiting and self._waiting[0][0] <= self.view.time:
+            _, route, number = heappop(self._waiting)
+            self._make_ready(route, number)
         self.apply_s += self._clock() - began
+
+    def _make_ready(self, route: bytes, number: int) -> None:
+        asked = self._asked.get((route, number))
+        if asked is not None:
+            self._ready.put(asked.asker, (route, number))
 
     def tick(self, now: float) -> float:
         self.to_journal.append(self.subscription.encode_follow(self.checkpoint_time))
         while self._deadlines and self._deadlines[0][0] <= now:
             _, route, number = heappop(self._deadlines)
             self._give_up(route, number)
+        if len(self._waiting) > 2 * len(self._asked) + 100:
+            self._waiting = [each for each in self._waiting if each[1:] in self._asked]
+            heapify(self._waiting)
         return min(now + FOLLOW_EVERY_S, super().tick(now))
 
     # From clients.
@@ -303,9 +313,10 @@ class ViewHost(Role):
         at = asked.question.get("at")
         until = max(asked.after, at if isinstance(at, int) else 0)
         if until > self.view.time:
-            heappush(self._deadlines, (self.now + asked.within_s, route, asked.number))
-        ready = partial(self._ready.put, asked.asker, key)
-        self._waits[key] = self._follower.wait(until, ready)
+            heappush(self._deadlines, (self.now + asked.within_s, *key))
+            heappush(self._waiting, (until, *key))
+        else:
+            self._make_ready(*key)
 
     def drop_client(self, route: bytes) -> None:
         """Drop the questions of a client that has disconnected."""
@@ -348,7 +359,6 @@ class ViewHost(Role):
         asked = self._asked.pop(key, None)
         if asked is None:
             return  # cancelled
-        del self._waits[key]
         answering = _Answering(asked.asker, self._clock(), within)
         pause = partial(self._pause, answering)
         try:
@@ -404,10 +414,7 @@ class ViewHost(Role):
             self._answer(route, number, ApiError("unavailable", text))
 
     def _forget(self, route: bytes, number: int) -> Request | None:
-        asked = self._asked.pop((route, number), None)
-        if asked is not None:
-            self._follower.cancel(self._waits.pop((route, number)))
-        return asked
+        return self._asked.pop((route, number), None)
 
     # Checkpoints and background jobs.
 

@@ -1,4 +1,4 @@
-"""The interface of views and hosted views, and the updater that applies the journal to a view.
+"""The interface of views and hosted views, and how a view follows the journal.
 
 A view is a deterministic state machine over a prefix of the journal. So all replicas of a view give
 the same answers as of the same T, whatever checkpoint each one started from.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 
 from driftline.engine.wire.bundles import Item, item_time
@@ -111,59 +110,15 @@ class HostedView(View, Protocol):
         """Return figures for status and metrics, by name."""
 
 
-class ViewUpdater:
-    """Updater of a view, with callbacks for times that the view reaches.
+def apply_span(view: View, span: Span) -> bool:
+    """Apply the new outputs of a span, each once and in label order, even if spans repeat.
 
-    Input: spans, as a follower of the journal or from `Journal.read`. Invariant: each output is
-    applied once, in label order, even if spans repeat.
+    Returns False, without applying outputs, if outputs before the span are missing; then the caller
+    has to read the journal from the view's time on.
     """
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-        self._waiting: dict[int, Callable[[], None]] = {}
-        """Number that `wait` returned -> its callback."""
-        self._moments: list[tuple[int, int]] = []
-        """A heap of (time, number), which may contain cancelled numbers."""
-        self._number = 0
-
-    def take(self, span: Span) -> bool:
-        """Apply the new outputs of a span.
-
-        Returns False, without applying outputs, if outputs before the span are missing; then the
-        caller has to read the journal from the view's time on.
-        """
-        view = self.view
-        if span.since > view.time:
-            return False
-        if span.time > view.time:
-            first = bisect_left(span.items, view.time, key=item_time)
-            view.apply(span.time, span.items[first:] if first else span.items)
-            self._call()
-        return True
-
-    def wait(self, time: int, callback: Callable[[], None]) -> int:
-        """Register a callback, called once when the view's T reaches `time`; at once if it has.
-
-        Returns the number of the callback, for `cancel`.
-        """
-        self._number += 1
-        if self.view.time >= time:
-            callback()
-        else:
-            self._waiting[self._number] = callback
-            heappush(self._moments, (time, self._number))
-        return self._number
-
-    def cancel(self, number: int) -> None:
-        """Cancel a callback; do nothing if it has run or was cancelled."""
-        self._waiting.pop(number, None)
-        if len(self._moments) > 2 * len(self._waiting) + 100:
-            self._moments = [each for each in self._moments if each[1] in self._waiting]
-            heapify(self._moments)
-
-    def _call(self) -> None:
-        while self._moments and self._moments[0][0] <= self.view.time:
-            _, number = heappop(self._moments)
-            callback = self._waiting.pop(number, None)
-            if callback is not None:
-                callback()
+    if span.since > view.time:
+        return False
+    if span.time > view.time:
+        first = bisect_left(span.items, view.time, key=item_time)
+        view.apply(span.time, span.items[first:] if first else span.items)
+    return True
