@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -99,59 +98,53 @@ PROBLEMS: tuple[tuple[str, str, str, str, set[str]], ...] = (
 )
 
 
-def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path, schema_of(tmp_path))
-        async with client_of(service) as client:
-            described = await described_by(client)
-            await filled(client)
-            for name, path in (
-                ("health", "/healthz"),
-                ("ready", "/readyz"),
-                ("collections", "/collections"),
-            ):
-                described.check_answer(name, await client.get(path))
-            for name, method, path, body in ANSWERS:
-                url = f"/collections/teas{path}"
-                answer = await client.request(method, url, content=body.encode())
-                assert answer.status_code == 200, answer.text
-                described.check_answer(name, answer)
-            service.retain(41)
-            for name, method, path, body, details in PROBLEMS:
-                url = f"/collections/teas{path}"
-                answer = await client.request(method, url, content=body.encode())
-                described.check_answer(name, answer)
-                assert set(answer.json()["error"]) == {"code", "message", *details}, answer.text
-            service.refuses.append(ApiError("busy", "not now"))
-            refused = await client.put("/collections/teas/documents/1", json={})
-            described.check_answer("put_document_of", refused)
-
-    asyncio.run(drive())
+async def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) -> None:
+    service = Service(tmp_path, schema_of(tmp_path))
+    async with client_of(service) as client:
+        described = await described_by(client)
+        await filled(client)
+        for name, path in (
+            ("health", "/healthz"),
+            ("ready", "/readyz"),
+            ("collections", "/collections"),
+        ):
+            described.check_answer(name, await client.get(path))
+        for name, method, path, body in ANSWERS:
+            url = f"/collections/teas{path}"
+            answer = await client.request(method, url, content=body.encode())
+            assert answer.status_code == 200, answer.text
+            described.check_answer(name, answer)
+        service.retain(41)
+        for name, method, path, body, details in PROBLEMS:
+            url = f"/collections/teas{path}"
+            answer = await client.request(method, url, content=body.encode())
+            described.check_answer(name, answer)
+            assert set(answer.json()["error"]) == {"code", "message", *details}, answer.text
+        service.refuses.append(ApiError("busy", "not now"))
+        refused = await client.put("/collections/teas/documents/1", json={})
+        described.check_answer("put_document_of", refused)
 
 
-def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
+async def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
     lines = ('{"id": "1", "title": "tea"}', '{"delete": "2"}', '{"id": "3", "title": 7}', "{")
 
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with client_of(service, HttpSettings(within_s=0.01)) as client:
-            described = await described_by(client)
-            service.holds = True
-            for query in ("wait=visible", "key=a"):
-                content = "\n".join(lines).encode()
-                answer = await client.post(f"/documents:bulk?{query}", content=content)
-                told = [json.loads(line) for line in answer.text.splitlines()]
-                assert len(told) == 4 + (query == "wait=visible")
-                for line in told:
-                    described.check_item("bulk", line)
-            (asked,) = described.operations["bulk"]["requestBody"]["content"].values()
-            for sent in lines[:2]:
-                described.check(asked["x-itemSchema"], json.loads(sent))
-
-    asyncio.run(drive())
+    service = Service(tmp_path)
+    async with client_of(service, HttpSettings(within_s=0.01)) as client:
+        described = await described_by(client)
+        service.holds = True
+        for query in ("wait=visible", "key=a"):
+            content = "\n".join(lines).encode()
+            answer = await client.post(f"/documents:bulk?{query}", content=content)
+            told = [json.loads(line) for line in answer.text.splitlines()]
+            assert len(told) == 4 + (query == "wait=visible")
+            for line in told:
+                described.check_item("bulk", line)
+        (asked,) = described.operations["bulk"]["requestBody"]["content"].values()
+        for sent in lines[:2]:
+            described.check(asked["x-itemSchema"], json.loads(sent))
 
 
-def test_each_event_of_a_stream_is_described(
+async def test_each_event_of_a_stream_is_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lost(since: int) -> AsyncIterator[Span]:
@@ -159,55 +152,49 @@ def test_each_event_of_a_stream_is_described(
             raise RetentionExceeded.by("the journal", 41)
         yield Span(since, since, [])
 
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with served(service, HttpSettings(heartbeat_s=0.02)) as client:
-            described = await described_by(client)
-            await client.put("/watches/w", json={"q": "tea"})
-            await client.put("/documents/1", json={"title": "tea"})
-            await client.delete("/documents/1")
-            for name, path in (("changes", "/changes"), ("watch_events", "/watches/w/events")):
-                parameters = {each["name"] for each in described.operations[name]["parameters"]}
-                assert {"from", "Last-Event-ID"} <= parameters
-                for source, names in ((None, ["", "", "time"]), (lost, ["error"])):
-                    with monkeypatch.context() as patched:
-                        if source is not None:
-                            patched.setattr(service, "spans", source)
-                        asked = client.stream("GET", path, params={"from": BEGINNING})
-                        async with asked as answer:
-                            stream = events(answer)
-                            found = [await anext(stream)]
-                            while found[-1][0] != names[-1]:
-                                found.append(await anext(stream))
-                    for event in found:
-                        described.check_event(name, event)
-                    assert [name for name, *_ in found][-len(names) :] == names
-
-    asyncio.run(drive())
+    service = Service(tmp_path)
+    async with served(service, HttpSettings(heartbeat_s=0.02)) as client:
+        described = await described_by(client)
+        await client.put("/watches/w", json={"q": "tea"})
+        await client.put("/documents/1", json={"title": "tea"})
+        await client.delete("/documents/1")
+        for name, path in (("changes", "/changes"), ("watch_events", "/watches/w/events")):
+            parameters = {each["name"] for each in described.operations[name]["parameters"]}
+            assert {"from", "Last-Event-ID"} <= parameters
+            for source, names in ((None, ["", "", "time"]), (lost, ["error"])):
+                with monkeypatch.context() as patched:
+                    if source is not None:
+                        patched.setattr(service, "spans", source)
+                    asked = client.stream("GET", path, params={"from": BEGINNING})
+                    async with asked as answer:
+                        stream = events(answer)
+                        found = [await anext(stream)]
+                        while found[-1][0] != names[-1]:
+                            found.append(await anext(stream))
+                for event in found:
+                    described.check_event(name, event)
+                assert [name for name, *_ in found][-len(names) :] == names
 
 
-def test_the_answers_of_any_flow_are_described() -> None:
+async def test_the_answers_of_any_flow_are_described() -> None:
     backend = FlowBackend(counting(), {"counts": [KeyValueView(0)]}, dead_letters=True)
     transport = httpx.ASGITransport(flow_application(backend, ["counts"]))
 
-    async def drive() -> None:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            described = await described_by(client)
-            for record in ("tea", {"no": "text"}, "tea"):
-                described.check_answer("record", await client.post("/records", json=record))
-            for name, path in (
-                *(("value", "/views/counts/tea"), ("value", "/views/counts/none")),
-                ("values", "/views/counts"),
-            ):
-                described.check_answer(name, await client.get(path))
-            async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as stream:
-                told = (await anext(stream)).decode()
-            kinds = set()
-            for text in told.split("\n\n")[:-1]:
-                fields = dict(line.split(": ", 1) for line in text.splitlines())
-                event = "", fields["id"], json.loads(fields["data"])
-                described.check_event("changes", event)
-                kinds |= {kind for output in event[2]["outputs"] for kind in output}
-            assert kinds == {"sink", "value", "dead_letter"}
-
-    asyncio.run(drive())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        described = await described_by(client)
+        for record in ("tea", {"no": "text"}, "tea"):
+            described.check_answer("record", await client.post("/records", json=record))
+        for name, path in (
+            *(("value", "/views/counts/tea"), ("value", "/views/counts/none")),
+            ("values", "/views/counts"),
+        ):
+            described.check_answer(name, await client.get(path))
+        async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as stream:
+            told = (await anext(stream)).decode()
+        kinds = set()
+        for text in told.split("\n\n")[:-1]:
+            fields = dict(line.split(": ", 1) for line in text.splitlines())
+            event = "", fields["id"], json.loads(fields["data"])
+            described.check_event("changes", event)
+            kinds |= {kind for output in event[2]["outputs"] for kind in output}
+        assert kinds == {"sink", "value", "dead_letter"}

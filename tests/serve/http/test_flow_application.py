@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -47,34 +46,31 @@ def backend_of() -> FlowBackend:
     return FlowBackend(counting(), {"counts": [KeyValueView(0)]})
 
 
-def test_values_are_read_as_of_a_token() -> None:
-    async def drive() -> None:
-        backend = backend_of()
-        async with client_of(backend) as client:
-            for word in ("a/b", "tea", "a/b", "the"):
-                await backend.write(word)
-            newest = (await client.get("/views/counts/a%2Fb")).json()
-            assert (newest.get("key"), newest.get("value")) == ("a/b", 2)
-            at = (await client.get("/views/counts/the")).json()["label"]
-            await backend.write("a/b")
-            assert (await client.get("/views/counts/a%2Fb")).json()["value"] == 3
-            again = await client.get("/views/counts/a%2Fb", params={"at": at})
-            assert again.json() == {**newest, "at": at}
-            listed = (await client.get("/views/counts?prefix=t&limit=1")).json()["items"]
-            assert [(row["key"], row["value"]) for row in listed] == [("tea", 1)]
-            rest = (await client.get("/views/counts?prefix=t&start_after=tea")).json()["items"]
-            assert [(row["key"], row["value"]) for row in rest] == [("the", 1)]
-            for path in ("/views/counts/none", "/views/counts/7?kind=json", "/views/cuonts/the"):
-                absent = await client.get(path)
-                assert absent.status_code == 404
-                shown = absent.json()["error"].get("at", "0" * 14)
-                assert len(shown) == 14, "a T is shown as a label"
-            assert (await client.get("/views/counts/x?kind=json")).status_code == 400
-            backend.retain(41)
-            assert (await client.get(f"/views/counts/the?at={newest['at']}")).status_code == 200
-            assert (await client.get("/views/counts/the?at=00000000000000")).status_code == 410
-
-    asyncio.run(drive())
+async def test_values_are_read_as_of_a_token() -> None:
+    backend = backend_of()
+    async with client_of(backend) as client:
+        for word in ("a/b", "tea", "a/b", "the"):
+            await backend.write(word)
+        newest = (await client.get("/views/counts/a%2Fb")).json()
+        assert (newest.get("key"), newest.get("value")) == ("a/b", 2)
+        at = (await client.get("/views/counts/the")).json()["label"]
+        await backend.write("a/b")
+        assert (await client.get("/views/counts/a%2Fb")).json()["value"] == 3
+        again = await client.get("/views/counts/a%2Fb", params={"at": at})
+        assert again.json() == {**newest, "at": at}
+        listed = (await client.get("/views/counts?prefix=t&limit=1")).json()["items"]
+        assert [(row["key"], row["value"]) for row in listed] == [("tea", 1)]
+        rest = (await client.get("/views/counts?prefix=t&start_after=tea")).json()["items"]
+        assert [(row["key"], row["value"]) for row in rest] == [("the", 1)]
+        for path in ("/views/counts/none", "/views/counts/7?kind=json", "/views/cuonts/the"):
+            absent = await client.get(path)
+            assert absent.status_code == 404
+            shown = absent.json()["error"].get("at", "0" * 14)
+            assert len(shown) == 14, "a T is shown as a label"
+        assert (await client.get("/views/counts/x?kind=json")).status_code == 400
+        backend.retain(41)
+        assert (await client.get(f"/views/counts/the?at={newest['at']}")).status_code == 200
+        assert (await client.get("/views/counts/the?at=00000000000000")).status_code == 410
 
 
 ODD = [2**40, -1.5, float("inf"), "", "a", "inf", "z" * 4096, b"\xff", None, (1, "a"), ("x",)]
@@ -87,109 +83,92 @@ def outputs_of() -> Flow:
     return flow
 
 
-def test_cursor_pages_all_kinds_of_keys_as_of_one_time() -> None:
-    async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
-        async with client_of(backend) as client:
-            for number, key in enumerate(ODD):
-                await backend.write((key, number))
-            for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):  # nobody could ask for them
-                await backend.write((key, 100))
-            found: list[object] = []
-            cursor: str | None = ""
-            while cursor is not None:
-                page = (
-                    await client.get("/views/counts", params={"limit": 2, "cursor": cursor})
-                ).json()
-                await backend.write(("b", 100))
-                found += [row["value"] for row in page["items"]]
-                cursor = page["cursor"]
-            whole = (await client.get("/views/counts")).json()
-            assert whole["cursor"] is None
-            values = [row["value"] for row in whole["items"]]
-            assert found == [value for value in values if value != 100]
-            assert set(found) == set(range(len(ODD)))
-            for wrong in ({"cursor": "AAAA"}, {"cursor": "\u00e9"}):
-                refused = await client.get("/views/counts", params=wrong)
-                assert refused.json()["error"]["parameter"] == "cursor"
-
-    asyncio.run(drive())
+async def test_cursor_pages_all_kinds_of_keys_as_of_one_time() -> None:
+    backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
+    async with client_of(backend) as client:
+        for number, key in enumerate(ODD):
+            await backend.write((key, number))
+        for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):  # nobody could ask for them
+            await backend.write((key, 100))
+        found: list[object] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/views/counts", params={"limit": 2, "cursor": cursor})).json()
+            await backend.write(("b", 100))
+            found += [row["value"] for row in page["items"]]
+            cursor = page["cursor"]
+        whole = (await client.get("/views/counts")).json()
+        assert whole["cursor"] is None
+        values = [row["value"] for row in whole["items"]]
+        assert found == [value for value in values if value != 100]
+        assert set(found) == set(range(len(ODD)))
+        for wrong in ({"cursor": "AAAA"}, {"cursor": "\u00e9"}):
+            refused = await client.get("/views/counts", params=wrong)
+            assert refused.json()["error"]["parameter"] == "cursor"
 
 
-def test_a_list_begins_behind_any_text_or_number() -> None:
-    async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
-        async with client_of(backend) as client:
-            for key in (1, 2, 4, "019", "02", "021", "03"):
-                await backend.write((key, 0))
-            for query, keys in (
-                ({"start_after": "020"}, ["021", "03"]),
-                ({"start_after": "019", "prefix": "02"}, ["02", "021"]),
-                ({"start_after": "1.5", "kind": "json"}, [2, 4, "019", "02", "021", "03"]),
-            ):
-                found = (await client.get("/views/counts", params=query)).json()
-                assert [row["key"] for row in found["items"]] == keys, query
-
-    asyncio.run(drive())
-
-
-def test_page_of_large_values_has_fewer_rows() -> None:
-    async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
-        async with client_of(backend) as client:
-            for number in range(5):
-                await backend.write((number, "a" * 3_000_000))
-            await backend.write((9, "a" * 12_000_000))
-            sizes: list[int] = []
-            cursor: str | None = ""
-            while cursor is not None:
-                page = (await client.get("/views/counts", params={"cursor": cursor})).json()
-                sizes.append(len(page["items"]))
-                cursor = page["cursor"]
-            assert sizes == [2, 2, 1, 1]
-
-    asyncio.run(drive())
-
-
-def test_too_deeply_nested_value_is_replaced_in_the_stream() -> None:
-    async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
-        for levels in (499, 900):
-            value: object = 0
-            for number in range(levels):
-                value = (value,) if number % 2 else {"a": value}
-            await backend.write((levels, value))
-        await backend.write(("end", 1))
-        async with (
-            client_of(backend) as client,
-            aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events,
+async def test_a_list_begins_behind_any_text_or_number() -> None:
+    backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
+    async with client_of(backend) as client:
+        for key in (1, 2, 4, "019", "02", "021", "03"):
+            await backend.write((key, 0))
+        for query, keys in (
+            ({"start_after": "020"}, ["021", "03"]),
+            ({"start_after": "019", "prefix": "02"}, ["02", "021"]),
+            ({"start_after": "1.5", "kind": "json"}, [2, 4, "019", "02", "021", "03"]),
         ):
-            told = (await anext(events)).decode()
-            listed = await client.get("/views/counts")
-        assert '"value":["end",1]' in told
-        assert told.count("(nested more than 500 deep)") == 1
-        assert [row["key"] for row in listed.json()["items"]] == [499, 900, "end"]
-
-    asyncio.run(drive())
+            found = (await client.get("/views/counts", params=query)).json()
+            assert [row["key"] for row in found["items"]] == keys, query
 
 
-def test_change_stream_includes_dead_letters_with_their_error() -> None:
+async def test_page_of_large_values_has_fewer_rows() -> None:
+    backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
+    async with client_of(backend) as client:
+        for number in range(5):
+            await backend.write((number, "a" * 3_000_000))
+        await backend.write((9, "a" * 12_000_000))
+        sizes: list[int] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/views/counts", params={"cursor": cursor})).json()
+            sizes.append(len(page["items"]))
+            cursor = page["cursor"]
+        assert sizes == [2, 2, 1, 1]
+
+
+async def test_too_deeply_nested_value_is_replaced_in_the_stream() -> None:
+    backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
+    for levels in (499, 900):
+        value: object = 0
+        for number in range(levels):
+            value = (value,) if number % 2 else {"a": value}
+        await backend.write((levels, value))
+    await backend.write(("end", 1))
+    async with (
+        client_of(backend) as client,
+        aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events,
+    ):
+        told = (await anext(events)).decode()
+        listed = await client.get("/views/counts")
+    assert '"value":["end",1]' in told
+    assert told.count("(nested more than 500 deep)") == 1
+    assert [row["key"] for row in listed.json()["items"]] == [499, 900, "end"]
+
+
+async def test_change_stream_includes_dead_letters_with_their_error() -> None:
     flow = Flow("prices")
     flow.source("prices").map(lambda row: row["price"], name="price").sink("counts")
 
-    async def drive() -> None:
-        backend = FlowBackend(flow, {"counts": [KeyValueView(0)]}, dead_letters=True)
-        for record in ({"price": 3}, {"cost": 4}, {"price": 5}):
-            await backend.write(record)
-        async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events:
-            data = (await anext(events)).decode().splitlines()
-        told = [json.loads(line[6:]) for line in data if line.startswith("data: ")]
-        outputs = [output for each in told for output in each["outputs"]]
-        good, letter, after = outputs
-        assert (good, after) == ({"sink": "counts", "value": 3}, {"sink": "counts", "value": 5})
-        failed = letter["dead_letter"]
-        assert (failed["operator"], failed["record"]) == ("price", {"cost": 4})
-        assert "KeyError" in failed["error"]
-        assert Path(__file__).name in failed["line"]
-
-    asyncio.run(drive())
+    backend = FlowBackend(flow, {"counts": [KeyValueView(0)]}, dead_letters=True)
+    for record in ({"price": 3}, {"cost": 4}, {"price": 5}):
+        await backend.write(record)
+    async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events:
+        data = (await anext(events)).decode().splitlines()
+    told = [json.loads(line[6:]) for line in data if line.startswith("data: ")]
+    outputs = [output for each in told for output in each["outputs"]]
+    good, letter, after = outputs
+    assert (good, after) == ({"sink": "counts", "value": 3}, {"sink": "counts", "value": 5})
+    failed = letter["dead_letter"]
+    assert (failed["operator"], failed["record"]) == ("price", {"cost": 4})
+    assert "KeyError" in failed["error"]
+    assert Path(__file__).name in failed["line"]
