@@ -1,4 +1,4 @@
-"""Monitors of a gateway: recent latencies, and a detector for a T that does not advance."""
+"""Monitors of a gateway: recent delays, and a detector for a T that does not advance."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ DURATIONS_MAX = 2_000
 
 
 class LatencyWindow:
-    """Sliding window of durations over `WINDOW_S`; `name`: the prefix of the figures.
+    """Sliding window of delays over `WINDOW_S`.
 
-    >>> answers = LatencyWindow("answer")
+    >>> delays = LatencyWindow()
     >>> for seconds in (0.001, 0.002, 0.009):
-    ...     answers.add(100.0, seconds)
-    >>> answers.figures(101.0)
-    {'answer_p50_s': 0.002, 'answer_p99_s': 0.009}
-    >>> answers.figures(200.0)
+    ...     delays.add(100.0, seconds)
+    >>> delays.figures(101.0)
+    {'delay_p50_s': 0.002, 'delay_p99_s': 0.009}
+    >>> delays.figures(200.0)
     {}
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=DURATIONS_MAX)
         """(time of the measurement, duration)"""
 
@@ -38,8 +37,8 @@ class LatencyWindow:
         if not found:
             return {}
         return {
-            f"{self._name}_p50_s": found[len(found) // 2],
-            f"{self._name}_p99_s": found[len(found) * 99 // 100],
+            "delay_p50_s": found[len(found) // 2],
+            "delay_p99_s": found[len(found) * 99 // 100],
         }
 
 

@@ -91,10 +91,8 @@ class ServiceBackend:
         """Name of a view's shard -> its last figures."""
         self._began_us = time_ns() // 1000
         self._outputs = 0
-        self._delays = LatencyWindow("delay")
+        self._delays = LatencyWindow()
         """Seconds from the label time of a record to the arrival of its output here."""
-        self._answers = LatencyWindow("answer")
-        """Seconds until views answer questions whose `after` is not above the current T."""
         self._trouble = Trouble("gateway-not-following")
         self._dead_letters = DeadLetters(f"{config.directory}/journal")
         self._failed = 0
@@ -254,15 +252,11 @@ class ServiceBackend:
         within_s: float = WITHIN_S,
         asker: str = "",
     ) -> Sequence[Answer]:
-        began, waits = monotonic(), after > self.time
         asking = [
             _unless_absent(each.ask(question, after, within_s, asker))
             for each in self._clients[view]
         ]
         found = [await asking[0]] if len(asking) == 1 else await _all(asking)
-        if not waits:
-            ended = monotonic()
-            self._answers.add(ended, ended - began)
         answers = [each for each in found if not isinstance(each, ApiError)]
         if not answers and isinstance(found[0], ApiError):
             raise found[0]
@@ -270,11 +264,7 @@ class ServiceBackend:
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         now = monotonic()
-        gateway = {
-            "outputs": self._outputs,
-            **self._delays.figures(now),
-            **self._answers.figures(now),
-        }
+        gateway = {"outputs": self._outputs, **self._delays.figures(now)}
         journal = {"time": self._time, "dead_letters": self._failed}
         parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: journal}
         return {**parts, **self._seen}

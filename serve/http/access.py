@@ -6,7 +6,7 @@ A file has a line for each token: its right, the SHA-256 of the token, and a nam
     read  77aa...09 dashboard
 
 A token is 32 random bytes, which cannot be guessed, so a fast hash suffices. The right to write
-includes reading, and admin includes both.
+includes reading.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from driftline.serve.errors import ApiError
 TOKEN_FILE_POLL_S = 1.0
 """Interval in seconds at which the file of tokens is checked for changes."""
 
-Right = Literal["read", "write", "admin"]
+Right = Literal["read", "write"]
 
 _RIGHTS: tuple[Right, ...] = get_args(Right)
 """The rights in ascending order: each includes all previous ones."""

@@ -34,9 +34,6 @@ FIGURES = {
     "last 10 s.",
     "delay_p99_s": "From a record's label time to its output at the gateway: the 99th "
     "percentile of the last 10 s.",
-    "answer_p50_s": "Answers of views that need not wait for a T: the median of the last 10 s.",
-    "answer_p99_s": "Answers of views that need not wait for a T: the 99th percentile of the "
-    "last 10 s.",
     "time": "T: all outputs below this label time are here.",
     "since": "The least T as of which the view still answers.",
     "dead_letters": "Dead letters since the start of the service.",

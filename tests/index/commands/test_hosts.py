@@ -36,7 +36,7 @@ class Remote:
         lab, host, folder = self._lab, self._host, self._host.folder
         folder.mkdir(exist_ok=True)
         tokens = folder / "tokens"
-        tokens.write_text(f"admin {sha256(b't').hexdigest()} me\n")
+        tokens.write_text(f"write {sha256(b't').hexdigest()} me\n")
         options = {
             "--zookeeper": lab.zookeeper, "--bind": host.address, "--name": "web",
             "--keys": lab.keys / f"{host.name}.key", "--journal-key": lab.keys / "journal.key",

@@ -26,7 +26,7 @@ from tests.index.http.service import Service, client_of
 
 
 async def test_each_right_includes_the_lower_rights(tmp_path: Path) -> None:
-    rights: tuple[Right, ...] = ("read", "write", "admin")
+    rights: tuple[Right, ...] = ("read", "write")
     made = {right: new_token(right, f"the {right}er") for right in rights}
     path = tmp_path / "tokens"
     path.write_text("# who may what\n\n" + "\n".join(line for _, line in made.values()) + "\n")
