@@ -67,7 +67,7 @@ def test_answers_equal_the_model_after_saves_merges_and_restarts(
             for replica in replicas:
                 replica.searcher.retain(time - retained)
             searchers = [replica.searcher for replica in replicas]
-            for at in {time, max(0, time - retained), max(0, time - retained // 2)}:
+            for at in {time, max(0, time - retained // (1 + number))}:
                 check(searchers, model, queries, at)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline import run_reference
@@ -100,7 +100,6 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
     return found
 
 
-@settings(max_examples=150)
 @given(
     writes=WRITES,
     shards=st.integers(1, 2),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from statistics import median
 
@@ -28,81 +28,33 @@ from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Answer, PauseHook, Question, no_pause
 from tests.serve.hosting.world import Recording
 
-SPAN = Span(0, 5, [Item((3, 0), 0, "a")])
-
-
-class Follower:
-    """A host, and the feeds of a journal that cannot be read as long as there is an `error`."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error: Exception | None = error
-        clock = count()
-        following = Subscription("v-0", "session", 0, WINDOW_BYTES)
-        retained = Retained(10, lambda: 0.0)
-        parts = Recording(), following, 0, CheckpointSchedule(1.0, 5), retained, lambda: None
-        self.host = ViewHost("v-0", *parts, lambda: next(clock) / 1e4)
-
-        def read(since: int) -> Iterator[Span]:
-            if self.error is not None:
-                raise self.error
-            yield SPAN
-
-        self.feeds = Feeds(read)
-
-    def exchange(self, now: float) -> None:
-        """Let each say to the other what it has to say."""
-        self.host.now = now
-        self.host.tick(now)
-        for data in self.host.to_journal:
-            self.feeds.take(b"route", data, now)
-        self.host.to_journal.clear()
-        self.feeds.turn(now)
-        for _, data in self.feeds.outbox:
-            self.host.handle_journal_message(data)
-        self.feeds.outbox.clear()
-        self.feeds.turn(now)
-
-
-def test_a_journal_that_cannot_be_read_for_a_while_is_followed_again() -> None:
-    """As on a full disk, where it cannot store what it has taken."""
-    follower = Follower(Unavailable("no space left"))
-    for now in (0.0, 0.3, 0.6):
-        follower.exchange(now)
-    assert follower.host.lost is None
-    assert follower.host.view.time == 0
-    follower.error = None
-    follower.exchange(0.9)
-    assert follower.host.view.time == 5
-
-
-def test_trimmed_journal_stops_a_host_that_needs_older_records() -> None:
-    follower = Follower(RetentionExceeded("gone", 7))
-    follower.exchange(0.0)
-    assert follower.host.lost is not None
-    assert follower.host.lost.oldest == 7
-    assert "needs a checkpoint at record 7 or later" in follower.host.lost.reason
-
 
 class Live:
     """A host that a journal's feed leads to; its clock goes on by a millisecond for each output.
 
-    Checkpoints are due after 1,000 outputs.
+    `read`: of the journal. Checkpoints are due after 1,000 outputs.
     """
 
     def __init__(
-        self, since: int = 0, stored: tuple[Span, ...] = (), view: Recording | None = None
+        self,
+        read: Callable[[int], Iterator[Span]] = lambda since: iter(()),
+        view: Recording | None = None,
     ) -> None:
-        self.feeds = Feeds(lambda since: iter(stored))
+        self.feeds = Feeds(read)
         self.view = view or Slow()
-        following = Subscription("v-0", "session", since, WINDOW_BYTES)
+        following = Subscription("v-0", "session", 0, WINDOW_BYTES)
         parts = self.view, following, 0, CheckpointSchedule(100.0, 1_000), Retained(10, lambda: 0.0)
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
         self.follow()
         self.feeds.turn(0.0)
 
-    def follow(self) -> None:
+    def follow(self, now: float = 0.0) -> None:
         """The host says that it is there."""
-        self.feeds.take(b"route", self.host.subscription.encode_follow(0), 0.0)
+        self.feeds.take(b"route", self.host.subscription.encode_follow(0), now)
+
+    def ask(self, number: int, question: Question, asker: str = "") -> None:
+        data = encode_request(Request(number, question, 0, 9.0, asker))
+        self.host.handle_client_message(b"asker", data)
 
     def deliver(self) -> None:
         """What the feed has given comes, as far as the host takes it."""
@@ -117,6 +69,38 @@ class Live:
         self.host.now = now
         self.deliver()
         return self.host.turn()
+
+
+def test_a_journal_that_cannot_be_read_for_a_while_is_followed_again() -> None:
+    """As on a full disk, where it cannot store what it has taken."""
+    errors = [Unavailable("no space left")] * 3
+
+    def read(since: int) -> Iterator[Span]:
+        if errors:
+            raise errors.pop()
+        yield span(0, 5)
+
+    live = Live(read)
+    for now in (0.0, 0.3, 0.6):
+        live.turn(now)
+        assert live.host.lost is None
+        assert live.view.time == 0
+        live.feeds.turn(now)  # it forgets the feed that has ended
+        live.follow(now)
+        live.feeds.turn(now)
+    live.turn(0.9)
+    assert live.view.time == 5
+
+
+def test_trimmed_journal_stops_a_host_that_needs_older_records() -> None:
+    def read(since: int) -> Iterator[Span]:
+        raise RetentionExceeded("gone", 7)
+
+    live = Live(read)
+    live.turn()
+    assert live.host.lost is not None
+    assert live.host.lost.oldest == 7
+    assert "needs a checkpoint at record 7 or later" in live.host.lost.reason
 
 
 class Slow(Recording):
@@ -138,9 +122,7 @@ def test_query_is_answered_while_a_large_span_is_applied() -> None:
     live.deliver()
     answered_at = []
     for number in range(1, 20):
-        live.host.handle_client_message(
-            b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0))
-        )
+        live.ask(number, {"what": "count"})
         before = live.view.clock_s
         assert live.turn() == (live.view.time < 600)
         assert live.view.clock_s - before <= 2 * APPLY_S + APPLY_ITEMS / 1000
@@ -172,15 +154,15 @@ class LongAnswers(Recording):
 def test_long_query_runs_in_slices_between_other_queries() -> None:
     """Two askers always have another long question, and a third one asks short ones."""
     view = LongAnswers()
-    host = Live(view=view).host
+    live = Live(view=view)
+    host = live.host
     numbers, sent_s, took_s = count(1), dict[int, float](), dict[str, list[float]]()
     asker_of: dict[int, str] = {}
 
     def ask(asker: str, ms: int) -> None:
         number = next(numbers)
         asker_of[number], sent_s[number] = asker, view.clock_s
-        asked = Request(number, {"what": "count", "ms": ms}, 0, 9.0, asker)
-        host.handle_client_message(b"route", encode_request(asked))
+        live.ask(number, {"what": "count", "ms": ms}, asker)
 
     def exchange() -> None:
         for _, data in host.answers:
@@ -234,7 +216,7 @@ def test_checkpoint_starts_under_a_continuous_stream_of_spans() -> None:
 
 def test_lagging_view_still_takes_checkpoints() -> None:
     """It is not told what is durable; but it is given nothing else."""
-    live = Live(stored=tuple(span(time, time + 50) for time in range(0, 5_000, 50)))
+    live = Live(lambda since: (span(time, time + 50) for time in range(0, 5_000, 50)))
     while not live.saves():
         live.turn()
     assert 1_000 <= live.view.time < 1_000 + APPLY_ITEMS + 50
@@ -285,9 +267,7 @@ def test_answers_pause_while_the_send_buffer_is_full() -> None:
     room = [True]
     live.host.has_room = lambda: room[0] and not live.host.answers
     for number in (1, 2):
-        live.host.handle_client_message(
-            b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0))
-        )
+        live.ask(number, {"what": "count"})
     live.turn()
     assert len(live.host.answers) == 1
     live.host.answers.clear()
@@ -304,9 +284,7 @@ def test_deferred_work_runs_despite_constant_queries() -> None:
     view = Settling()
     live = Live(view=view)
     for number in range(1, 3 * (DEFERRALS_MAX + 1) + 1):
-        live.host.handle_client_message(
-            b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0))
-        )
+        live.ask(number, {"what": "count"})
         live.turn()
     assert view.done == [*["ask"] * (DEFERRALS_MAX + 1), "settle"] * 3
 
@@ -326,8 +304,7 @@ def test_query_waits_for_at_most_one_query_of_a_busy_client() -> None:
 
     def ask(numbers: range, asker: str, seconds: int) -> None:
         for number in numbers:
-            request = Request(number, {"seconds": seconds}, 0, 1.0, asker)
-            live.host.handle_client_message(b"gateway", encode_request(request))
+            live.ask(number, {"seconds": seconds}, asker)
 
     def answered() -> list[int]:
         live.turn()
