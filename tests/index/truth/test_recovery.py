@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import httpx
 
 from tests.index.truth.service import PARTS, Service
 
+DOCUMENTS = int(os.environ.get("DOCUMENTS", "2000"))
+
+LINES = 1000
+
 
 def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
-    """A write is seen after each kill without another write, which would bring on what waits."""
+    """A write is seen after each kill without another write, which would bring on what waits.
+
+    How long many documents take to be there again is printed.
+    """
     service = Service(tmp_path / "state", "--nodes", "2", "--searchers", "2")
     try:
         service.start()
@@ -23,6 +32,20 @@ def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
                 found = http.get("/search", params=given)
                 assert found.status_code == 200, f"{part}: {found.text}"
                 assert found.json()["total"] == number, part
+            for first in range(0, DOCUMENTS, LINES):
+                lines = [
+                    {"id": f"many-{i}", "text": f"leaf water cup {i % 97} " * 20}
+                    for i in range(first, min(first + LINES, DOCUMENTS))
+                ]
+                body = "\n".join(map(json.dumps, lines))
+                written = http.post("/documents:bulk", params={"wait": "visible"}, content=body)
+                assert written.text.count('"label"') == len(lines), written.text[-300:]
+        for ends in (service.end, service.kill):
+            ends()
+            took = service.start()
+            found = httpx.get(f"{service.url}/count", params={"q": "leaf"})
+            print(f"\nready with {DOCUMENTS:,} documents after {ends.__name__}: {took:.1f} s")
+            assert found.json()["total"] == DOCUMENTS
         assert service.end() == 0
     finally:
         service.close()
