@@ -9,8 +9,8 @@ from pathlib import Path
 from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.directory import why_not_writable
 from driftline.connectors.sinks.jsonl import FOREIGN
-from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.local.directories.inspection import inspect_directories, outputs_elsewhere
+from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState, FileRegistry
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import (
     HISTORY,
@@ -42,11 +42,11 @@ class Verdict:
 class Beside:
     """The contents of a state directory that do not belong to a run, such as those of a service."""
 
-    kept: tuple[DirectoryReport, ...]
+    kept: tuple[DirectoryReport, ...] = ()
     """Contents that have to fit the registry, too."""
-    derived: tuple[DirectoryReport, ...]
+    derived: tuple[DirectoryReport, ...] = ()
     """Contents that can be rebuilt from `kept`."""
-    fresh_start_advice: str
+    fresh_start_advice: str = FRESH_START_ADVICE
     """How to start from scratch."""
     problems: tuple[Problem, ...] = ()
     """Other problems that keep a service from starting."""
@@ -108,27 +108,22 @@ def verify_run(directory: Path, state: Path | None, look_beside: InspectService)
         raise Unavailable(
             lack or f"{directory} has neither outputs nor a state: it is not the directory of a run"
         )
-    if beside is not None:
-        checked += beside.kept
-    if found or (beside is not None and beside.is_alone):
+    beside = beside or Beside()
+    checked += beside.kept
+    if found or beside.is_alone:
         found += _damage(checked)
     else:
-        anew = "" if beside is None else beside.fresh_start_advice
-        found = _problems(registry, run, checked, state, output, anew)
-    if beside is not None:
-        found += beside.problems
-    note = "" if beside is None else beside.note
+        found = _problems(registry, run, checked, state, output, beside.fresh_start_advice)
+    found += beside.problems
+    note = beside.note
     if not state.is_dir() and {report.kind for report in checked} != {HISTORY}:
         note = (
             f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
             "For a flow of a cluster give its name, and --zookeeper"
         )
-    texts = [problem.text for problem in found]
     ending = ending_of(run, checked, found)
-    if beside is not None:
-        checked += beside.derived
-        texts += beside.damage
-    return Verdict(checked, texts, ending, note)
+    texts = [*(problem.text for problem in found), *beside.damage]
+    return Verdict([*checked, *beside.derived], texts, ending, note)
 
 
 def _problems(
@@ -141,7 +136,7 @@ def _problems(
 ) -> list[Problem]:
     """Return the problems of directories that are damaged or do not fit the registry.
 
-    `run`: the contents of the registry; `anew`: how to start from scratch, if not with --fresh.
+    `run`: the contents of the registry; `anew`: how to start over.
     """
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
         return _damage(checked)
@@ -151,8 +146,6 @@ def _problems(
         logs = [i for i, source in enumerate(run.identity_details.inputs) if has_log(source)]
         layout = run.layout or tuple(range(run.identity_details.nodes))
         checked = with_missing(checked, state, output, layout, logs)
-    if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
-        return [*_damage(checked), Problem(elsewhere)]
     return problems(policy, str(registry), run, checked, anew)
 
 

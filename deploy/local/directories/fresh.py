@@ -28,8 +28,7 @@ from driftline.connectors.sinks.directory import (
 )
 from driftline.connectors.sinks.jsonl import FORMAT_NAME
 from driftline.connectors.sinks.lines import DEAD_LETTERS
-from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState, FileRegistry
-from driftline.deploy.local.directories.inspection import lineages_in, outputs_elsewhere
+from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.local.directories.survey import LOG
 from driftline.deploy.local.inputs.fronts import PIPED
 from driftline.deploy.runtime import claims
@@ -38,6 +37,7 @@ from driftline.engine.durable import Lock, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import make_outline
+from driftline.engine.storage.manifest import read_mark
 from driftline.engine.texts import file_name
 
 _LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
@@ -79,17 +79,6 @@ def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
             _check_and_remove(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None
-
-
-def describe_fresh_start(run: ClusterState | None, state: Path) -> str:
-    """Return how to start from scratch, for error texts; `run`: the contents of the registry."""
-    logs = _logs_of_producers(run, state)
-    if not logs:
-        return FRESH_START_ADVICE
-    return (
-        f"{FRESH_START_ADVICE}; but not the records in {', '.join(map(str, logs))}, as their "
-        "producers have forgotten them: if you can do without them, remove that by hand first"
-    )
 
 
 def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
@@ -195,14 +184,19 @@ def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
     """Check that the state and the outputs belong to one run.
 
     Raises StateMismatch for outputs of another run, and if the outputs of the state are in another
-    directory, from which nothing would be removed.
+    directory, from which nothing would be removed. Directories may have been moved, so only their
+    marks show which one has the outputs of the run.
     """
-    # The identity is removed last: without it, `output` has no outputs, or only leftovers.
-    if not (output / ".driftline" / IDENTITY).exists():
-        elsewhere = outputs_elsewhere(run, state, output)
-        if elsewhere:
-            raise StateMismatch(elsewhere)
-    lineages = lineages_in(output)
+    lineages = _lineages_in(output)
+    if run is not None and run.lineage not in lineages:
+        # The identity is removed last: without it, `output` has no outputs, or only leftovers.
+        has_outputs = (output / ".driftline" / IDENTITY).exists()
+        if not has_outputs and run.output and run.lineage in _lineages_in(Path(run.output)):
+            raise StateMismatch(
+                f"{output} has no outputs of the run in state directory {state}: they are in "
+                f"{run.output}. Give --output {run.output}; or, to begin another run in {output}, "
+                "another --state"
+            )
     if run is not None:
         lineages.discard(run.lineage)
     elif state.parent == output / ".driftline":  # the state of these outputs is lost
@@ -212,6 +206,16 @@ def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
             f"{output} holds outputs of another run than that of state directory {state}: give the "
             "--state of these outputs, or another --output"
         )
+
+
+def _lineages_in(output: Path) -> set[str]:
+    """Return the lineages of the marks in an output directory. Raises OSError."""
+    found = set()
+    for path in (output / ".driftline").glob("barrier-*.mark"):
+        with suppress(StateMismatch):  # skip damaged marks
+            if (mark := read_mark(path, f"output {path}")) is not None:
+                found.add(mark.lineage)
+    return found
 
 
 def _check_logs(run: ClusterState | None, state: Path) -> None:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from driftline.connectors.sinks.directory import (
     mark_of,
     read_spark_record,
 )
-from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories.survey import (
     HISTORY,
     LOG,
@@ -43,7 +41,6 @@ from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import (
     DriftlineError,
     SnapshotDamaged,
-    StateMismatch,
     Unavailable,
 )
 from driftline.engine.snapshots.store import check_parts, read_store
@@ -87,35 +84,6 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
         last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise Unavailable(f"{state or output} cannot be read: {ended_by or ' '.join(last_line)}")
     return list(reports.values())
-
-
-def lineages_in(output: Path) -> set[str]:
-    """Return the lineages of the marks in an output directory. Raises OSError."""
-    found = set()
-    for path in (output / ".driftline").glob("barrier-*.mark"):
-        with suppress(StateMismatch):  # skip damaged marks
-            if (mark := read_mark(path, f"output {path}")) is not None:
-                found.add(mark.lineage)
-    return found
-
-
-def outputs_elsewhere(run: ClusterState | None, state: Path, output: Path) -> str:
-    """Return an error text if the outputs of a run are not in `output` but elsewhere; else "".
-
-    `run`: the contents of the registry in `state`. The registry contains the last path of the
-    outputs. Directories may have been moved since, so only their marks show which one has the
-    outputs of the run.
-    """
-    if run is None or not run.output or Path(run.output) == output.resolve():
-        return ""
-    with suppress(OSError):  # without readable marks there is no evidence for another directory
-        if run.lineage in lineages_in(Path(run.output)) and run.lineage not in lineages_in(output):
-            return (
-                f"{output} has no outputs of the run in state directory {state}: they are in "
-                f"{run.output}. Give --output {run.output}; or, to begin another run in {output}, "
-                "another --state"
-            )
-    return ""
 
 
 def _store(report: DirectoryReport) -> DirectoryReport:

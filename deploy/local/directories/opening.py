@@ -17,9 +17,13 @@ from pathlib import Path
 from driftline.connectors.sinks.directory import why_not_writable
 from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.local.directories.fresh import describe_fresh_start
-from driftline.deploy.local.directories.inspection import inspect_directories, outputs_elsewhere
+from driftline.coordinator.registry import (
+    FRESH_START_ADVICE,
+    ClusterState,
+    FileRegistry,
+    check_identity,
+)
+from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import (
     LOG,
     OUTPUT,
@@ -36,9 +40,6 @@ from driftline.engine.flow.code import Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import Output, Policy
 from driftline.engine.texts import format_time
-
-LARGE = 1 << 30
-"""From this many bytes of outputs on, warn that checking them takes a while."""
 
 
 def open_run(
@@ -63,8 +64,7 @@ def open_run(
     before = registry.read()
     if before is not None and policy.can_resize:
         identity = identity.with_initial_nodes(before.identity_details)
-    anew = describe_fresh_start(before, state)
-    run = check_identity(before, identity.text, str(state), identity, anew)
+    run = check_identity(before, identity.text, str(state), identity)
     outputs_to = -1
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
         found = run if run.version else None
@@ -80,7 +80,7 @@ def open_run(
         run = run.next(lineage=secrets.token_hex(8), code=code, output=where)
         registry.write(run)
     elif run.code != code:
-        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code, anew)
+        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code)
         registry.write(run)
     if run.output != where:
         run = run.next(output=where)
@@ -95,12 +95,11 @@ def _with_code(
     outputs_to: int,
     where: str,
     accept: bool,
-    anew: str,
 ) -> ClusterState:
     """Return the registry's contents for a session with changed code.
 
-    `outputs_to`: the consumer's greatest t_last; `anew`: how to start from scratch. Raises
-    StateMismatch if operators have changed and that is not accepted.
+    `outputs_to`: the consumer's greatest t_last. Raises StateMismatch if operators have changed and
+    that is not accepted.
     """
     changed = code.changed(run.code)
     if run.code.python != code.python:
@@ -117,8 +116,8 @@ def _with_code(
         raise StateMismatch(
             f"the code of {operators} has changed since the last snapshot in {where}. "
             "--accept-changed-code continues with the new code: outputs of the old code stay. "
-            f"Or give the old code back, or {anew}. (In Python: accept_changed_code=True, "
-            "fresh=True.)"
+            f"Or give the old code back, or {FRESH_START_ADVICE}. "
+            "(In Python: accept_changed_code=True, fresh=True.)"
         )
     log.warning("%s", f"new code of {operators}: {_from_where(run, policy, outputs_to)}")
     return run.next(code=code, code_from=run.incarnation + 1)
@@ -152,11 +151,6 @@ def _compare(
     Returns the consumer's greatest t_last, or -1 without outputs. Raises StateMismatch for a fatal
     problem, and logs the others.
     """
-    if elsewhere := outputs_elsewhere(run, state, output):
-        raise StateMismatch(elsewhere)
-    size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
-    if size >= LARGE:
-        log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
     reports = with_missing(inspect_directories(state, output), state, output, layout, logs)
     raise_if_fatal(problems(policy, str(state / "registry"), run, reports))
     return max((report.t_last for report in reports if report.kind == OUTPUT), default=-1)

@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from driftline.connectors.outputs import RECORDS
-from driftline.coordinator.registry import ClusterState
+from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.policy import Output, Policy
@@ -105,15 +104,14 @@ def problems(
     registry: str,
     state: ClusterState | None,
     reports: Sequence[DirectoryReport],
-    anew: str = "",
+    anew: str = FRESH_START_ADVICE,
 ) -> list[Problem]:
     """Compare the directories of a run with its registry.
 
     `registry`: the path of the registry; `state`: its contents, None if it is missing; `anew`: how
-    to start from scratch, if not with --fresh. Returns at most one problem for each directory.
+    to start over. Returns at most one problem for each directory.
     """
-    begin_anew = anew or _describe_fresh_start(registry, reports)
-    ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
+    ways_out = f"Restore it from a copy of the same moment, or {anew}"
     if deadly := [
         report for report in reports if report.crashes_reader
     ]:  # the process that crashed did not read the directories after this one
@@ -124,11 +122,11 @@ def problems(
         _damaged(report, policy, ways_out, replayable) for report in reports if report.damage
     ]
     if state is None:
-        anew = begin_anew if _may_begin_anew(registry, intact) else OTHER_DIRECTORY
+        remedy = anew if _may_begin_anew(registry, intact) else OTHER_DIRECTORY
         strays = [
             Problem(
                 f"{report} is {report.mark}, but registry {registry} is not there: it was removed, "
-                f"or this is another run's. Restore the registry from a copy, or {anew}"
+                f"or this is another run's. Restore the registry from a copy, or {remedy}"
             )
             for report in intact
             if report.mark is not None and report.mark.lineage
@@ -137,7 +135,7 @@ def problems(
     done = max((report.t_last for report in intact), default=-1)
     if policy.output is not Output.FRONTIER:  # t_last does not bound the times of all outputs
         done = -1
-    rules = _Rules(policy, registry, state, replayable, begin_anew, done)
+    rules = _Rules(policy, registry, state, replayable, anew, done)
     return damaged + [problem for report in intact for problem in rules.check(report)]
 
 
@@ -179,21 +177,6 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
     return not any(report.trimmed for report in reports if report.kind == LOG)
 
 
-def _describe_fresh_start(registry: str, reports: Sequence[DirectoryReport]) -> str:
-    outputs = sorted({report.path for report in reports if report.kind == OUTPUT})
-    of_run = f" and the outputs of the run in {', '.join(outputs)}" if outputs else ""
-    if outputs == [f"{_folder(registry)}/{RECORDS}"]:
-        of_run = ", but no outputs of the run from their sink: remove them first"
-    anew = f"start over with --fresh, which removes the state in {_folder(registry)}{of_run}"
-    logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
-    if not logs:
-        return anew
-    return (  # --fresh does not remove records that cannot be sent again
-        f"{anew}; the records received in {', '.join(logs)} would be lost: if you can do without "
-        "them, remove that by hand first"
-    )
-
-
 def _may_begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> bool:
     """Return whether --fresh may remove outputs whose registry is missing.
 
@@ -215,7 +198,7 @@ class _Rules:
     registry: str
     state: ClusterState
     replayable: bool
-    begin_anew: str
+    anew: str
     delivered_up_to: int
     """All outputs up to this time are delivered; -1 if unknown."""
 
@@ -260,7 +243,7 @@ class _Rules:
             return Problem(
                 f"registry {self.registry} is an old copy: it knows session {opened} of this run, "
                 f"but {report} was used in session {report.mark.session}. Restore the registry, or "
-                f"everything, from a copy of the same moment, or {self.begin_anew}"
+                f"everything, from a copy of the same moment, or {self.anew}"
             )
         return None
 
@@ -301,5 +284,5 @@ class _Rules:
         )
 
     def _ways_out(self, report: DirectoryReport) -> str:
-        ways = f"Restore it from a copy of the same moment, or {self.begin_anew}"
+        ways = f"Restore it from a copy of the same moment, or {self.anew}"
         return f"{ways}{_describe_removal(report, self.replayable)}"
