@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import sleep
 
 import click
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +18,7 @@ from driftline.deploy.roles.event_time_status import EventTimeStatus
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.texts import escape_controls, escape_lines, format_size, format_time
 from driftline.engine.ui.consoles import wide_console
-from driftline.engine.ui.options import FiniteRange, json_option
+from driftline.engine.ui.options import json_option
 from driftline.engine.ui.results import write_json
 
 
@@ -28,40 +26,18 @@ from driftline.engine.ui.results import write_json
 @click.argument("name", metavar="[NAME]", default="")
 @in_cluster
 @transport_options
-@click.option("--watch", "every_s", type=FiniteRange(0.1), metavar="S",
-              help="Show the status again every S seconds, until Ctrl-C.")  # fmt: skip
 @json_option
 def status(
     place: ClusterAddress,
     network: TransportConfig,
     name: str,
-    every_s: float | None,
     json_file: Path | None,
 ) -> None:
     """Show the agents and the flows of a cluster, or the flow NAME alone."""
-    console = wide_console()
     with place.open_tree() as tree, short_folder() as sockets:
-
-        def look() -> ClusterStatus:
-            found = status_of(tree, sockets, network, name)
-            write_json(json_file, found.as_json() | {"error": None})
-            return found
-
-        found = look()
-        if every_s is None:
-            console.print(as_table(found))
-        elif not console.is_terminal:
-            while True:
-                console.print(as_table(found))
-                console.file.flush()
-                sleep(every_s)
-                found = look()
-        else:
-            with Live(as_table(found), console=console, auto_refresh=False) as live:
-                while True:
-                    sleep(every_s)
-                    found = look()
-                    live.update(as_table(found), refresh=True)
+        found = status_of(tree, sockets, network, name)
+    write_json(json_file, found.as_json() | {"error": None})
+    wide_console().print(as_table(found))
 
 
 def as_table(status: ClusterStatus) -> RenderableType:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
 from driftline.deploy.local.directories import leftovers
 from driftline.deploy.local.directories.leftovers import socket_folder
-from tests.zookeepers import Ensemble, make_cluster
 
 
 @pytest.fixture
@@ -48,29 +42,3 @@ def test_drafts_of_killed_processes_go(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     leftovers.clear_drafts(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".driftline.lock", "registry.1"]
-
-
-def test_interrupted_watch_command_leaves_no_socket_folder(
-    tmp_path: Path, temporary: Path, zookeeper: Ensemble
-) -> None:
-    number = signal.SIGTERM
-    place = f"{zookeeper.addresses}/{tmp_path.name}"
-    make_cluster(place)
-    result = tmp_path / "result.json"
-    given = ["--zookeeper", place, "--watch", "0.1", "--json", str(result)]
-    told = tmp_path / "told"
-    with told.open("wb") as file:
-        watch = subprocess.Popen(
-            [sys.executable, "-m", "driftline", "status", *given],
-            env={**os.environ, "TMPDIR": str(temporary)},
-            stdout=file,
-            stderr=subprocess.DEVNULL,
-        )
-    give_up_at = monotonic() + 60
-    while not told.stat().st_size and monotonic() < give_up_at:
-        sleep(0.02)
-    assert len(list(temporary.iterdir())) == 1, "it has one while it works"
-    watch.send_signal(number)
-    assert watch.wait(60) == 128 + number
-    assert json.loads(result.read_text())["error"] is None, "it is written at each look"
-    assert list(temporary.iterdir()) == []
