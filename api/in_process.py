@@ -16,7 +16,6 @@ from driftline.connectors.sinks.directory import identity_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
-from driftline.deploy.local.report import warn_if_all_set_aside
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import StateMismatch
@@ -31,9 +30,6 @@ from driftline.engine.wire.bundles import Item
 
 MESSAGE_TO_FILES_S = 0.01
 """Virtual time of a message if outputs go to files; long, so that one write stores many outputs."""
-
-LETTERS = f"the items of sink {FAILURES}"
-"""Where dead letters are if outputs go to a list, for a warning."""
 
 
 class InProcessRun:
@@ -79,7 +75,7 @@ class InProcessRun:
         for item in self._items(cluster, consumer):
             items.append(item)
             failed += item.sink == FAILURES
-        return self._summary(cluster, len(items) - before - failed, failed, LETTERS)
+        return self._summary(cluster, len(items) - before - failed, failed)
 
     def write_to(self, output: str | Path | Consumer) -> RunSummary:
         """Run, and write the outputs to a directory, an address, or a consumer."""
@@ -118,7 +114,7 @@ class InProcessRun:
                 lines.close()
         if asides:
             self._bad = [aside.count for aside in asides]
-        return self._summary(cluster, opened.outputs, opened.failures, opened.where)
+        return self._summary(cluster, opened.outputs, opened.failures)
 
     def _cluster(self, consumer: MergingConsumer) -> Cluster:
         cluster = self._new_cluster(
@@ -174,9 +170,7 @@ class InProcessRun:
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)
 
-    def _summary(self, cluster: Cluster, outputs: int, failed: int, aside: str) -> RunSummary:
-        """Summarise the run. `aside`: where dead letters and bad records are, for a warning."""
-        warn_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
+    def _summary(self, cluster: Cluster, outputs: int, failed: int) -> RunSummary:
         seconds = monotonic() - self._began
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
 

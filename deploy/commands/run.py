@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from signal import Signals
 
 import click
 from rich.console import Console
 
 from driftline.connectors.inputs import open_given_files, open_inputs
-from driftline.connectors.outputs import JSON_LINES, resolve_checked_output
+from driftline.connectors.outputs import JSON_LINES, OutputPlace, resolve_checked_output
 from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
@@ -22,7 +21,7 @@ from driftline.deploy.commands.options import (
 )
 from driftline.deploy.local.config import RunConfig, SenderRules, StartOptions
 from driftline.deploy.local.reference import run_reference_to
-from driftline.deploy.local.report import describe_next_call, warn_if_all_set_aside
+from driftline.deploy.local.report import RunReport
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.config import Limits
@@ -32,7 +31,7 @@ from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.errors import FlowError
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.policy import get_policy
+from driftline.engine.policy import Policy, get_policy
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.snapshots.savepoint_mapping import Choice
 from driftline.engine.sources.record import Shape
@@ -106,7 +105,6 @@ REFERENCE_OPTIONS = (
               metavar="DIR", help="Directory of keys made by `driftline keys`, or the key file of "
               "this host: only producers with a right to the source can send to a tcp:// input.",
               )  # fmt: skip
-@click.option("--seed", default=0, help="Random seed of --kill-every.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
 @logging_options
@@ -138,7 +136,6 @@ def run(
     metrics: str,
     let_anyone_send: bool,
     keys: Path | None,
-    seed: int,
     reference: bool,
     json_file: Path | None,
 ) -> None:
@@ -171,8 +168,7 @@ def run(
     place = resolve_checked_output(output, state)
     directory = place.directory.resolve()
     place = replace(place, directory=directory)
-    ended_by: Signals | None = None
-    then = ""
+    policy = get_policy(policy_name, ordering)
     if reference:
         refuse_other_options(
             REFERENCE_OPTIONS,
@@ -182,26 +178,21 @@ def run(
         if scheme_of(place.address) != JSON_LINES:
             raise FlowError(f"{output}: --reference writes a directory of JSON lines")
         files = open_given_files(loaded, inputs, shape, "--reference")
-        made = run_reference_to(loaded, files, directory, dead_letters)
-        report = made.as_json()
-        warn_if_all_set_aside(**asdict(made), where=place.dead_letter_location)
+        report = run_reference_to(loaded, files, directory, dead_letters)
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
-        if kill_every is None:
-            refuse_options(["--seed"], "without --kill-every: it decides which process is killed")
         config = RunConfig(
             flow,
             open_inputs(loaded, inputs, shape),
             place,
             nodes,
-            get_policy(policy_name, ordering),
+            policy,
             checkpoint_ms / 1000,
             state or directory / ".driftline" / "state",
             dead_letters,
             window,
             kill_every,
-            seed,
             StartOptions(open_savepoint(start), Choice(drop, rename))
             if start is not None
             else None,
@@ -214,34 +205,27 @@ def run(
             spares=spares,
             metrics=metrics,
         )
-        done = run_flow(loaded, config, console)
-        ended_by, report = done.ended_by, done.as_json()
-        then = describe_next_call(config.policy)
-    signal = None if ended_by is None else ended_by.name
-    write_json(json_file, report | {"ended_by": signal, "error": None})
-    figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
-    what = "the run has finished" if ended_by is None else "the run has stopped"
-    shown = {n: value for n, value in report.items() if value or n in ("records", "outputs")}
-    log.info("%s: %s", what, as_words(shown), extra=event_fields("run-ended", **figures))
-    if start is not None and not report["records"]:
-        log.warning(
-            "no record was read: the input ends before the time of %s. A run from a savepoint "
-            "continues the input of the savepoint: append records to that input",
-            start,
-            extra=event_fields("no-records"),
-        )
-    if report.get("bad_records") or report.get("dead_letters"):
-        fields = event_fields("set-aside", directory=str(directory / DEAD_LETTERS))
-        places = dict.fromkeys((str(directory / DEAD_LETTERS), place.dead_letter_location))
+        report = run_flow(loaded, config, console)
+    _report(report, place, policy, json_file)
+
+
+def _report(report: RunReport, place: OutputPlace, policy: Policy, json_file: Path | None) -> None:
+    """Log and write the figures of a call. Raises SystemExit if a signal has drained the run."""
+    signal, figures = report.ended_by, report.as_json()
+    name = None if signal is None else signal.name
+    write_json(json_file, figures | {"ended_by": name, "error": None})
+    how = "has finished"
+    if signal is not None:
+        then = "resumes from here" if policy.replay else "begins with an empty state"
+        how = f"was drained by {name} (the same command {then})"
+    shown = {n: value for n, value in figures.items() if value or n in ("records", "outputs")}
+    log.info("the run %s: %s", how, as_words(shown), extra=event_fields("run-ended", **figures))
+    if report.bad_records or report.dead_letters:
+        letters = str(place.directory / DEAD_LETTERS)
         log.warning(
             "the dead letters (bad records and failed elements) are in %s",
-            " and ".join(places),
-            extra=fields,
+            " and ".join(dict.fromkeys((letters, place.dead_letter_location))),
+            extra=event_fields("set-aside", directory=letters),
         )
-    if ended_by is not None:
-        log.info(
-            "drained by %s: the same command %s",
-            *(ended_by.name, then),
-            extra=event_fields("drained", signal=ended_by.name),
-        )
-        raise SystemExit(128 + ended_by)
+    if signal is not None:
+        raise SystemExit(128 + signal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,39 +45,29 @@ LOCAL_ONLY = SenderRules()
 """Only processes of this machine may send, without keys."""
 
 
-def check_addresses(inputs: Iterable[object], reach: SenderRules = LOCAL_ONLY) -> None:
-    """Check that producers can connect to the addresses among the inputs, and may do so.
+def check_input(number: int, given: object, rules: SenderRules = LOCAL_ONLY) -> None:
+    """Check that producers can connect to an input that is an address, and may do so.
 
     An address that other machines can reach requires keys or `let_anyone_send`. Raises FlowError;
     with keys also NotPermitted and Unavailable.
     """
-    for number, given in enumerate(inputs):
-        check_input(number, given, reach)
-
-
-def check_input(number: int, given: object, reach: SenderRules = LOCAL_ONLY) -> None:
-    """Check one input as `check_addresses` does."""
-    if isinstance(given, str):
-        check_syntax(given)
-        keyed = reach.keys_of(number, given) is not None
-        check_exposure(given, let_anyone_send=keyed or reach.let_anyone_send)
+    if not isinstance(given, str):
+        return
+    check_syntax(given)
+    has_keys = rules.keys_of(number, given) is not None
+    if not (has_keys or rules.let_anyone_send or is_local(given)):
+        raise FlowError(
+            f"{given} can be reached from other machines: anybody who reaches this port can send "
+            "records, and claim to be any producer. Make keys with `driftline keys` and give "
+            "--keys (in a cluster to `driftline agent`), listen at tcp://127.0.0.1:PORT, or give "
+            "--let-anyone-send, behind a firewall"
+        )
 
 
 def check_syntax(address: str) -> None:
     """Raise FlowError unless producers can connect to this address."""
     if fault := fault_of(address):
         raise FlowError(f"cannot listen for producers on {address}: {fault}")
-
-
-def check_exposure(address: str, *, let_anyone_send: bool) -> None:
-    """Raise FlowError if other machines can reach the address and that is not allowed."""
-    if not is_local(address) and not let_anyone_send:
-        raise FlowError(
-            f"{address} can be reached from other machines: anybody who reaches this port can send "
-            "records, and claim to be any producer. Make keys with `driftline keys` and give "
-            "--keys (in a cluster to `driftline agent`), listen at tcp://127.0.0.1:PORT, or give "
-            "--let-anyone-send, behind a firewall"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +99,6 @@ class RunConfig:
     """Limit of records under way, per front."""
     kill_every_s: float | None = None
     """Seconds between two kills of a random process; None: no kills."""
-    seed: int = 0
-    """Determines which processes are killed."""
     start: StartOptions | None = None
     """The savepoint that a new run begins from; None: it begins with empty state."""
     limits: Limits = LIMITS

@@ -16,8 +16,7 @@ from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.metrics.endpoint import check_ports
-from driftline.deploy.runtime.metrics.roles import NODE_CHILD, Context, fronts_ready, serve_command
+from driftline.deploy.runtime.metrics.roles import Context, fronts_ready, serve_command
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.flow import Flow
 from driftline.engine.meters import Sample
@@ -62,31 +61,13 @@ class OfInputs:
             if seen.waiting is not None:
                 yield "driftline_waiting_records", (source,), seen.waiting
             if seen.producers is not None:
-                yield "driftline_producers", (source,), seen.producers.connected
-
-
-class OfCommand:
-    """Samples of the command's process: its inputs, and the restarts of its child processes."""
-
-    def __init__(self, inputs: OfInputs, cluster: LocalCluster) -> None:
-        self._inputs = inputs
-        self._cluster = cluster
-
-    def __call__(self) -> Iterator[Sample]:
-        yield from self._inputs()
-        yield from restarts(self._cluster)
+                yield "driftline_producers", (source,), seen.producers
 
 
 def restarts(cluster: LocalCluster) -> Iterator[Sample]:
     """Yield how often each process was restarted. Thread-safe."""
     for name in cluster.pids:
         yield "driftline_process_restarts_total", (name,), cluster.restarts_of[name]
-
-
-def check_metrics(address: str, nodes: int) -> None:
-    """Check the metrics address, if there is one. Raise FlowError or Unavailable."""
-    if address:
-        check_ports(address, NODE_CHILD + nodes)
 
 
 def serve_metrics(
@@ -100,7 +81,11 @@ def serve_metrics(
     """Serve the metrics of the command's process, if configured."""
     sources = [source.name for source in flow.sources]
     inputs = OfInputs(list(zip(sources, progress.tallies, progress.bad_record_files, strict=True)))
-    samples = OfCommand(inputs, cluster)
+
+    def samples() -> Iterator[Sample]:
+        yield from inputs()
+        yield from restarts(cluster)
+
     if process.metrics:
         progress.on_update = inputs.update
     ready = fronts_ready([tally.front for tally in progress.tallies])

@@ -11,7 +11,7 @@ from time import monotonic
 
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
-from driftline.deploy.local.report import ReferenceReport
+from driftline.deploy.local.report import RunReport
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
@@ -23,13 +23,14 @@ from driftline.engine.texts import file_name
 
 def run_reference_to(
     flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool
-) -> ReferenceReport:
+) -> RunReport:
     """Write the outputs of the reference interpreter into a directory, in the format of a run.
 
     Replaces the outputs of an earlier reference run. `dead_letters`: set bad records and failed
     elements aside, and log them as a run does. Raises StateMismatch for the directory of a run,
     Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
+    started = monotonic()
     flow.check_inputs(inputs)
     lines = JsonLines(flow, dead_letters)
     names = {
@@ -72,7 +73,7 @@ def run_reference_to(
                 letters.add_failures(monotonic(), [item])
     failures = counts.pop(FAILURES, 0)
     bad = sum(aside.new for aside in asides)
-    return ReferenceReport(sum(map(len, streams)), counts.total(), bad, failures)
+    return RunReport(sum(map(len, streams)), counts.total(), monotonic() - started, bad, failures)
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:

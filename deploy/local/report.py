@@ -20,9 +20,8 @@ from driftline.coordinator.snapshots import snapshot_name
 from driftline.deploy.local.directories.survey import HISTORY, DirectoryReport, Problem
 from driftline.engine.errors import CODE_CHANGE_HINT, DriftlineError
 from driftline.engine.events import event_fields, log
-from driftline.engine.policy import POLICIES, Policy, SnapshotCut
+from driftline.engine.policy import POLICIES, Policy
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.texts import counted
 
 
 class ExitStatus(StrEnum):
@@ -132,20 +131,6 @@ def _resumes(run: ClusterState, policy: Policy) -> str:
     return f"resumes from {snapshot_name(run.snapshots[0].number, run.snapshots[0].time)}"
 
 
-def describe_drain(policy: Policy) -> str:
-    """Return the log text for a signal that drains a run."""
-    snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
-    return (
-        f"draining: no more records are read; outputs in flight are delivered{snapshot}. Another "
-        "signal ends the run at once"
-    )
-
-
-def describe_next_call(policy: Policy) -> str:
-    """Return what the same command does after a drained run, as the end of a sentence."""
-    return "resumes from here" if policy.replay else "begins with an empty state"
-
-
 @contextmanager
 def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
     """Record an error that leaves this context in the registry, as the outcome of a run.
@@ -206,66 +191,19 @@ class RunReport:
     outputs: int
     """Outputs that this call has delivered, without dead letters."""
     seconds: float
-    kills: int
-    restarts: int
     bad_records: int
     """Unreadable records that this call has set aside."""
     dead_letters: int
     """Dead letters that this call has set aside."""
-    late_elements: int
+    kills: int = 0
+    restarts: int = 0
+    late_elements: int = 0
     """Elements among the records of this call that were late, and that no sink receives."""
     ended_by: Signal | None = None
     """The signal that drained the run before the end of its input; None if the input ended."""
 
-    def as_json(self) -> dict[str, object]:
-        """Return the report of `--json`."""
-        return {
-            "records": self.records,
-            "outputs": self.outputs,
-            "seconds": round(self.seconds, 3),
-            "kills": self.kills,
-            "restarts": self.restarts,
-            "bad_records": self.bad_records,
-            "dead_letters": self.dead_letters,
-            "late_elements": self.late_elements,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceReport:
-    """Figures of a reference run, named as those of a run."""
-
-    records: int
-    outputs: int
-    bad_records: int
-    dead_letters: int
-
-    def as_json(self) -> dict[str, object]:
-        """Return the report of `--json`."""
-        return asdict(self)
-
-
-def warn_if_all_set_aside(
-    records: int, outputs: int, dead_letters: int, bad_records: int, where: Path | str
-) -> None:
-    """Warn if a call has no output because everything that it read was set aside.
-
-    The figures are those of the call, as in `RunReport`; `where`: the place of what was set aside.
-    """
-    if outputs or not dead_letters + bad_records or dead_letters < records:
-        return
-    log.warning(
-        "there is no output: %s read, and %s and %s set aside. Is a function wrong, or the way in "
-        "which the input is read? The reasons are in %s",
-        counted(records, "good record"),
-        counted(dead_letters, "failed element"),
-        counted(bad_records, "bad record"),
-        where,
-        extra=event_fields(
-            "all-set-aside",
-            records=records,
-            dead_letters=dead_letters,
-            bad_records=bad_records,
-            directory=str(where),
-        ),
-    )
+    def as_json(self) -> dict[str, int | float]:
+        """Return the figures of `--json`."""
+        figures = asdict(self) | {"seconds": round(self.seconds, 3)}
+        del figures["ended_by"]
+        return figures

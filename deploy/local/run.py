@@ -25,22 +25,20 @@ from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.local.config import RunConfig, check_addresses
+from driftline.deploy.local.config import RunConfig, check_input
 from driftline.deploy.local.directories.fresh import remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.local.directories.opening import open_run
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.fronts import identity_of, note_used, open_front, open_input
 from driftline.deploy.local.inputs.input_progress import InputProgress
-from driftline.deploy.local.metrics import check_metrics, serve_metrics
+from driftline.deploy.local.metrics import serve_metrics
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.local.report import (
     RunReport,
-    describe_drain,
     error_noted,
     find_start_time,
     log_resumption,
-    warn_if_all_set_aside,
 )
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.front import Front
@@ -49,6 +47,8 @@ from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.endpoint import check_ports
+from driftline.deploy.runtime.metrics.roles import NODE_CHILD
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import (
@@ -81,8 +81,10 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_inputs(config.inputs)
     flow.check_nodes(config.nodes)
     flow.check_policy(config.policy)
-    check_addresses(config.inputs, config.sender_rules)
-    check_metrics(config.metrics, config.nodes)
+    for number, given in enumerate(config.inputs):
+        check_input(number, given, config.sender_rules)
+    if config.metrics:
+        check_ports(config.metrics, NODE_CHILD + config.nodes)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
@@ -146,22 +148,17 @@ def _run(
                 for tally in tallies:
                     tally.tell_if_empty()
         outputs, failures = progress.delivered()
-        report = RunReport(
+        return RunReport(
             sum(front.sent_records for front in fronts),
             outputs,
             monotonic() - started,
-            cluster.kills,
-            cluster.restarts,
             sum(aside.new for aside in asides),
             failures,
+            cluster.kills,
+            cluster.restarts,
             _late_elements(FileRegistry(config.state / "registry").read()) - _late_elements(before),
             signals.stop_signal if stop.text == ENDED_ON_REQUEST else None,
         )
-        warn_if_all_set_aside(
-            *(report.records, outputs, failures, report.bad_records),
-            config.output.dead_letter_location,
-        )
-        return report
 
 
 def _late_elements(state: ClusterState | None) -> int:
@@ -266,7 +263,7 @@ def drive(
 
     The first signal drains the run.
     """
-    chance = random.Random(config.seed)
+    chance = random.Random()
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     killed_at = -1  # the time up to which the run was settled at the last kill
     master_ended_at: float | None = None
@@ -282,8 +279,12 @@ def drive(
             signals.check()
             if signals.stop_signal is not None and not fronts[0].draining:
                 name = signals.stop_signal.name
-                fields = event_fields("drain-requested", signal=name)
-                log.info("%s: %s", name, describe_drain(config.policy), extra=fields)
+                log.info(
+                    "%s: draining: no more records are read, and outputs in flight are delivered. "
+                    "Another signal ends the run at once",
+                    name,
+                    extra=event_fields("drain-requested", signal=name),
+                )
                 for front in fronts:
                     front.drain()
             now = monotonic()

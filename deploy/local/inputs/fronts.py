@@ -18,7 +18,7 @@ from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
-from driftline.deploy.local.config import LOCAL_ONLY, RunConfig, SenderRules
+from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.deploy.roles.front import Front
@@ -64,22 +64,40 @@ def open_input(
     mark = Mark(process.lineage, f"input-{number}", process.session)
     input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
     receivers.callback(input_log.close)
-    receiver = receiver_of(
-        given,
-        input_log,
-        number,
-        runtime,
-        alone=alone,
-        keep_bad=config.dead_letters,
-        asked_to_end=asked_to_end,
-        reach=config.sender_rules,
-        event_time=event_time,
-    )
+    store = input_log.carry_out
+    receiver: Receiver
+    if isinstance(given, Piped):
+        has_ticks = event_time is not None and event_time.tick is not None
+        clock = None if alone and not has_ticks else _now_us
+        keep_bad = config.dead_letters
+        records = PipedSource(
+            input_log, clock, keep_bad=keep_bad, today_us=_now_us, event_time=event_time
+        )
+        receiver = piped = StandardInput(records, given, asked_to_end=asked_to_end)
+        runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
+        piped.announce()
+    elif isinstance(given, LiveSource):
+        polling = PolledSource(input_log, _now_us, GuardedSource(given).name, event_time)
+        receiver = polled = PolledReceiver(polling, given, name=f"poller-{number}")
+        runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
+        polled.begin()
+    else:
+        received = ReceivedSource(input_log, _now_us, name=given, event_time=event_time)
+        keys = config.sender_rules.keys_of(number, given)
+        receiver = intake = IntakeSocket(received, given, name=f"intake-{number}", keys=keys)
+        runtime.watch(
+            intake, intake.socket, intake.drain, has_work=intake.has_work, carry_out=store
+        )
+        fields = event_fields("input", name=given, address=intake.address)
+        log.info("listening for producers on %s", intake.address, extra=fields)
     if not config.policy.replay:
         receivers.callback(_trim_log, input_log, receiver.source)
     receivers.callback(receiver.close)
-    start_receiver(receiver)
     return receiver.source
+
+
+def _now_us() -> int:
+    return time_ns() // 1000
 
 
 def open_front(
@@ -179,70 +197,3 @@ def identity_of(given: Input | RetainedSource) -> str:
     if isinstance(given, LiveSource):
         return f"{POLLED}{GuardedSource(given).identity()!r}"
     return PIPED if isinstance(given, Piped) else given.identity()
-
-
-def receiver_of(
-    given: Piped | LiveSource | str,
-    input_log: InputLog,
-    number: int,
-    runtime: Runtime,
-    *,
-    alone: bool,
-    keep_bad: bool,
-    asked_to_end: Callable[[], bool],
-    reach: SenderRules = LOCAL_ONLY,
-    event_time: EventTime | None = None,
-) -> Receiver:
-    """Return a receiver for input `number`, driven by the runtime; it writes records to
-    `input_log`.
-
-    `given`: standard input, a live source, or the address to listen at; `alone`: it is the only
-    input; `keep_bad`: unreadable records do not end the run; `asked_to_end`: returns whether the
-    run is to drain; `reach`: the rules for senders; `event_time`: that of the source. Raises
-    Unavailable if there is no standard input or the address cannot be used, NotPermitted.
-    """
-    if isinstance(given, Piped):
-        has_ticks = event_time is not None and event_time.tick is not None
-        clock = None if alone and not has_ticks else _now_us
-        source_of_pipe = PipedSource(
-            input_log, clock, keep_bad=keep_bad, today_us=_now_us, event_time=event_time
-        )
-        piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
-        store = input_log.carry_out
-        runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
-        return piped
-    if isinstance(given, LiveSource):
-        polled = PolledReceiver(
-            PolledSource(input_log, _now_us, GuardedSource(given).name, event_time),
-            given,
-            name=f"poller-{number}",
-        )
-        store = input_log.carry_out
-        runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
-        return polled
-    source = ReceivedSource(input_log, _now_us, name=given, event_time=event_time)
-    keys = reach.keys_of(number, given)
-    intake = IntakeSocket(source, given, name=f"intake-{number}", keys=keys)
-    runtime.watch(
-        intake,
-        intake.socket,
-        intake.drain,
-        has_work=intake.has_work,
-        carry_out=input_log.carry_out,
-    )
-    return intake
-
-
-def _now_us() -> int:
-    return time_ns() // 1000
-
-
-def start_receiver(receiver: Receiver) -> None:
-    """Log where records come from; begin to poll a live source."""
-    if isinstance(receiver, StandardInput):
-        receiver.announce()
-    elif isinstance(receiver, IntakeSocket):
-        fields = event_fields("input", name=receiver.source.name, address=receiver.address)
-        log.info("listening for producers on %s", receiver.address, extra=fields)
-    elif isinstance(receiver, PolledReceiver):
-        receiver.begin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
@@ -14,24 +14,6 @@ from driftline.engine.texts import counted
 
 NUMBERED = FileSource, SeveralFiles, ZipfSource
 """Sources whose times are the numbers of their records."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerFigures:
-    """Numbers of producers of one input."""
-
-    connected: int
-    known: int
-    """Producers that have sent records."""
-    ended: int
-    """Producers that have ended their stream of records."""
-
-    def __str__(self) -> str:
-        return counted(self.connected, "producer")
-
-    def fields(self) -> dict[str, Field]:
-        """Return the figures as log fields."""
-        return {"connected": self.connected, "known": self.known, "ended": self.ended}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +31,8 @@ class InputFigures:
     """Received records that the front has not read yet."""
     lag_s: float
     """Age of the oldest undelivered record, in seconds."""
-    producers: ProducerFigures | None = None
+    producers: int | None = None
+    """Number of connected producers."""
 
     @property
     def percent(self) -> float | None:
@@ -65,21 +48,12 @@ class InputFigures:
         if self.waiting is None:
             return self.name
         text = f"{self.name} {self.waiting} waiting"
-        return text if self.producers is None else f"{text}, {self.producers}"
+        return text if self.producers is None else f"{text}, {counted(self.producers, 'producer')}"
 
-    def fields(self) -> dict[str, Field | dict[str, Field]]:
+    def fields(self) -> dict[str, Field]:
         """Return the figures as log fields."""
-        percent = self.percent
-        return {
-            "name": self.name,
-            "records": self.records,
-            "position": self.position,
-            "size": self.size,
-            "percent": None if percent is None else round(percent, 1),
-            "waiting": self.waiting,
-            "lag_s": round(self.lag_s, 6),
-            "producers": None if self.producers is None else self.producers.fields(),
-        }
+        percent = None if self.percent is None else round(self.percent, 1)
+        return asdict(self) | {"percent": percent}
 
 
 class InputProgress:
@@ -130,10 +104,8 @@ class InputProgress:
         meter, source, records = self.front.meter, self._source, self.front.sent_records
         position, size = self._progress()
         lag_s, waiting, producers = meter.oldest_s(now), None, None
-        if isinstance(source, ReceivedSource) and source.connected is not None:
-            ended = source.ended_producers
-            producers = ProducerFigures(source.connected, source.producers, ended)
         if isinstance(source, ReceivedSource):
+            producers = source.connected
             if self.front.since in (0, self._start):  # else an older snapshot had to be loaded
                 waiting = max(0, source.records - self._records_before - records - self.front.bad)
             if meter.oldest is not None:

@@ -21,7 +21,7 @@ FLOW = "driftline.simulation.scenarios.flows:concatenation"
         (["--policy", "two-phase", "--window", "100"], ["--policy", "--window"]),
         (["--nodes", "1"], ["--nodes"]),  # given, though with the default
         (["--fresh", "--from-snapshot", "x"], ["--fresh", "--from-snapshot"]),
-        (["--state", "x", "--let-anyone-send", "--seed", "3"], ["--state", "--seed"]),
+        (["--state", "x", "--let-anyone-send"], ["--state", "--let-anyone-send"]),
     ],
 )
 def test_reference_rejects_unsupported_options(
@@ -70,15 +70,6 @@ def test_empty_path_option_is_rejected(
     assert named in error
     assert "empty" in error
     assert not [*tmp_path.iterdir()]
-
-
-def test_seed_requires_kill_every(tmp_path: Path) -> None:
-    refused = CliRunner().invoke(
-        run, [FLOW, "--input", "-", "--output", str(tmp_path / "out"), "--seed", "3"]
-    )
-    assert refused.exit_code == 2
-    assert "--seed" in refused.stderr
-    assert "--kill-every" in refused.stderr
 
 
 @pytest.mark.parametrize(

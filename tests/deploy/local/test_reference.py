@@ -38,9 +38,10 @@ def test_dead_letters_are_logged_at_once_then_rate_limited_then_at_the_end(
 ) -> None:
     output = tmp_path / "out"
     done = run_reference_to(flow(), [open_source(source)], output, dead_letters=True)
-    assert done.as_json() == {
-        "records": RECORDS, "outputs": RECORDS // 2, "bad_records": 1, "dead_letters": RECORDS // 2,
-    }  # fmt: skip
+    half = RECORDS // 2
+    assert (done.records, done.outputs, done.bad_records, done.dead_letters) == (
+        RECORDS, half, 1, half,
+    )  # fmt: skip
     bad, first, rest = caplog.messages
     letters = output / "dead-letters"
     assert bad.startswith(f"1 dead letter in {letters / 'input-0.jsonl'}: ")

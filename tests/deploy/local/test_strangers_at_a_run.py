@@ -15,7 +15,7 @@ from typing import TypedDict
 
 import pytest
 
-from driftline.deploy.local.config import check_addresses
+from driftline.deploy.local.config import check_input
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, pack
@@ -205,9 +205,10 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
 )
 def test_invalid_listen_address_is_rejected(address: str, fault: str) -> None:
     with pytest.raises(FlowError) as error:
-        check_addresses([address])
+        check_input(0, address)
     assert str(error.value).startswith(f"cannot listen for producers on {address}: {fault}")
-    check_addresses(["tcp://[::1]:5555", "ipc:///tmp/here"])
+    for valid in ("tcp://[::1]:5555", "ipc:///tmp/here"):
+        check_input(0, valid)
 
 
 def test_listening_on_external_address_requires_an_option(tmp_path: Path) -> None:
