@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 from collections.abc import Generator, Iterable, Iterator
 from itertools import count
@@ -166,19 +165,6 @@ def test_dead_letters_are_items_of_sink_minus_one() -> None:
     items: list[Item] = []
     summary = run(failing(), [iter([1, 0, 3, 0])], items, dead_letters=True)
     assert (summary.records, summary.outputs, summary.dead_letters) == (4, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("records", "warns"), [([0, 0], True), ([0, 1], False), ([], False), ([-1, 0], False)]
-)
-def test_run_without_outputs_logs_a_warning(
-    records: list[int], warns: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, "driftline")
-    flow = Flow("divided")
-    flow.source("numbers").map(lambda n: 1 // n).filter(lambda n: n > 0).sink()
-    run(flow, [records], [], dead_letters=True)
-    assert ("there is no output" in caplog.text) == warns
 
 
 # Calls ------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from driftline import Flow, run_reference
-from tests.deploy.local.run_copies import ROOT, kill, wait_until
+from tests.deploy.local.command import ROOT
+from tests.deploy.local.run_copies import kill, wait_until
 from tests.nexmark.generator import Event, generate
 from tests.nexmark.oracle import Row, occurrences_in, results_of, windows_of
 from tests.nexmark.queries import QUERIES, flow_of, q12

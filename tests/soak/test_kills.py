@@ -18,7 +18,7 @@ import pytest
 
 from driftline.connectors.files import find_sample, open_source
 from driftline.engine.sources import strict
-from tests.deploy.local.test_run_command import ROOT, driftline, lines
+from tests.deploy.local.command import ROOT, driftline, lines
 
 pytestmark = pytest.mark.soak
 

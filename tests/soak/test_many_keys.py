@@ -21,7 +21,7 @@ import pytest
 
 from driftline.engine.snapshots.merging import read_segment
 from driftline.engine.snapshots.savepoint import Savepoint, open_savepoint
-from tests.deploy.local.test_run_command import ROOT, driftline, lines
+from tests.deploy.local.command import ROOT, driftline, lines
 from tests.soak.live.samples import Samples
 from tests.soak.many_keys.flow import KEYS, RECORDS, SHOWN, TTL_US, TTLS, record
 

@@ -29,7 +29,10 @@ def driftline(*arguments: str | Path, timeout: float = 300) -> subprocess.Comple
 
 
 def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in this process, which saves the start of one. Nodes have their own."""
+    """Run the command in this process, which saves the start of one. Nodes have their own.
+
+    Strings have other hashes here than on nodes: not for functions that iterate over a set.
+    """
     words = ["driftline", *map(str, arguments)]
     out, err = StringIO(), StringIO()
     with patch("sys.argv", words), redirect_stdout(out), redirect_stderr(err):

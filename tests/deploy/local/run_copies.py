@@ -19,10 +19,10 @@ from time import monotonic, sleep
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import DriftlineError
+from tests.deploy.local.command import ROOT, WORDCOUNT, call, count_lines
 
-ROOT = Path(__file__).resolve().parents[3]
-FLOW = ROOT / "examples" / "wordcount.py"
-RECORDS = 1200
+FLOW = WORDCOUNT
+RECORDS = 600
 LIMIT_S = 60.0
 
 
@@ -31,7 +31,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = monotonic() + LIMIT_S
     while not condition():
         assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
-        sleep(0.002)
+        sleep(0.01)
 
 
 def text(number: int) -> str:
@@ -62,14 +62,16 @@ class Place:
     def output(self) -> Path:
         return self.root / "out"
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        command = [
+    def command(self, *more: str) -> list[str]:
+        return [
             "run", str(FLOW), "--input", self.source, "--output", str(self.output),
             "--state", str(self.state), "--nodes", "2", "--policy", self.policy,
-            "--checkpoint-ms", "40", *more,
+            "--checkpoint-ms", "40", "--spares", "0", *more,
         ]  # fmt: skip
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "driftline", *command],
+            [sys.executable, "-m", "driftline", *self.command(*more)],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
@@ -108,12 +110,6 @@ class Place:
         return ""
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    command = [sys.executable, "-m", "driftline", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
 def signal_all(process: subprocess.Popen[str], number: signal.Signals) -> None:
     os.killpg(process.pid, number)
 
@@ -128,13 +124,13 @@ def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
     place = Place(root / "run", policy, str(source))
     process = place.start("--window", "1")
     try:
-        wait_until(lambda: len(place.lines()) > RECORDS / 2, "some outputs")
+        wait_until(lambda: count_lines(place.output) > RECORDS / 2, "some outputs")
         wait_until(lambda: _snapshots(place) > 1, "some snapshots")
         stop(process)
         old = place.copy("old")
         version = _snapshots(place)
         signal_all(process, signal.SIGCONT)
-        wait_until(lambda: len(place.lines()) > RECORDS * 2, "more outputs")
+        wait_until(lambda: count_lines(place.output) > RECORDS * 2, "more outputs")
         wait_until(lambda: _snapshots(place) > version + 3, "more snapshots")
     finally:
         kill(process)
@@ -150,7 +146,7 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
             for number in range(RECORDS // 2):
                 producer.send({"text": text(number)})
             producer.flush()
-            wait_until(lambda: len(place.lines()) == 2 * RECORDS, "their outputs")
+            wait_until(lambda: count_lines(place.output) == 2 * RECORDS, "their outputs")
             wait_until(lambda: _snapshots(place) > 0, "a snapshot")
             stop(process)
             old = place.copy("old")
@@ -159,7 +155,7 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
             sleep(1.2)  # times are reserved a second ahead: what is after them is not in the copy
             for number in range(RECORDS // 2, RECORDS):
                 producer.send({"text": text(number)})
-        wait_until(lambda: len(place.lines()) == 4 * RECORDS, "all outputs")
+        wait_until(lambda: count_lines(place.output) == 4 * RECORDS, "all outputs")
         wait_until(lambda: _snapshots(place) > before, "another snapshot")
     finally:
         kill(process)
@@ -200,10 +196,12 @@ def thread_states(group: int) -> set[str]:
 
 def end(place: Place, *more: str) -> tuple[int, str]:
     """Let a run go on to its end, with its producer if it has one. Returns what became of it."""
+    if "://" not in place.source:
+        done = call(*place.command(*more))
+        return done.returncode, done.stderr
     process = place.start(*more)
     try:
-        if "://" in place.source:
-            _send_all(place.source, process)
+        _send_all(place.source, process)
         _, said = process.communicate(timeout=LIMIT_S)
     finally:
         if process.poll() is None:

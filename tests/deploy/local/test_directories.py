@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.local.command import call
 from tests.deploy.local.run_copies import (
     FLOW,
     RECORDS,
@@ -20,7 +21,6 @@ from tests.deploy.local.run_copies import (
     interrupted,
     kill,
     received,
-    run,
     text,
     wait_until,
 )
@@ -205,7 +205,7 @@ def test_run_starts_from_savepoint_and_is_rejected_without_its_state(
 ) -> None:
     now = copies[1]
     saved = tmp_path / "saved"
-    made = run(
+    made = call(
         "savepoint", str(FLOW), "--state", str(now.copy("saved").state), "--output", str(saved)
     )
     assert made.returncode == 0, made.stderr

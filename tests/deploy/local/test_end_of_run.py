@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.deploy.local.command import ROOT, WORDCOUNT, count_lines
 
 RECORDS = 50
 MEMBERS = 3
@@ -51,11 +51,6 @@ def records(tmp_path: Path) -> Path:
     return path
 
 
-def words(output: Path) -> int:
-    """How many items there are."""
-    return sum(len(file.read_text().splitlines()) for file in output.glob("*.jsonl"))
-
-
 def left_over(where: Path) -> list[str]:
     """Processes that have a directory in their command line."""
     found = []
@@ -76,12 +71,12 @@ def test_master_killed_at_the_end_is_replaced_and_the_run_completes(
 ) -> None:
     output, file, report = tmp_path / "out", tmp_path / "died", tmp_path / "report.json"
     done = driftline(
-        point, file, "run", "driftline.index", "--input", records, "--output", output,
+        point, file, "run", WORDCOUNT, "--input", records, "--output", output,
         "--nodes", "2", "--json", report, module="tests.deploy.local.dying",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert file.read_text() == point, "it did not die"
-    assert words(output) == 3 * RECORDS
+    assert count_lines(output) == 3 * RECORDS
     assert left_over(tmp_path) == []
 
 

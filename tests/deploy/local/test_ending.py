@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,11 +19,10 @@ from driftline.coordinator.registry import (
 )
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem
 from driftline.deploy.local.report import ExitStatus, ending_of, error_noted
-from driftline.deploy.producer import Producer
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
 from driftline.engine.storage.manifest import Mark
-from tests.deploy.local.run_copies import LIMIT_S, Place, end, free_port, kill, run, wait_until
+from tests.deploy.local.command import call
 
 BY_TIME = [SnapshotRecord(7, 500, (500,))]
 
@@ -139,72 +134,28 @@ def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) ->
         assert found.outcome == (RunOutcome("now", "Unavailable", "no way") if noted else outcome)
 
 
-# Real runs.
-
-
-def verified(place: Place, tmp_path: Path) -> tuple[str, dict[str, object]]:
-    """The last line of `verify`, and what its JSON says of the run."""
-    report = tmp_path / "verdict.json"
-    done = run("verify", str(place.output), "--state", str(place.state), "--json", str(report))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, json.loads(report.read_text())["run"]
-
-
-def has_lines(place: Place, count: int) -> bool:
-    return len(place.lines()) >= count
-
-
-def test_verify_distinguishes_killed_signalled_and_completed_runs(tmp_path: Path) -> None:
-    place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
-    for number, how in ((signal.SIGKILL, "interrupted"), (signal.SIGTERM, "drained")):
-        before = len(place.lines())
-        process = place.start()
-        try:
-            with Producer(place.source, "p", timeout_s=LIMIT_S) as producer:
-                for _ in range(20):
-                    producer.send({"text": "a b"})
-            wait_until(partial(has_lines, place, before + 40), "their outputs")
-            process.send_signal(number)
-            process.communicate(timeout=LIMIT_S)
-        finally:
-            if process.poll() is None:
-                kill(process)
-        said, about = verified(place, tmp_path)
-        assert about["how"] == how, said
-    status, said = end(place)
-    assert status == 0, said
-    assert verified(place, tmp_path)[1]["how"] == "complete"
-
-
 def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
-    does, error = "1 // (r['n'] - 3)", r"FunctionFailed: .*divide.*ZeroDivisionError"
     (tmp_path / "failing.py").write_text(
         "from driftline import Flow\n"
         "flow = Flow('failing')\n"
-        f"flow.source('lines').map(lambda r: {does}, name='divide').sink()\n"
+        "flow.source('lines').map(lambda r: 1 // (r['n'] - 3), name='divide').sink()\n"
     )
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
-    place = Place(tmp_path, "exactly-once", "in.jsonl")
-    command = ["run", "failing.py", "--input", "in.jsonl", "--output", "out", "--state", "state"]
-    command += ["--deaths", "1", "--json", "report.json"]
     report = tmp_path / "report.json"
     report.write_text('{"records": 9}')
-    done = subprocess.run([sys.executable, "-m", "driftline", *command], cwd=tmp_path, check=False)
+    given = "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", "--deaths", "1"
+    done = call("run", tmp_path / "failing.py", *given, "--json", report)
     assert done.returncode == 1
     told = json.loads(report.read_text())
     assert told.keys() == {"error", "ended_by"}
-    said, about = verified(place, tmp_path)
+    done = call("verify", tmp_path / "out", "--json", report)
+    assert done.returncode == 0, done.stdout + done.stderr
+    about = json.loads(report.read_text())["run"]
     assert about["how"] == "failed"
     assert str(about["error"]).partition(": ")[2] in told["error"]
-    assert re.match(error, str(about["error"]), re.DOTALL)
-    assert str(about["error"]) in said
-    assert "The same command resumes" in said
-    assert "once the cause is fixed; after a change to the code of an operator, add --acc" in said
-    flow = (tmp_path / "failing.py").read_text()
-    (tmp_path / "failing.py").write_text(flow.replace(does, "r['n']"))
-    mended = [*command, "--accept-changed-code"]
-    done = subprocess.run([sys.executable, "-m", "driftline", *mended], cwd=tmp_path, check=False)
-    assert done.returncode == 0
-    assert len(place.lines()) == 9
-    told = json.loads(report.read_text())
-    assert (told["error"], told["outputs"]) == (None, 9)
+    assert re.match(r"FunctionFailed: .*divide.*ZeroDivisionError", str(about["error"]), re.DOTALL)
+    assert str(about["error"]) in done.stdout
+    assert "The same command resumes" in done.stdout
+    assert "once the cause is fixed; after a change to the code of an operator, add --acc" in (
+        done.stdout
+    )

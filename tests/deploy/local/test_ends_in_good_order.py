@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 
 from driftline import Producer
 from driftline.engine.errors import Unavailable
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.deploy.local.command import ROOT, count_lines
+from tests.deploy.local.run_copies import wait_until
 
 FLOW = """
 import operator
@@ -29,18 +28,19 @@ words = flow.source("lines").flat_map(lambda line: line["text"].split()).key_by(
 words.scan(lambda word, total: (word, total.add(1)), ReducingState("total", operator.add)).sink("c")
 """
 
-RECORDS = 8_000
+RECORDS = 4_000
 
 
 class Command:
     """`driftline run` over and over on one directory, with the report of each run."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        (directory / "counts.py").write_text(FLOW)
+    def __init__(self, directory: Path, *arguments: str, flow: str = FLOW) -> None:
+        (directory / "counts.py").write_text(flow)
         self.output = directory / "out"
         self.report = directory / "report.json"
         self.words = [sys.executable, "-m", "driftline", "run", str(directory / "counts.py")]
-        self.words += ["--output", str(self.output), "--json", str(self.report), *arguments]
+        self.words += ["--output", str(self.output), "--json", str(self.report)]
+        self.words += ["--spares", "0", *arguments]
 
     def start(self, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         self.report.unlink(missing_ok=True)
@@ -50,9 +50,10 @@ class Command:
         )  # fmt: skip
 
     def await_outputs(self, process: subprocess.Popen[str], count: int = 1) -> None:
-        while len(self.lines()) < count:
-            assert process.poll() is None, process.communicate()[1]
-            select.select((), (), (), 0.01)
+        wait_until(
+            lambda: process.poll() is not None or count_lines(self.output) >= count, "outputs"
+        )
+        assert process.poll() is None, process.communicate()[1]
 
     def finish(self, process: subprocess.Popen[str], status: int) -> int:
         """Wait for the end of a run. Returns how many records it has sent to nodes."""
@@ -139,7 +140,7 @@ def test_acknowledged_producer_records_are_delivered_before_shutdown(
     sent = 0
     records = 0
     for _ in range(2):
-        before = len(command.lines())
+        before = count_lines(command.output)
         process = command.start()
         address = _address(process)
         stop = threading.Event()
@@ -167,6 +168,47 @@ def test_acknowledged_producer_records_are_delivered_before_shutdown(
         # Records whose acknowledgement has not arrived may be delivered, too.
         assert sent <= records
         assert command.highest() == expected(records)
+
+
+BESIDE = """
+from driftline import Flow
+
+flow = Flow("beside")
+flow.source("file").map(lambda record: record["text"]).sink("of-file")
+flow.source("live").map(lambda record: record["text"]).sink("of-live")
+"""
+
+IN_FILE, LIVE = 15_000, 500
+
+
+def test_live_records_that_wait_are_delivered_by_the_next_call(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "of the file"}\n' * IN_FILE)
+    inputs = "--input", str(tmp_path / "in.jsonl"), "--input", "tcp://127.0.0.1:0"
+    command = Command(tmp_path, *inputs, flow=BESIDE)
+
+    def of_file() -> int:
+        return (command.output / "of-file-0.jsonl").read_bytes().count(b"\n")
+
+    process = command.start()
+    with Producer(_address(process), "p") as producer:
+        for _ in range(LIVE):
+            producer.send({"text": "live"})
+        producer.flush()
+        wait_until((command.output / "of-file-0.jsonl").exists, "outputs")
+        wait_until(lambda: of_file() > 0, "outputs of the file")
+        process.send_signal(signal.SIGTERM)
+        command.finish(process, 143)
+    first = json.loads(command.report.read_text())["outputs"]
+    assert 0 < of_file() < IN_FILE
+    assert first == count_lines(command.output)
+    process = command.start()
+    with Producer(_address(process), "p") as producer:
+        producer.send({"text": "live"})
+        producer.end()
+    command.finish(process, 0)
+    second = json.loads(command.report.read_text())["outputs"]
+    assert first + second == count_lines(command.output) == IN_FILE + LIVE + 1
+    assert of_file() == IN_FILE
 
 
 def test_standard_input_resumes_after_graceful_shutdown(tmp_path: Path) -> None:

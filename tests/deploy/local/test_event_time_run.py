@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from driftline import run_reference
-from tests.deploy.local.run_copies import LIMIT_S, ROOT, kill, wait_until
-from tests.deploy.local.test_run_command import driftline, lines
+from tests.deploy.local.command import ROOT, call, count_lines, lines
+from tests.deploy.local.run_copies import LIMIT_S, kill, wait_until
 
 FLOW = """
 from driftline import Count, Flow, Last, Session, Sum, Tumbling
@@ -29,7 +29,7 @@ visits = views.key_by("page").window(Session("20s"))
 visits.aggregate(views=Count(), spent=Sum("price")).sink("visits")
 """
 
-RECORDS = 3000
+RECORDS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reference(folder: Path) -> list[str]:
-    done = driftline(*command(folder, folder / "reference"), "--reference")
+    done = call(*command(folder, folder / "reference"), "--reference")
     assert done.returncode == 0, done.stderr
     found = lines(folder / "reference")
     values = [json.loads(line)["value"] for line in found]
@@ -91,10 +91,6 @@ def late_visits(folder: Path) -> int:
     return sum(item.sink == late for item in run_reference(names["flow"], [list(records)]))
 
 
-def whole_lines(output: Path) -> int:
-    return sum(file.read_text().count("\n") for file in output.glob("*.jsonl"))
-
-
 def test_killed_node_leaves_the_rows_of_the_reference(
     folder: Path, reference: list[str], tmp_path: Path
 ) -> None:
@@ -110,7 +106,7 @@ def test_killed_node_leaves_the_rows_of_the_reference(
         return [each["fields"] for each in found if each["event"] == event]
 
     try:
-        wait_until(lambda: whole_lines(tmp_path) > len(reference) / 3, "a third of the rows")
+        wait_until(lambda: count_lines(tmp_path) > len(reference) / 3, "a third of the rows")
         [pids] = logged("processes-started")
         assert isinstance(pids["node-1"], int)
         os.kill(pids["node-1"], signal.SIGKILL)
@@ -130,7 +126,7 @@ def test_savepoint_of_a_stopped_run_continues_on_more_nodes(
     first, savepoint, second = tmp_path / "first", tmp_path / "savepoint", tmp_path / "second"
     process = started(folder, first)
     try:
-        wait_until(lambda: whole_lines(first) > len(reference) / 3, "a third of the rows")
+        wait_until(lambda: count_lines(first) > len(reference) / 3, "a third of the rows")
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=LIMIT_S)
     finally:
@@ -138,9 +134,9 @@ def test_savepoint_of_a_stopped_run_continues_on_more_nodes(
             kill(process)
     assert process.returncode == 128 + signal.SIGTERM, errors
     state = first / ".driftline" / "state"
-    done = driftline("savepoint", folder / "views.py", "--state", state, "--output", savepoint)
+    done = call("savepoint", folder / "views.py", "--state", state, "--output", savepoint)
     assert done.returncode == 0, done.stderr
-    done = driftline(*command(folder, second, "--nodes", "3", "--from-snapshot", savepoint))
+    done = call(*command(folder, second, "--nodes", "3", "--from-snapshot", savepoint))
     assert done.returncode == 0, done.stderr
     before, after = lines(first), lines(second)
     assert len(before) > len(reference) / 3

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.local.test_run_command import driftline, lines
-
-ROOT = Path(__file__).resolve().parents[3]
-WORDCOUNT = ROOT / "examples" / "wordcount.py"
+from tests.deploy.local.command import ROOT, WORDCOUNT, call, count_lines, lines
+from tests.deploy.local.run_copies import wait_until
 
 JOIN = """
 from driftline import Flow
@@ -42,7 +40,7 @@ def records(path: Path, count: int, first: int = 0) -> Path:
 
 def reference(flow: str | Path, folder: Path, *inputs: str | Path) -> list[str]:
     given = [part for each in inputs for part in ("--input", each)]
-    done = driftline("run", flow, *given, "--output", folder / "reference", "--reference")
+    done = call("run", flow, *given, "--output", folder / "reference", "--reference")
     assert done.returncode == 0, done.stderr
     return lines(folder / "reference")
 
@@ -54,51 +52,28 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
     whole = records(tmp_path / "whole.jsonl", 350)
     run: list[str | Path] = ["run", WORDCOUNT, "--input", tmp_path / "logs" / "*.jsonl"]
     run += ["--input", tmp_path / "more"]
-    done = driftline(*run, "--output", tmp_path / "out", "--nodes", "2")
+    done = call(*run, "--output", tmp_path / "out", "--nodes", "2")
     assert done.returncode == 0, done.stderr
     assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, whole)
     (tmp_path / "logs" / "1.jsonl").rename(tmp_path / "logs" / "4.jsonl")
-    refused = driftline(*run, "--output", tmp_path / "out", "--nodes", "2")
+    refused = call(*run, "--output", tmp_path / "out", "--nodes", "2")
     assert refused.returncode == 1
     told = "the input of source 'lines' is 2.jsonl (json) instead of 1.jsonl (json)"
     assert told in refused.stderr
     assert "give another --output" in refused.stderr
 
 
-def test_killed_run_resumes_in_the_middle_of_a_later_file(tmp_path: Path) -> None:
-    for number in range(4):
-        records(tmp_path / "in" / f"{number}.jsonl", 200, number * 200)
-    run = [
-        "run",
-        str(WORDCOUNT),
-        "--input",
-        str(tmp_path / "in"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    slowly = ["--window", "1", "--checkpoint-ms", "50"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "driftline", *run, *slowly], cwd=ROOT, stderr=subprocess.DEVNULL
-    )
-    output = tmp_path / "out" / "counts-0.jsonl"
-    while not output.exists() or output.read_bytes().count(b"\n") < 3 * 300:
-        assert process.poll() is None
-    process.kill()
-    process.wait()
-    done = driftline(*run)
-    assert done.returncode == 0, done.stderr
-    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, tmp_path / "in")
-
-
 def test_a_bad_record_of_a_later_file_is_found(tmp_path: Path) -> None:
     records(tmp_path / "1.jsonl", 3)
     (tmp_path / "2.jsonl").write_text('{"text": "x"}\n{"text": \n{"text": "y"}\n')
     run: list[str | Path] = ["run", WORDCOUNT, "--input", tmp_path, "--output"]
-    done = driftline(*run, tmp_path / "o1")
+    done = call(*run, tmp_path / "o1")
     assert done.returncode == 1
     assert "2.jsonl, record 5: malformed JSON" in done.stderr
     assert "it is record 2 of this file" in done.stderr
-    done = driftline(*run, tmp_path / "o2", "--on-error", "dead-letter")
+    assert "run the same command again, or set such records aside" in done.stderr
+    assert "--on-error dead-letter" in done.stderr
+    done = call(*run, tmp_path / "o2", "--on-error", "dead-letter")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["t"][0] for line in lines(tmp_path / "o2")][-2:] == [4, 6]
     (aside,) = (tmp_path / "o2" / "dead-letters" / "input-0.jsonl").read_text().splitlines()
@@ -119,10 +94,10 @@ def test_inputs_have_the_names_of_their_sources(join: Path, tmp_path: Path) -> N
     assert len(expected) == 40
     named = [f"right={right[0]}", f"left={left}", f"right={right[1]}"]
     given = [part for each in named for part in ("--input", each)]
-    done = driftline("run", f"{join}:joined", *given, "--output", tmp_path / "out")
+    done = call("run", f"{join}:joined", *given, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert lines(tmp_path / "out") == expected
-    wrong = driftline("run", join, "--input", f"lift={left}", "--output", tmp_path / "o2")
+    wrong = call("run", join, "--input", f"lift={left}", "--output", tmp_path / "o2")
     assert wrong.returncode == 1
     assert "there is no source 'lift'" in wrong.stderr
     assert "the sources left, right" in wrong.stderr
@@ -145,6 +120,12 @@ class Fed:
     def feed(self, data: bytes) -> None:
         self.pipe.write(data)
         self.pipe.flush()
+
+    def await_outputs(self, directory: Path, count: int) -> None:
+        wait_until(
+            lambda: self.process.poll() is not None or count_lines(directory) >= count, "outputs"
+        )
+        assert self.process.poll() is None
 
     def kill(self) -> None:
         self.process.kill()
@@ -183,8 +164,7 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
         sent = max(sent, chance.randrange(len(data) // 2, len(data)))
         fed[-1].feed(data[:sent])
         wanted += chance.randrange(20, 200)
-        while outputs(tmp_path / "out") < wanted and outputs(tmp_path / "out") < 3 * 250:
-            assert fed[-1].process.poll() is None
+        fed[-1].await_outputs(tmp_path / "out", min(wanted, 3 * 250))
         fed[-1].kill()
     fed.append(Fed(*run, "--kill-every", "3"))
     fed[-1].feed(data)
@@ -201,7 +181,7 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     assert again.returncode == 0
     told = b"warning run     standard input is not read: an earlier run has read it to its end"
     assert told in again.stderr, "it may have more records now"
-    assert driftline("verify", tmp_path / "out").returncode == 0
+    assert call("verify", tmp_path / "out").returncode == 0
 
 
 def test_an_input_without_a_record_is_a_warning(tmp_path: Path) -> None:
@@ -213,10 +193,6 @@ def test_an_input_without_a_record_is_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert b"warning run     blank.jsonl is empty: it has no record" in done.stderr
     assert b"warning run     standard input is empty: it has ended without a record" in done.stderr
-
-
-def outputs(directory: Path) -> int:
-    return sum(file.read_bytes().count(b"\n") for file in directory.glob("*.jsonl"))
 
 
 def value(line: str) -> str:
@@ -235,8 +211,7 @@ def test_changed_standard_input_is_rejected(fed: list[Fed], tmp_path: Path) -> N
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
     fed.append(Fed(*run))
     fed[-1].feed(data)
-    while outputs(tmp_path / "out") < 150:
-        assert fed[-1].process.poll() is None
+    fed[-1].await_outputs(tmp_path / "out", 150)
     fed[-1].kill()
     done = driftline_fed(run, data.replace(b"c3", b"d3"))
     assert done.returncode == 1
@@ -247,7 +222,7 @@ def test_changed_standard_input_is_rejected(fed: list[Fed], tmp_path: Path) -> N
     assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, tmp_path / "in.jsonl")
 
 
-def test_bad_record_of_standard_input_fails_or_becomes_a_dead_letter(tmp_path: Path) -> None:
+def test_bad_record_of_standard_input_fails_the_run_until_it_is_repaired(tmp_path: Path) -> None:
     data = b'{"text": "one"}\n\n{"text": \n{"text": "three"}'
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
     stopped = driftline_fed(run, data)
@@ -258,15 +233,6 @@ def test_bad_record_of_standard_input_fails_or_becomes_a_dead_letter(tmp_path: P
     assert [json.loads(value(line))["word"] for line in lines(tmp_path / "out")] == [
         "one", "two", "three",
     ]  # fmt: skip
-    run[-1] = tmp_path / "out2"
-    aside = driftline_fed([*run, "--on-error", "dead-letter"], data)
-    assert aside.returncode == 0, aside.stderr
-    assert [json.loads(line)["t"][0] for line in lines(tmp_path / "out2")] == [1, 3]
-    (letter,) = (tmp_path / "out2" / "dead-letters" / "input-0.jsonl").read_text().splitlines()
-    assert json.loads(letter) == {
-        "record": 2, "file": "standard input", "value": '{"text": ',
-        "reason": "malformed JSON: Expecting value at column 10",
-    }  # fmt: skip
 
 
 def test_idle_standard_input_does_not_delay_a_file(
@@ -276,8 +242,7 @@ def test_idle_standard_input_does_not_delay_a_file(
     left = records(tmp_path / "l.jsonl", 50)
     run: list[str | Path] = ["run", join, "--input", f"left={left}", "--input", "right=-"]
     fed.append(Fed(*run, "--output", tmp_path / "out"))
-    while outputs(tmp_path / "out") < 50:
-        assert fed[-1].process.poll() is None
+    fed[-1].await_outputs(tmp_path / "out", 50)
     fed[-1].feed(records(tmp_path / "r.jsonl", 20).read_bytes())
     status, said = fed[-1].end()
     assert status == 0, said
@@ -290,21 +255,7 @@ def test_command_that_reads_only_files_rejects_standard_input(
     command: list[str], tmp_path: Path
 ) -> None:
     more = ["--output", str(tmp_path / "out")]
-    done = driftline(*command[:2], WORDCOUNT, *command[2:], "--input", "-", *more)
+    done = call(*command[:2], WORDCOUNT, *command[2:], "--input", "-", *more)
     assert done.returncode == 1
     assert "reads files, not standard input" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_function_failure_names_record_and_file(tmp_path: Path) -> None:
-    records(tmp_path / "in" / "1.jsonl", 5)
-    records(tmp_path / "in" / "2.jsonl", 5, 5)
-    (tmp_path / "picky.py").write_text(
-        "from driftline import Flow\n"
-        "flow = Flow('picky')\n"
-        "flow.source('lines').map(lambda line: 1 // (line['text'] != 'a b0 c7')).sink('out')\n"
-    )
-    done = driftline("run", tmp_path / "picky.py", "--input", tmp_path / "in", "--output",
-                     tmp_path / "out")  # fmt: skip
-    assert done.returncode == 1
-    assert f"It comes from record 3 of {tmp_path}/in/2.jsonl." in done.stderr

@@ -6,8 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.deploy.local.run_copies import FLOW
-from tests.deploy.local.test_run_command import driftline
+from tests.deploy.local.command import WORDCOUNT, call
 
 
 class Folder:
@@ -18,8 +17,8 @@ class Folder:
         (path / "in.txt").write_text("a b a\n")
 
     def run(self, output: str, *more: str) -> subprocess.CompletedProcess[str]:
-        return driftline(
-            "run", FLOW, "--input", self.path / "in.txt", "--output", self.path / output,
+        return call(
+            "run", WORDCOUNT, "--input", self.path / "in.txt", "--output", self.path / output,
             "--state", self.path / "st", *more,
         )  # fmt: skip
 
@@ -48,20 +47,16 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     said = folder.refuse("o2", "--fresh")
     assert f"are in {right}" in said
     assert f"--output {right}" in said
-    assert "it has been there" not in said
     (folder.path / "o2").mkdir(exist_ok=True)
-    done = driftline(
+    done = call(
         "verify", folder.path / "o2", "--state", folder.path / "st",
         "--json", folder.path / "report",
     )  # fmt: skip
     assert done.returncode == 1
     [problem] = json.loads((folder.path / "report").read_text())["problems"]
-    assert f"are in {right}" in problem
-    (folder.path / "in.txt").write_text("a b a\nc\n")
-    assert folder.run("o2", "--state", str(folder.path / "st2")).returncode == 0, "the other way"
-    assert folder.outputs("o2") == 4
-    assert f"--output {right}" in folder.refuse("o2"), "outputs of another run are there"
+    assert f"(they were last in {right})" in problem
 
+    (folder.path / "in.txt").write_text("a b a\nc\n")
     right.rename(folder.path / "moved")
     assert f"were last in {right}" in folder.refuse("o3")
     assert folder.run("moved").returncode == 0, "outputs may be moved"

@@ -15,6 +15,7 @@ from driftline.engine.errors import InputError, PayloadError
 from driftline.engine.sources.record import RAW_CHARS
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows
 from tests.connectors.poison import POISON
+from tests.deploy.local.command import ROOT, call
 
 FLOW = """
 from driftline import Flow
@@ -33,17 +34,19 @@ class Command:
         (directory / "flow.py").write_text(FLOW)
         (directory / "in.jsonl").write_text(LINES)
 
+    def words(self, output: str, given: str, *options: str) -> list[str]:
+        flow, out = self.directory / "flow.py", self.directory / output
+        return ["run", str(flow), "--input", given, "--output", str(out), *options]
+
     def run(self, output: str, given: str, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "driftline", "run", "flow.py:flow", "--input", given]
+        return call(*self.words(output, str(self.directory / given), *options))
+
+    def run_fed(self, output: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run over standard input."""
         return subprocess.run(
-            [*command, "--output", output, *options],
-            cwd=self.directory,
-            input=LINES if given == "-" else "",
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+            [sys.executable, "-m", "driftline", *self.words(output, "-", *options)],
+            cwd=ROOT, input=LINES, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
 
     def lines(self, output: str, pattern: str) -> list[str]:
         files = (self.directory / output).glob(pattern)
@@ -61,7 +64,7 @@ def test_poison_records_become_abbreviated_dead_letters_as_in_reference(
     options = "--on-error", "dead-letter"
     assert command.run("wanted", "in.jsonl", "--reference", *options).returncode == 0
     for _ in range(2):  # the second call finds what the first has logged and set aside
-        done = command.run("out", "-", "--nodes", "2", *options)
+        done = command.run_fed("out", "--nodes", "2", *options)
         assert done.returncode == 0, done.stderr
         assert command.lines("out", "*.jsonl") == command.lines("wanted", "*.jsonl")
         aside = command.lines("out", "dead-letters/input-0.jsonl")
@@ -76,16 +79,17 @@ def test_run_logs_its_dead_letters_and_next_call_counts_only_new_ones(
 ) -> None:
     flow = FLOW.replace('[record["id"]]', '[6 // (record["id"] - 6)]')
     (command.directory / "flow.py").write_text(flow)
-    options = "--on-error", "dead-letter", "--log-json", "--log-level", "debug", "--json", "report"
+    options = "--on-error", "dead-letter", "--log-json", "--log-level", "debug"
+    report_file = command.directory / "report"
 
     def call() -> tuple[list[dict[str, object]], dict[str, object], dict[str, object]]:
         """The warnings of dead letters, the last figures, and the report."""
-        done = command.run("out", "in.jsonl", *options)
+        done = command.run("out", "in.jsonl", *options, "--json", str(report_file))
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in done.stderr.splitlines()]
         told = [line["fields"] for line in lines if line["event"] == "dead-letters"]
         figures = [line["fields"] for line in lines if line["event"] == "progress"]
-        return told, figures[-1], json.loads((command.directory / "report").read_text())
+        return told, figures[-1], json.loads(report_file.read_text())
 
     told, figures, report = call()
     [failed] = [fields for fields in told if "operator" in fields]
@@ -134,7 +138,7 @@ def test_dead_letter_holds_the_full_record_and_can_be_resent(
     (command.directory / "flow.py").write_text(FLOW)
     again = json.dumps(json.loads(letter)["value"]["record"])
     (command.directory / "again.jsonl").write_text(again)
-    assert command.run("mended", "again.jsonl").returncode == 0
+    assert command.run("mended", "again.jsonl", "--reference").returncode == 0
     assert [json.loads(line)["value"] for line in command.lines("mended", "*.jsonl")] == [2]
 
 
@@ -172,9 +176,9 @@ def test_poison_records_from_python_are_bad_records(
     inputs = {"records": given(records)}
     assert list(run(ids(), inputs, dead_letters=True)) == wanted  # type: ignore[arg-type]
     reasons = []
-    for call in (run_reference, run):
+    for driver in (run_reference, run):
         with pytest.raises(InputError) as raised:
-            list(call(ids(), {"records": records}))
+            list(driver(ids(), {"records": records}))
         assert (raised.value.file, raised.value.record) == ("source 'records'", 2)
         reasons.append(str(raised.value))
     assert reasons[0] == reasons[1]

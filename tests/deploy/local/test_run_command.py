@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -13,8 +11,7 @@ import pytest
 
 from driftline.connectors.files import find_sample, open_source
 from driftline.engine.sources import strict
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.deploy.local.command import call, driftline, lines
 
 BROKEN_FLOW = """
 from driftline import Flow
@@ -22,24 +19,6 @@ from driftline import Flow
 flow = Flow("broken")
 flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="divide").sink()
 """
-
-
-def driftline(*arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    return subprocess.run(
-        [sys.executable, "-m", "driftline", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def lines(directory: Path) -> list[str]:
-    """All output lines of a directory, merged by label."""
-    found = [line for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return sorted(found, key=lambda line: list(json.loads(line)["t"]))
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +34,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What their index must be."""
     output = tmp_path_factory.mktemp("reference")
-    done = driftline(
-        "run", "driftline.index", "--input", documents, "--output", output, "--reference"
-    )
+    done = call("run", "driftline.index", "--input", documents, "--output", output, "--reference")
     assert done.returncode == 0, done.stderr
     return lines(output)
 
@@ -104,41 +81,15 @@ def test_other_policies_deliver_once_under_kill_9(
     assert words(lines(tmp_path / "out")) == words(reference)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--input", "bad.jsonl"], "record 2"),
-        (["--input", "good.jsonl", "--input", "good.jsonl"], "given twice"),
-    ],
-)
-def test_bad_input_reports_an_error_without_traceback(
-    arguments: list[str], said: str, tmp_path: Path
-) -> None:
-    (tmp_path / "good.jsonl").write_text('{"text": "one"}\n')
-    (tmp_path / "bad.jsonl").write_text('{"text": "one"}\n{"text": \n{"text": "three"}\n')
-    named = [str(tmp_path / a) if a.endswith(".jsonl") else a for a in arguments]
-    done = driftline("run", "driftline.index", *named, "--output", tmp_path / "out")
-    assert done.returncode != 0
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_function_that_raises_is_named_with_its_record(tmp_path: Path) -> None:
+def test_a_function_that_raises_is_named_with_its_record_and_file(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN_FLOW)
-    (tmp_path / "in.txt").write_text("aa\nbbb\ncccc\n")
-    run: list[str | Path] = [
-        "run",
-        tmp_path / "broken.py",
-        "--input",
-        tmp_path / "in.txt",
-        "--output",
-    ]
-    done = driftline(*run, tmp_path / "out")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.txt").write_text("aa\n")
+    (tmp_path / "in" / "2.txt").write_text("cccc\nbbb\n")
+    given = "--input", tmp_path / "in", "--output", tmp_path / "out"
+    done = call("run", tmp_path / "broken.py", *given)
     assert done.returncode == 1
-    for part in ("'divide'", "[2, 0]", "ZeroDivisionError", "bbb", "broken.py:5"):
+    for part in ("'divide'", "[3, 0]", "ZeroDivisionError", "bbb", "broken.py:5"):
         assert part in done.stderr
-    done = driftline(*run, tmp_path / "out2", "--on-error", "dead-letter")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["value"] for line in lines(tmp_path / "out2")] == [-1, 1]
-    (letter,) = (tmp_path / "out2" / "dead-letters" / "0.jsonl").read_text().splitlines()
-    assert json.loads(letter)["t"] == [2, 0]
+    assert f"It comes from record 2 of {tmp_path}/in/2.txt." in done.stderr
+    assert "Traceback" not in done.stderr

@@ -19,6 +19,7 @@ from driftline.deploy.local.config import check_input
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, pack
+from tests.deploy.local.command import call
 from tests.deploy.local.hostile import attack
 from tests.deploy.local.run_copies import (
     FLOW,
@@ -26,7 +27,6 @@ from tests.deploy.local.run_copies import (
     Place,
     free_port,
     kill,
-    run,
     signal_all,
     text,
     wait_until,
@@ -213,7 +213,7 @@ def test_invalid_listen_address_is_rejected(address: str, fault: str) -> None:
 
 def test_listening_on_external_address_requires_an_option(tmp_path: Path) -> None:
     address = f"tcp://*:{free_port()}"
-    refused = run("run", str(FLOW), "--input", address, "--output", str(tmp_path / "out"))
+    refused = call("run", str(FLOW), "--input", address, "--output", str(tmp_path / "out"))
     assert refused.returncode == 1
     assert "anybody who reaches this port can send records" in refused.stderr
     assert "--let-anyone-send" in refused.stderr

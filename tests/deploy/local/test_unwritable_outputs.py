@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer, run
-from tests.deploy.local.run_copies import LIMIT_S, ROOT
+from tests.deploy.local.command import ROOT, call
+from tests.deploy.local.run_copies import LIMIT_S
 
 FLOW = """
 from driftline import Flow
@@ -43,17 +44,15 @@ class Command:
     def words(self, given: str | Path, output: str, *options: str) -> list[str]:
         named = [str(self.directory / "odd.py"), "--input", str(given)]
         out = ["--output", str(self.directory / output)]
-        return [sys.executable, "-m", "driftline", "run", *named, *out, *options]
+        return ["run", *named, *out, *options]
 
     def run(self, output: str, *options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.words(self.input, output, *options),
-            cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
+        return call(*self.words(self.input, output, *options))
 
     def fed(self, output: str, *options: str) -> tuple[int, str]:
         """A call with a producer that sends all records. Returns its status, and what it said."""
-        words = self.words("tcp://127.0.0.1:0", output, *options)
+        words = [sys.executable, "-m", "driftline"]
+        words += self.words("tcp://127.0.0.1:0", output, *options)
         process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         said = ""
@@ -117,25 +116,13 @@ def test_with_dead_letters_a_run_gives_the_lines_of_the_reference(command: Comma
     assert (summary.outputs, summary.dead_letters) == (2 * (RECORDS - ODD), 2 * ODD)
 
 
-def test_unwritable_output_without_dead_letters_fails_with_working_remedy(command: Command) -> None:
-    done = command.run("out", "--nodes=2")
-    assert done.returncode == 1
-    for part in ("cannot write the output at label [", "as JSON", "--on-error dead-letter"):
-        assert part in done.stderr
-    assert "Traceback" not in done.stderr
-    done = command.run("out", "--nodes", "2", "--on-error", "dead-letter")
-    assert done.returncode == 0, done.stderr
-    assert command.lines("out") == command.wanted()
-
-
 def test_producer_run_resumes_with_dead_letters_after_unwritable_output(command: Command) -> None:
     status, said = command.fed("out")
     assert status == 1, said
-    assert "--on-error dead-letter" in said
-    again = subprocess.run(
-        command.words("tcp://127.0.0.1:0", "out", "--on-error", "dead-letter"),
-        cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+    for part in ("cannot write the output at label [", "as JSON", "--on-error dead-letter"):
+        assert part in said
+    assert "Traceback" not in said
+    again = call(*command.words("tcp://127.0.0.1:0", "out", "--on-error", "dead-letter"))
     assert again.returncode == 0, again.stderr
     wanted = command.wanted()
     found = command.lines("out")
@@ -183,10 +170,3 @@ def test_a_row_whose_items_raise_is_a_failure_of_its_function_and_kills_no_node(
     assert "OSError: the database is gone" in done.stderr
     for part in ("Traceback", "the system", "died"):
         assert part not in done.stderr
-    done = command.run("out", "--nodes", "2", "--on-error", "dead-letter")
-    assert done.returncode == 0, done.stderr
-    patterns = "rows*.jsonl", "numbers*.jsonl", LETTERS
-    assert command.run("wanted", "--reference", "--on-error", "dead-letter").returncode == 0
-    found, wanted = command.lines("out", patterns), command.lines("wanted", patterns)
-    assert found == wanted
-    assert [len(lines) for lines in found.values()] == [9, 9, 6]

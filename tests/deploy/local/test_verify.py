@@ -18,7 +18,8 @@ from driftline.deploy.runtime.claims import claim
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from tests.connectors.sinks.bundles import BARRIER, FLOW, stream
-from tests.deploy.local.run_copies import RECORDS, Place, end, run, text
+from tests.deploy.local.command import call
+from tests.deploy.local.run_copies import RECORDS, Place, end, text
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> None:
-    done = run(
+    done = call(
         "verify", str(ended.output), "--state", str(ended.state), "--json", str(tmp_path / "v")
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -47,12 +48,12 @@ def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> Non
     ]  # fmt: skip
     assert about["problems"] == []
     assert (about["run"]["how"], about["run"]["error"]) == ("complete", None)
-    alone = run("verify", str(ended.output))
+    alone = call("verify", str(ended.output))
     assert alone.returncode == 0
     assert "no state was checked" in alone.stdout
     assert "how far the run has come is not known" in alone.stdout
-    assert run("verify", str(ended.state)).returncode == 0, "without its outputs"
-    nothing = run("verify", str(tmp_path))
+    assert call("verify", str(ended.state)).returncode == 0, "without its outputs"
+    nothing = call("verify", str(tmp_path))
     assert nothing.returncode == 1
     assert "neither outputs nor a state" in nothing.stderr
 
@@ -86,7 +87,7 @@ def test_outputs_whose_state_is_missing_are_never_to_be_removed(
     shutil.rmtree(place.output / ".driftline")
     shutil.rmtree(place.state)
     outputs = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
-    done = run("verify", str(place.output))
+    done = call("verify", str(place.output))
     status, said = end(place)
     assert (done.returncode, status) == (1, 1)
     for told in (done.stderr, said):
@@ -102,13 +103,13 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_p
     shutil.rmtree(place.state / "node-0")
     report = tmp_path / "verdict.json"
     command = "verify", str(place.output), "--state", str(place.state), "--json", str(report)
-    done = run(*command)
+    done = call(*command)
     last = done.stdout.splitlines()[-1]
     assert "is computed again" in done.stdout
     assert last.endswith("The same command resumes as described above."), last
     file = place.output / "counts-0.jsonl"
     os.truncate(file, 5)
-    done = run(*command)
+    done = call(*command)
     assert done.returncode == 1
     assert "has 5 bytes" in done.stdout
     assert "not yet delivered" not in done.stdout
@@ -128,7 +129,7 @@ def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
     file = place.state / "node-0" / "data.mdb"
     file.write_bytes(bytes(64) + file.read_bytes()[64:])
     out = f"or remove {place.state / 'node-0'} alone: it is computed again from the input"
-    done = run("verify", str(place.output), "--state", str(place.state))
+    done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert out in done.stdout
     assert done.stdout.endswith("The same command is refused until the problems above are fixed.\n")
@@ -159,7 +160,7 @@ def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path
     place = ended.copy(tmp_path.name)
     file = place.output / "counts-0.jsonl"
     file.write_text(file.read_text().replace('"count": 7}', '"count": 8}', 1))
-    done = run("verify", str(place.output), "--state", str(place.state))
+    done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert f"{file} is not what was delivered" in done.stdout
     status, said = end(place)
@@ -182,7 +183,7 @@ def test_foreign_or_missing_progress_file_is_detected_without_output_loss(
             other.write_bytes(data)
         lines = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
         assert all(lines.values())
-        done = run("verify", str(place.output), "--state", str(place.state))
+        done = call("verify", str(place.output), "--state", str(place.state))
         assert done.returncode == 1
         assert str(one) in done.stdout
         status, said = end(place)
@@ -195,7 +196,7 @@ def test_uncommitted_output_is_not_reported_as_damage(ended: Place, tmp_path: Pa
     place = ended.copy(tmp_path.name)
     with (place.output / "counts-0.jsonl").open("a") as file:
         file.write('{"t": [9999')
-    done = run("verify", str(place.output), "--state", str(place.state))
+    done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 0
     assert "and 11 bytes not yet delivered, which" in done.stdout
 

@@ -12,7 +12,7 @@ import httpx
 
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from tests.deploy.cluster.machine import COMMAND, Machine
-from tests.deploy.local.run_copies import run
+from tests.deploy.local.command import driftline as run
 from tests.index.truth.service import Service, parts_of
 from tests.zookeepers import Ensemble
 

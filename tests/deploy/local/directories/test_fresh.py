@@ -12,9 +12,11 @@ import pytest
 from driftline import Flow, FlowError, run
 from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import FileRegistry
+from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.directories.fresh import remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts
 from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
+from driftline.deploy.local.report import RunReport
 from driftline.engine.durable import Lock
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
@@ -230,16 +232,25 @@ def test_fresh_without_earlier_files_creates_nothing(copy: Copy, tmp_path: Path)
     assert not (tmp_path / "none").exists()
 
 
-def test_fresh_in_python_requires_node_processes(copy: Copy) -> None:
+def test_fresh_in_python_requires_node_processes(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = str(copy.folder / "flow.py")
     records = [{"key": "a"}, {"key": "b"}]
     with pytest.raises(StateMismatch, match="the input of source 'records' is"):
         run(spec, [records], copy.output, nodes=2)
-    assert run(spec, [records], copy.output, fresh=True).outputs == 2
-    (copy.folder / "flow.py").write_text((copy.folder / "flow.py").read_text().replace("old", "x"))
-    with pytest.raises(StateMismatch, match="the code of operator 'count' has changed"):
-        run(spec, [records], copy.output)
-    assert run(spec, [records], copy.output, accept_changed_code=True).outputs == 2
+    given: list[RunConfig] = []
+
+    def noted(flow: Flow, config: RunConfig, console: object) -> RunReport:
+        given.append(config)
+        return RunReport(2, 2, 0.1, 0, 0)
+
+    monkeypatch.setattr("driftline.api.run.run_flow", noted)
+    run(spec, [records], copy.output, fresh=True)
+    run(spec, [records], copy.output, accept_changed_code=True)
+    assert [(config.fresh, config.accept_changed_code) for config in given] == [
+        (True, False), (False, True),
+    ]  # fmt: skip
     for options in ({"fresh": True}, {"accept_changed_code": True}):
         with pytest.raises(FlowError, match="for nodes that are processes"):
             run(copy.flow(), [records], **options)  # type: ignore[call-overload]

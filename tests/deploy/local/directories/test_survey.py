@@ -199,7 +199,7 @@ def test_bit_flip_is_detected_or_harmless(
     assert noticed > 1
 
 
-@pytest.mark.parametrize("pages", [0, 1, 2, 3, 20])
+@pytest.mark.parametrize("pages", [0, 1, 3])
 def test_truncated_store_is_reported(pages: int, tmp_path: Path) -> None:
     store_with_parts(tmp_path)
     file = tmp_path / "node-0" / "data.mdb"

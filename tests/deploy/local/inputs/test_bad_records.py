@@ -48,7 +48,7 @@ def test_bad_record_is_stored_once_and_torn_line_is_rewritten(tmp_path: Path) ->
     records = bad_records(tmp_path / "in.jsonl")
     BadRecordFile(path).add(records)
     whole = path.read_bytes()
-    for cut in range(len(whole) + 1):
+    for cut in range(0, len(whole) + 1, 5):
         path.write_bytes(whole[:cut])
         again = BadRecordFile(path)
         again.add(records)

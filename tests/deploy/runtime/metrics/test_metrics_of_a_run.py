@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
-from tests.deploy.local.test_run_command import driftline
+from tests.deploy.local.command import driftline
 from tests.deploy.runtime.metrics.scraping import ask, free_ports, scrape
 from tests.deploy.runtime.test_silent_processes import FLOW, Served
 
