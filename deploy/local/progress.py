@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf
 from pathlib import Path
 
@@ -86,20 +86,10 @@ class ProgressFigures:
 
     def fields(self) -> dict[str, Field | Fields]:
         """Return the figures as log fields."""
-        return {
-            "records": self.records,
-            "outputs": self.outputs,
-            "dead_letters": self.dead_letters,
-            "bad_records": self.bad_records,
-            "records_per_s": self.records_per_s,
-            "under_way": self.under_way,
-            "lag_s": self.lag_s,
-            "p50_s": self.p50_s,
-            "p99_s": self.p99_s,
-            "state": self.state,
-            "inputs": [each.fields() for each in self.inputs],
-            **({} if self.event_time is None else asdict(self.event_time)),
-        }
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        figures["inputs"] = [each.fields() for each in self.inputs]
+        event_time = figures.pop("event_time")
+        return figures | ({} if event_time is None else asdict(event_time))
 
 
 class RunProgress:

@@ -12,7 +12,6 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -113,10 +112,10 @@ def _run(
         ]
         for aside in asides:
             stack.callback(aside.close)
-        asked = partial(_asked_to_end, signals)
         sources = [
             open_input(
-                *(i, given, config, process, runtime, receivers, asked),
+                *(i, given, config, process, runtime, receivers),
+                lambda: signals.stop_signal is not None,
                 alone=len(config.inputs) == 1,
                 event_time=flow.sources[i].event_time,
             )
@@ -136,7 +135,9 @@ def _run(
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
-            watch = _watch(process, runtime)
+            watch = StatusPoller()
+            watch.address = runtime.add(watch, process.address(WATCH))
+            watch.addresses["master"] = process.address("master")
             if process.layout and len(process.layout) != config.nodes:
                 cluster.resize(config.nodes)
             stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
@@ -215,18 +216,6 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         log_level=log.getEffectiveLevel(),
         metrics=config.metrics,
     )
-
-
-def _asked_to_end(signals: Signals) -> bool:
-    return signals.stop_signal is not None
-
-
-def _watch(process: ProcessConfig, runtime: Runtime) -> StatusPoller:
-    """Return a `StatusPoller` for the run, driven by the runtime."""
-    watch = StatusPoller()
-    watch.address = runtime.add(watch, process.address(WATCH))
-    watch.addresses["master"] = process.address("master")
-    return watch
 
 
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:

@@ -13,8 +13,8 @@ below T are not compared; a log line reports that they are not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from driftline.connectors.inputs import Input, Piped
@@ -82,8 +82,9 @@ def restore_run(
         check_restored(fitted, source.name, given, alone=len(inputs) == 1)
     for index in range(nodes):
         mark = Mark(run.lineage, f"node-{index}", run.last_session + 1)
-        with _store(state, index, run.identity, flow, mark) as store:
-            initialise_store(store, fitted, owned_groups(index, nodes, flow.groups))
+        with closing(LmdbStore(state / f"node-{index}", run.identity, mark)) as store:
+            parts = PartStore(store, flow)
+            initialise_store(parts, fitted, owned_groups(index, nodes, flow.groups))
     time, event_times = savepoint.time, savepoint.event_times_of(flow)
     offsets = (time,) * len(flow.sources)
     record = SnapshotRecord(FIRST_SNAPSHOT, time, offsets, event_times=event_times)
@@ -107,20 +108,16 @@ def check_restored(
     savepoint, first = fitted.savepoint, format_time(fitted.savepoint.time)
     if savepoint.time <= 1 or not _numbered(given, alone=alone):
         return
-    if source not in fitted.inputs:
+    if not fitted.inputs.get(source):
+        known = source in fitted.inputs
+        was = "was received when it was made" if known else "is not in it"
         raise StateMismatch(
-            f"source {source!r} is not in savepoint {savepoint.path}, and its input has its "
-            f"records numbered from 1: the state is that before {first}, so all records before "
-            "that one would be left out. Let producers send them (tcp://), as what is received "
-            "comes after everything; or, if it is a source of the savepoint under another name, "
-            f"say which: --rename-state OLD={source}"
-        )
-    if fitted.inputs[source] is False:
-        raise StateMismatch(
-            f"the records of source {source!r} were received when savepoint {savepoint.path} was "
-            f"made, and are numbered from 1 now: the state is that before {first}, so they would "
-            "be left out. Let producers send them (tcp://), or give the input log of the run that "
-            "made it (its directory input-0, or another number)"
+            f"savepoint {savepoint.path} has the state before {first}, and the input of source "
+            f"{source!r}, which {was}, has its records numbered from 1: those before {first} would "
+            "be left out. Let producers send them (tcp://), as what is received comes after "
+            "everything; or give the input log of the run that made the savepoint (its directory "
+            "input-0, or another number); or, if the source had another name, say which: "
+            f"--rename-state OLD={source}"
         )
     if fitted.has_single_source and isinstance(given, MAY_GROW):
         _check_length(savepoint, given)
@@ -211,9 +208,3 @@ def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:
             f"{state} was written under {policy_name}, whose snapshots are no cut by label: only "
             "a run with exactly-once can be saved"
         )
-
-
-@contextmanager
-def _store(state: Path, index: int, identity: str, flow: Flow, mark: Mark) -> Iterator[PartStore]:
-    with closing(LmdbStore(state / f"node-{index}", identity, mark)) as store:
-        yield PartStore(store, flow)

@@ -119,23 +119,14 @@ def _with_code(
             f"Or give the old code back, or {FRESH_START_ADVICE}. "
             "(In Python: accept_changed_code=True, fresh=True.)"
         )
-    log.warning("%s", f"new code of {operators}: {_from_where(run, policy, outputs_to)}")
-    return run.next(code=code, code_from=run.incarnation + 1)
-
-
-def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
-    """Return a sentence on which input the new code processes."""
-    if policy.output is not Output.FRONTIER:
-        return "it applies from the last snapshot on; outputs that have been delivered stay"
-    first = max(1, run.snapshots[0].time if run.snapshots else 1)
-    text = f"it applies from {format_time(first)} on"
-    if outputs_to < first:
-        return text
-    return (
-        f"{text}. The new code processes {format_time(first)} to {format_time(outputs_to)} "
-        "again, into the state. The old code delivered their outputs, "
-        "which stay as they are"
+    since = "the last snapshot"
+    if policy.output is Output.FRONTIER:
+        since = format_time(max(1, run.snapshots[0].time if run.snapshots else 1))
+    log.warning(
+        "new code of %s: it applies from %s on; outputs that have been delivered stay as they are",
+        *(operators, since),
     )
+    return run.next(code=code, code_from=run.incarnation + 1)
 
 
 def _compare(

@@ -122,7 +122,8 @@ def problems(
         _damaged(report, policy, ways_out, replayable) for report in reports if report.damage
     ]
     if state is None:
-        remedy = anew if _may_begin_anew(registry, intact) else OTHER_DIRECTORY
+        has_outputs = any(report.kind == OUTPUT and report.mark for report in intact)
+        remedy = OTHER_DIRECTORY if has_outputs else anew
         strays = [
             Problem(
                 f"{report} is {report.mark}, but registry {registry} is not there: it was removed, "
@@ -175,19 +176,6 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
     if not policy.replay:
         return True  # every call begins with an empty state
     return not any(report.trimmed for report in reports if report.kind == LOG)
-
-
-def _may_begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> bool:
-    """Return whether --fresh may remove outputs whose registry is missing.
-
-    It may if the state directory is in its default place below the outputs.
-    """
-    outputs = {report.path for report in reports if report.kind == OUTPUT and report.mark}
-    return all(f"{path}/.driftline/state" == _folder(registry) for path in outputs)
-
-
-def _folder(registry: str) -> str:
-    return registry.rpartition("/")[0] or "."
 
 
 @dataclass(frozen=True, slots=True)

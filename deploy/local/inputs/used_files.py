@@ -107,8 +107,13 @@ def read_used(path: Path) -> Noted | None:
         if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise MalformedMessage("its checksum does not fit")
         match unpack(data[4:]):
-            case (version, mark, used) if version == _FORMAT:
-                return Noted(_mark(mark), _decode_fingerprint(used))
+            case (
+                version,
+                (str(lineage), str(role), int(session)),
+                (int(until), int(last), int(checksum), line),
+            ) if version == _FORMAT:
+                mark = Mark(lineage, role, session)
+                return Noted(mark, InputFingerprint(until, last, checksum, _decode_line(line)))
         raise MalformedMessage("it is of another version")
     except MalformedMessage as error:
         raise StateMismatch(
@@ -117,17 +122,10 @@ def read_used(path: Path) -> Noted | None:
         ) from None
 
 
-def _mark(fields: object) -> Mark:
+def _decode_line(fields: object) -> tuple[int, int, bytes] | None:
     match fields:
-        case (str(lineage), str(role), int(session)):
-            return Mark(lineage, role, session)
-    raise MalformedMessage("it names no run")
-
-
-def _decode_fingerprint(fields: object) -> InputFingerprint:
-    match fields:
-        case (int(until), int(last), int(total), None):
-            return InputFingerprint(until, last, total)
-        case (int(until), int(last), int(total), (int(before), int(offset), bytes(line))):
-            return InputFingerprint(until, last, total, (before, offset, line))
+        case None:
+            return None
+        case (int(before), int(offset), bytes(line)):
+            return before, offset, line
     raise MalformedMessage("it has no checksum over records")

@@ -210,8 +210,8 @@ def test_new_source_after_a_savepoint_may_be_live_but_not_a_file(tmp_path: Path)
     file, out = records(tmp_path / "more.jsonl", 200), tmp_path / "out"
     refused(
         run(new, Path(f"lines={source}"), out, "--input", f"more={file}", "--from-snapshot", start),
-        "source 'more' is not in savepoint",
-        "all records before that one would be left out",
+        "the input of source 'more', which is not in it",
+        "would be left out",
         "--rename-state OLD=more",
     )
     shutil.rmtree(out)
