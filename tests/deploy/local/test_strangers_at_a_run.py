@@ -109,23 +109,6 @@ def test_run_survives_malformed_traffic(tmp_path: Path) -> None:
     among_strangers(tmp_path, trouble)
 
 
-@pytest.mark.soak
-def test_ten_thousand_connections(tmp_path: Path) -> None:
-    among_strangers(tmp_path, lambda address: connect(address, 10_000))
-
-
-@pytest.mark.soak
-def test_five_minutes_of_strangers(tmp_path: Path) -> None:
-    def trouble(address: str) -> None:
-        until = monotonic() + 300
-        seed = 0
-        while monotonic() < until:
-            attack(address, Random(seed))
-            seed += 1
-
-    among_strangers(tmp_path, trouble)
-
-
 class Record(TypedDict):
     """A record of the flow `sizes`."""
 

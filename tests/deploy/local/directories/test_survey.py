@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGrou
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem, problems
+from driftline.deploy.runtime.supervision import child
+from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.jobs import StoreSnapshot
@@ -218,3 +221,19 @@ def test_created_but_unwritten_store_or_log_counts_as_new(tmp_path: Path) -> Non
     assert [(report.mark, report.damage) for report in inspect_directories(tmp_path, None)] == [
         (None, "")
     ]
+
+
+KILLED = """
+import os, signal, sys
+sys.stdout.write('{"role": "node-7", "torn')
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_killed_reader_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state" / "node-0").mkdir(parents=True)
+    (tmp_path / "state" / "node-0" / "data.mdb").write_bytes(b"")
+    monkeypatch.setattr(child, "command", lambda *_: [sys.executable, "-c", KILLED])
+    with pytest.raises(Unavailable, match="SIGKILL ended the process that reads it"):
+        inspect_directories(tmp_path / "state", None)
