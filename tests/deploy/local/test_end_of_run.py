@@ -38,7 +38,7 @@ def driftline(*arguments: str | Path, module: str) -> subprocess.CompletedProces
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -29,7 +29,7 @@ visits = views.key_by("page").window(Session("20s"))
 visits.aggregate(views=Count(), spent=Sum("price")).sink("visits")
 """
 
-RECORDS = 1500
+RECORDS = 800
 
 
 @pytest.fixture(scope="module")
