@@ -14,7 +14,7 @@ below T are not compared; a log line reports that they are not read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from driftline.connectors.inputs import Input, Piped
@@ -158,7 +158,12 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
     SnapshotDamaged.
     """
     wait_for_others(state)
-    claim(state / "master.lock")
+    with ExitStack() as stack:
+        stack.callback(claim(state / "master.lock").release)
+        return _save(state, flow, output)
+
+
+def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
     run = FileRegistry(state / "registry").read()
     if run is None:
         raise Unavailable(f"{state} is not a state directory of a run: it has no registry")

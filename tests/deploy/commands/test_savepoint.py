@@ -109,7 +109,7 @@ def has_snapshot(state: ClusterState | None) -> bool:
 
 def test_a_run_without_a_snapshot_says_how_to_get_one(tmp_path: Path) -> None:
     place = place_of(tmp_path / "empty", range(0))
-    assert end(place)[0] == 0
+    assert end(place, *NEVER)[0] == 0
     done = call(
         "savepoint", str(FLOW), "--state", str(place.state), "--output", str(tmp_path / "s")
     )

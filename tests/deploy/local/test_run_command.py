@@ -25,7 +25,7 @@ flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="di
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sections of the Wikipedia sample, as JSON lines."""
     path = tmp_path_factory.mktemp("documents") / "sections.jsonl"
-    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 600)
+    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 200)
     path.write_text("".join(json.dumps(section) + "\n" for _, section in sections))
     return path
 
@@ -54,7 +54,7 @@ def test_kill_9_changes_nothing(
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
         "--nodes", str(nodes), "--ordering", ordering, "--window", "1", "--checkpoint-ms", "200",
-        "--kill-every", "2", "--json", report,
+        "--kill-every", "1", "--json", report,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["kills"] >= 1
@@ -70,7 +70,7 @@ def test_other_policies_deliver_once_under_kill_9(
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
         "--nodes", "2", "--policy", policy, "--window", "1", "--checkpoint-ms", "100",
-        "--kill-every", "2",
+        "--kill-every", "1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
