@@ -57,7 +57,7 @@ def left_over(where: Path) -> list[str]:
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             try:
-                line = (process / "cmdline").read_text()
+                line = (process / "cmdline").read_text(errors="replace")
             except OSError:
                 continue
             if str(where) in line:
