@@ -4,8 +4,8 @@ The digest of an operator covers its function, its key function, the `reduce` fu
 states and its `fields`. Of a function it covers instructions with their constants, defaults and
 closed-over values, and in the same way the user's own functions, classes and variables that the
 code names: in its module, in other modules of the user, and in modules that a function itself
-imports. It ignores comments, docstrings, annotations, positions in files, and names of local
-variables.
+imports. A module that code passes on, as in `getattr(module, name)`, counts as a whole. The digest
+ignores comments, docstrings, annotations, positions in files, and names of local variables.
 
 A value counts by its contents: containers by their items, other objects by what `pickle` would
 store. An object that cannot be pickled counts as its type, and `Code.unseen` names it. Variables
@@ -79,6 +79,8 @@ _FLAGS = (
 _HAS_NAME = {*dis.hasname}
 _HAS_CONSTANT = {*dis.hasconst}
 _GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
+_NAMES_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "LOAD_CONST"}
+"""Instructions after the load of a module that name one of its variables, also for `getattr`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,15 +330,22 @@ class _Looks:
         names = {step.argval for step in steps if step.opname in _GLOBAL_LOADS} - assigned
         constants = {text for each in codes for text in each.co_consts if isinstance(text, str)}
         attributes = sorted(constants.union(*(each.co_names for each in codes)))
+        values = {
+            step.argval
+            for step, after in pairwise(steps)
+            if step.opname in _GLOBAL_LOADS and after.opname not in _NAMES_ATTRIBUTE
+        }
         named = [
-            (n, self._describe_global(n, module[n], attributes)) for n in sorted(names & {*module})
+            (n, self._describe_global(n, module[n], None if n in values else attributes))
+            for n in sorted(names & {*module})
         ]
         return named, [self._imported(name) for name in _imports(steps, module)]
 
-    def _describe_global(self, name: str, value: object, attributes: list[str]) -> object:
+    def _describe_global(self, name: str, value: object, attributes: list[str] | None) -> object:
         """Return the look of a variable of a module.
 
-        `attributes`: names that may follow it after a dot or in `getattr`.
+        `attributes`: names that may follow it after a dot or in `getattr`. None: it is used as a
+        value, as in `getattr(module, text)`, so any name may.
         """
         if not isinstance(value, ModuleType):
             self._names.append(name)
@@ -345,6 +354,8 @@ class _Looks:
             return look
         if not is_user_file(getattr(value, "__file__", None) or "<frozen "):
             return None
+        if attributes is None:
+            attributes = sorted(each for each in vars(value) if not each.startswith("__"))
         inside = ((each, vars(value)[each]) for each in attributes if each in vars(value))
         looks = [(each, part) for each, part in inside if not isinstance(part, ModuleType)]
         return [(each, self._describe_global(each, part, [])) for each, part in looks]

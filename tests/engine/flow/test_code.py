@@ -224,6 +224,19 @@ def test_code_change_in_an_imported_user_module_changes_the_digest(tmp_path: Pat
     assert after.changed(before) == ["variables"], "by an import in the function"
 
 
+def test_module_used_as_a_value_counts_as_a_whole(tmp_path: Path) -> None:
+    flow = """
+import digest_helpers
+from driftline import Flow
+
+flow = Flow("by name")
+flow.source("names").map(lambda name: getattr(digest_helpers, name)("text")).sink("out")
+"""
+    before = digests(tmp_path / "a", flow)
+    after = digests(tmp_path / "b", flow, HELPERS.replace("return text\n", "return text * 2\n"))
+    assert after.changed(before) == ["map-1"]
+
+
 def test_irrelevant_code_changes_keep_every_digest(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
     other = FLOW.replace('    """Words of a text."""\n    # of which there are many\n', "")
