@@ -42,7 +42,7 @@ from driftline.index.http.schemas import (
 )
 from driftline.serve.errors import ApiError
 from driftline.serve.http.content import BodyReader, Json, dumps, error_body, loads
-from driftline.serve.http.operations import Body, Call, Operation
+from driftline.serve.http.operations import REQUEST_LOG_KEY, Body, Call, Operation, RequestLog
 from driftline.serve.http.parameters import LABEL_REF, Parameter, choice, text_up_to
 from driftline.serve.views.tokens import time_of, token_of
 
@@ -238,7 +238,7 @@ class Bulk:
         await send({"type": "http.response.start", "status": 200, "headers": pairs})
         tasks = [
             asyncio.ensure_future(work)
-            for work in (self._read(), self._collect(), self._send(send))
+            for work in (self._read(scope[REQUEST_LOG_KEY]), self._collect(), self._send(send))
         ]
         ends = False
         try:
@@ -257,7 +257,7 @@ class Bulk:
                 async with asyncio.timeout(0):  # send only if this does not block
                     await send(_part(last, more=False))
 
-    async def _read(self) -> None:
+    async def _read(self, request_log: RequestLog) -> None:
         """Read the lines and start their writes."""
         number = 0
         settings = self._settings
@@ -272,6 +272,7 @@ class Bulk:
                     await self._under_way.put((number, self._begin(number, line)))
                     await asyncio.sleep(0)  # yield to other tasks
         except ApiError as error:
+            request_log.code = error.code
             await self._under_way.put((number + 1, _problem(number + 1, "", error)))
         self._body_is_read.set()
         await self._under_way.put(None)

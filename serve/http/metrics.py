@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import RateLimitedLog, Trouble, event_fields, log
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import error_response
@@ -98,6 +98,9 @@ class MeasuredApp:
         self._app = app
         self._trouble: dict[str, Trouble] = {}
         """Name of a failing operation -> its trouble, since operations may fail independently."""
+        self._slow_bodies = RateLimitedLog(
+            "body-timeout", "a body arrived too slowly, its request was ended"
+        )
         self._seconds = Histogram(
             "driftline_http_request_seconds",
             "Time from a request to the end of its answer; of event streams: to the first byte.",
@@ -184,6 +187,10 @@ class MeasuredApp:
                 bytes=size,
             )
             log.debug(text, scope["method"], path, status, seconds * 1000, extra=fields)
+        if told.code == "slow":
+            self._slow_bodies.add(now, (scope.get("client") or [""])[0])
+        else:
+            self._slow_bodies.log_if_due(now)
         if status >= 500 and told.operation != READY:
             trouble = self._trouble.setdefault(name, Trouble("requests-failed"))
             trouble.record_failure(now, f"a request was answered {status}, {told.code}: {name}")

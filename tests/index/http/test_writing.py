@@ -263,7 +263,9 @@ async def test_last_label_of_a_bulk_is_the_largest_if_an_id_occurs_twice(tmp_pat
         assert labels == sorted(labels)
 
 
-async def test_stalled_bulk_ends_with_a_slow_error(tmp_path: Path) -> None:
+async def test_stalled_bulk_ends_with_a_slow_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with served(Service(tmp_path), HttpSettings(idle_s=0.1)) as client:
 
         async def slow() -> AsyncIterator[bytes]:
@@ -275,6 +277,7 @@ async def test_stalled_bulk_ends_with_a_slow_error(tmp_path: Path) -> None:
         found = [json.loads(line) for line in answer.text.splitlines()]
         assert [each.get("id") for each in found] == ["1", None]
         assert found[1]["error"]["code"] == "slow"
+    assert "body arrived too slowly" in caplog.text
 
 
 async def test_bulk_cut_by_shutdown_ends_with_the_line_to_resume_at(

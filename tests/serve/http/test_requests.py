@@ -257,7 +257,9 @@ async def test_address_with_too_many_connections_is_refused_another_one(tmp_path
             writer.close()
 
 
-async def test_body_that_drips_is_refused(tmp_path: Path) -> None:
+async def test_body_that_drips_is_refused_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with served(Service(tmp_path), HttpSettings(idle_s=0.2)) as client:
         reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
         writer.write(
@@ -270,3 +272,5 @@ async def test_body_that_drips_is_refused(tmp_path: Path) -> None:
                 break
         assert (await answer).startswith(b"HTTP/1.1 408 ")
         writer.close()
+    (line,) = [each for each in caplog.records if "body arrived too slowly" in each.message]
+    assert line.levelname == "WARNING"
