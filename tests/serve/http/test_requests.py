@@ -270,6 +270,7 @@ async def test_body_that_drips_is_refused_and_logged(
             writer.write(b" ")
             if (await asyncio.wait([answer], timeout=0.05))[0]:
                 break
+        assert answer.done(), "it is refused while it still drips"
         assert (await answer).startswith(b"HTTP/1.1 408 ")
         writer.close()
     (line,) = [each for each in caplog.records if "body arrived too slowly" in each.message]
