@@ -65,7 +65,7 @@ MAPS: tuple[Named[Element], ...] = (
     Named("word backwards", lambda e: (e[0][::-1], e[1])),
     Named("initial", lambda e: (e[0][:1], e[1])),
     Named("number of letters added", lambda e: (e[0], e[1] + len(e[0]))),
-    Named("number modulo 7 put into the word", lambda e: (f"{e[0]}{e[1] % 7}", e[1])),
+    Named("word, line separator, number modulo 7", lambda e: (f"{e[0]}\u2028{e[1] % 7}", e[1])),
     Named("fails for 1 modulo 9", lambda e: _fail(e, 9), fails=True),
     Named("a list, or 1000 added in place", lambda e: _in_place(e)),
     Named("a list, or 1000 added in place", lambda e: _in_place(e)),

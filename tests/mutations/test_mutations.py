@@ -144,7 +144,7 @@ BEGIN = {
     "checksums_of_records_are_not_compared-exactly-once": 8,
     "commit_is_told_before_it_is_written-two-phase": 131,
     "consumers_have_no_fence-exactly-once": 1589,
-    "durability_is_not_waited_for-exactly-once": 71,
+    "durability_is_not_waited_for-exactly-once": 129,
     "event_times_are_lost_in_snapshots-exactly-once": 27,
     "frames_leave_before_they_are_durable-strong-productions": 6,
     "frames_that_were_had_are_worked_off-strong-productions": 8,
