@@ -219,6 +219,7 @@ def test_run_starts_from_savepoint_and_is_rejected_without_its_state(
     status, said = end(place, *more)
     assert status == 0, said
     assert len(place.lines()) == 4 * (RECORDS - time + 1)
+    assert "is empty" not in said, "its records were read before"
     shutil.rmtree(place.state / "node-1")
     status, said = end(place, *more)
     assert (status, str(place.state / "node-1") in said) == (1, True)
