@@ -327,9 +327,9 @@ def service(
         raise click.UsageError("--url is for --locust")
 
     from driftline.bench.experiments.service import draw_services, measure_services
-    from driftline.bench.measuring.load import Wanted
+    from driftline.bench.measuring.load import LoadParameters
 
-    wanted = Wanted(documents, rate, searches, seconds, seed)
+    wanted = LoadParameters(documents, rate, searches, seconds, seed)
     load = wanted.load(corpus.load(wanted.documents_needed))
     found = measure_services(wanted, load, nodes, searchers, compare, Console(stderr=True))
     _show(json_file, found.as_json(), found.tables())

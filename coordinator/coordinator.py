@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from driftline.coordinator.draining import ENDED_ON_REQUEST, Draining, ShutdownBarrier
+from driftline.coordinator.draining import ENDED_ON_REQUEST, Draining, ShutdownWait
 from driftline.coordinator.leadership import Takeover
 from driftline.coordinator.members import Backoff, Members
 from driftline.coordinator.registry import (
@@ -153,7 +153,7 @@ class Coordinator:
         self._write_again = False
         """Whether to begin another incarnation once the pending write is done."""
         self._draining = Draining(self.fronts, policy)
-        self._shutdown = ShutdownBarrier(self.nodes + self.fronts, missing_after_s)
+        self._shutdown = ShutdownWait(self.nodes + self.fronts, missing_after_s)
         self._gathers_since = 0.0
         """When this master began to wait for missing members."""
         self._down_since: float | None = None
@@ -552,7 +552,7 @@ class Coordinator:
         self.nodes[:] = names_of(self.state.layout)
         self.members.renew(self.nodes, self.now)
         self.resizing.forget()
-        self._shutdown = ShutdownBarrier(self.nodes + self.fronts, self._missing_after)
+        self._shutdown = ShutdownWait(self.nodes + self.fronts, self._missing_after)
         names, time = ", ".join(self.nodes), self.start_snapshot.time
         fields = event_fields("resized", nodes=len(self.nodes), time=time)
         text = "resized: %s take over from %s on"
@@ -590,7 +590,7 @@ class Coordinator:
 
     def drained(self, name: str, message: Drained) -> None:
         """Note a front's request to drain the run, and the time up to which it sends records."""
-        self._draining.drained(name, message.time, bool(message.live), bool(message.ended))
+        self._draining.on_drained(name, message.time, bool(message.live), bool(message.ended))
         until = self._draining.until
         if until is not None and until < INFINITY:
             self._tell(self.fronts, Drain(until))
@@ -602,7 +602,7 @@ class Coordinator:
         """
         if processed >= INFINITY:
             self._draining.on_inputs_ended(reached)
-        if self._draining.is_due(processed, delivered, self.snapshots.number):
+        if self._draining.request_last_snapshot(processed, delivered, self.snapshots.number):
             self.snapshots.make_due(self.now)
         if self._draining.is_over(delivered, self.start_snapshot.number, self.start_snapshot.time):
             self.stop(text="" if self._draining.has_ended else ENDED_ON_REQUEST)

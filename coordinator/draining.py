@@ -1,16 +1,17 @@
-"""End of a run: without an error, at the end of its input or before, and known to all members.
+"""Orderly end of a run: when its inputs have ended, or on request, and with all members knowing.
 
-`Draining` takes `Drained` (fronts), the end of all inputs, the progress of the run, and committed
-snapshots. It returns `Drain` (fronts), when the last snapshot is due, and whether the run may end.
-Invariant: when the run ends, the consumer has all outputs below a time, which `Drain` names or at
-which all inputs ended, and a committed snapshot contains everything below it; so the next start
-replays nothing, and a savepoint lacks nothing.
+`Draining` learns from `Drained` messages of the fronts, the end of all inputs, the progress of the
+run, and committed snapshots. It decides on the time of the `Drain` message to the fronts, when the
+last snapshot is due, and whether the run may end. Invariant: let E be the time in `Drain`, or the
+time at which all inputs ended. When the run ends, the consumer has all outputs below E, and a
+committed snapshot contains everything below E. So the next start replays nothing, and a savepoint
+is complete.
 
-This time is the largest one up to which a front has sent records. If a file has not ended, only the
-fronts of files count: live records have clock times, which are far larger. Live records from this
-time on stay in the input log.
+E is the maximum of the times that the fronts report. If a file has not ended, only the fronts of
+files count: live records have clock times, which are far larger. Live records from E on stay in the
+input log, for the next run.
 
-`ShutdownBarrier` tracks which members the master still waits for once the run is over.
+`ShutdownWait` tracks which members the master still waits for once the run is over.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ ENDED_ON_REQUEST = "it was asked to end"
 
 
 class Draining:
-    """State of draining a run, within one incarnation."""
+    """State of draining a run, within one incarnation of the run."""
 
     def __init__(self, fronts: Sequence[str], policy: Policy) -> None:
         self._waiting = set(fronts)
         """The fronts that have not sent `Drained`."""
-        self._fronts = len(fronts)
+        self._front_count = len(fronts)
         self._policy = policy
         self._files: list[int] = []
-        """The times below which the records of files end, without those at INFINITY."""
+        """For each file: the time below which all its sent records are, unless INFINITY."""
         self._live: list[int] = []
         """The same for live sources."""
         self._open_file = self._open_live = False
         """Whether there is a file, or a live source, that has not ended."""
         self._end: int | None = None
-        """The time below which all records are, once all inputs have ended; None before."""
-        self._since = -1
-        """Number of the newest snapshot when the last one became due; -1 before that."""
+        """The time below which all records are; None until all inputs have ended."""
+        self._snapshot_before_last = -1
+        """Number of the newest snapshot when the last one of the run became due; -1 until then."""
 
-    def drained(self, front: str, time: int, live: bool, ended: bool) -> None:
-        """Record the time below which a front's records end; see `Drained`. May be repeated."""
+    def on_drained(self, front: str, time: int, live: bool, ended: bool) -> None:
+        """Handle a front's report of the time below which its records end. May be repeated."""
         if front in self._waiting:
             self._waiting.remove(front)
             if live:
@@ -55,7 +56,7 @@ class Draining:
                 (self._live if live else self._files).append(time)
 
     def on_inputs_ended(self, time: int) -> None:
-        """Record that all inputs have ended, with records below a time. May be repeated."""
+        """Handle that all inputs have ended, at a time, and are processed. May be repeated."""
         self._end = time
 
     @property
@@ -68,7 +69,7 @@ class Draining:
         """Why the run is about to end, as a suffix for messages; empty if it is not."""
         if self.has_ended:
             return ", at the end of its input"
-        if len(self._waiting) == self._fronts:
+        if len(self._waiting) == self._front_count:
             return ""
         return ", and asked to end (a second signal, or a `cancel`, ends it at once)"
 
@@ -76,7 +77,7 @@ class Draining:
     def until(self) -> int | None:
         """The time below which all records belong to the run; None until all fronts reported.
 
-        INFINITY if all sources have ended, and elements are still under way.
+        INFINITY if all sources have ended, but not all of their elements are processed.
         """
         if self._end is not None:
             return self._end
@@ -86,28 +87,28 @@ class Draining:
             return max(self._files, default=INFINITY)
         return max(self._files + self._live, default=INFINITY) if self._open_live else INFINITY
 
-    def is_due(self, processed: int, delivered: int, newest: int) -> bool:
-        """Return whether the last snapshot becomes due now; `newest`: number of the newest one."""
+    def request_last_snapshot(self, processed: int, delivered: int, newest: int) -> bool:
+        """Return True once: when the last snapshot is due; `newest`: number of the newest one."""
         until = self.until
-        if until is None or self._since >= 0:
+        if until is None or self._snapshot_before_last >= 0:
             return False
         if (delivered if self._policy.cuts_by_time else processed) < until:
             return False
-        self._since = newest
+        self._snapshot_before_last = newest
         return True
 
     def is_over(self, delivered: int, committed: int, time: int) -> bool:
         """Return whether the run may end. `committed`, `time`: number and time of the last
         committed snapshot."""
         until = self.until
-        if until is None or self._since < 0 or delivered < until:
+        if until is None or self._snapshot_before_last < 0 or delivered < until:
             return False
         if not self._policy.has_snapshots or (self._policy.cuts_by_time and time >= until):
             return True
-        return committed > self._since
+        return committed > self._snapshot_before_last
 
 
-class ShutdownBarrier:
+class ShutdownWait:
     """Members of a run that is over; `silence_s`: how long to wait for silent members.
 
     The master ends only when every member has said goodbye, or when no member has said hello for
@@ -125,18 +126,18 @@ class ShutdownBarrier:
         self._now = 0.0
 
     def hello(self, name: str, process: str) -> None:
-        """Wait for a process that does not know yet that the run is over."""
+        """Handle a process that does not know yet that the run is over: wait for it."""
         self._waiting[name] = process
         self._silent_s = 0.0
 
     def goodbye(self, name: str, process: str) -> None:
-        """Stop waiting for a member: this process of it knows that the run is over."""
+        """Handle a process that knows that the run is over: do not wait for it any more."""
         if self._waiting.get(name) in ("", process):
             del self._waiting[name]
 
     def is_over(self, now: float) -> bool:
         """Return whether the master may end."""
-        # A suspended master receives nothing, so a long step counts like a step of usual length.
+        # A suspended master could receive nothing, so one gap between two calls counts little.
         self._silent_s += min(now - self._now, self._silence_s / 4)
         self._now = now
         return not self._waiting or self._silent_s >= self._silence_s

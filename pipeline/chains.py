@@ -27,7 +27,7 @@ from driftline.engine.flow.plan import Plan, make_plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_groups
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.operators.context import describe_failure
-from driftline.engine.operators.keyed import Arrival
+from driftline.engine.operators.keyed import ArrivalOrder
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
@@ -122,7 +122,7 @@ class _TaskChains:
     def __init__(self, job: TaskSettings) -> None:
         self.job = job
         self.plan: Plan = make_plan(job.flow)
-        self.keyed: dict[str, Arrival | TimedStep] = {}
+        self.keyed: dict[str, ArrivalOrder | TimedStep] = {}
         self.groups = GroupCache(job.flow.groups)
         self.partitions = Owners(job.partitions, job.flow.groups)
         self._event_times: dict[int, tuple[Clock, Watermark]] = {}
@@ -134,9 +134,9 @@ class _TaskChains:
     def _make(
         self, vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder
     ) -> Step:
-        step: Arrival | TimedStep
+        step: ArrivalOrder | TimedStep
         if vertex.on_timer is None:
-            step = Arrival(vertex, after, failures, False, encoder)
+            step = ArrivalOrder(vertex, after, failures, False, encoder)
         else:
             _, watermark = self._event_time_of(vertex)
             step = TimedStep(vertex, after, failures, watermark, False, encoder)

@@ -23,7 +23,7 @@ from driftline.bench.experiments.pictures import (
     mark_percentiles,
 )
 from driftline.bench.experiments.report import P99_LATENCIES_MIN, Spread, number, three_digits
-from driftline.bench.measuring.load import KINDS, Load, Observed, Wanted
+from driftline.bench.measuring.load import KINDS, Load, LoadParameters, Measurements
 from driftline.bench.measuring.loops import measure_sync_ms
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.measuring.served import drive, fill
@@ -61,11 +61,11 @@ NOTE = (
 class Services:
     """Measurements of a service, and of each peer under the same load."""
 
-    wanted: Wanted
+    wanted: LoadParameters
     nodes: int
     searchers: int
-    ours: Observed
-    peers: Mapping[str, Observed] = field(default_factory=dict)
+    ours: Measurements
+    peers: Mapping[str, Measurements] = field(default_factory=dict)
     sync_ms: float = nan
     """Milliseconds to append 4 KiB to a file on this machine and sync it."""
 
@@ -93,7 +93,7 @@ class Services:
         return [f"{what}: {count} times" for what, count in sorted(self.ours.errors.items())]
 
     @property
-    def measured(self) -> dict[str, Observed]:
+    def measured(self) -> dict[str, Measurements]:
         """The measured systems, Driftline first."""
         found = {OURS: self.ours, **self.peers}
         return {name: each for name, each in found.items() if not each.skipped}
@@ -176,7 +176,7 @@ class Services:
 
 
 def measure_services(
-    wanted: Wanted, load: Load, nodes: int, searchers: int, compare: bool, console: Console
+    wanted: LoadParameters, load: Load, nodes: int, searchers: int, compare: bool, console: Console
 ) -> Services:
     """Run the load on a service; if `compare`, then on each of its peers in turn."""
     sync = measure_sync_ms()
@@ -188,9 +188,9 @@ def measure_services(
     return Services(wanted, nodes, searchers, ours, peers, sync)
 
 
-def measure_service(load: Load, nodes: int, searchers: int, console: Console) -> Observed:
+def measure_service(load: Load, nodes: int, searchers: int, console: Console) -> Measurements:
     """Start a service and measure it under the load."""
-    observed = Observed()
+    observed = Measurements()
     samples: list[tuple[float, dict[str, float]]] = []
     with ServedIndex(nodes, searchers) as service:
         if load.documents:
@@ -228,7 +228,7 @@ def bytes_per_posting(figures: Mapping[str, float]) -> float | None:
     return figures["postings_bytes"] / postings if postings else None
 
 
-def line_of(observed: Observed) -> str:
+def line_of(observed: Measurements) -> str:
     """Return the console line of a measured system."""
     if observed.skipped:
         return observed.skipped
@@ -273,7 +273,7 @@ def _format_ms(ms: float) -> str:
     return "" if isnan(ms) else three_digits(ms)
 
 
-def _json(each: Observed) -> dict[str, object]:
+def _json(each: Measurements) -> dict[str, object]:
     if each.skipped:
         return {"skipped": each.skipped}
     return {

@@ -1,8 +1,9 @@
-"""Load and observations of a service under measurement: the same for all systems.
+"""The load that is sent to every system under comparison, and the record of what is measured.
 
 A load consists of initial documents and of arrivals: documents and queries, each with a due time
-that does not depend on the system. All latencies count from the due time. Otherwise a stalled
-system would omit the requests that waited (coordinated omission).
+that does not depend on the system. All latencies count from the due time. If they counted
+from the time of sending, the requests that a stalled system held back would look fast (coordinated
+omission).
 
 The metrics:
 
@@ -45,9 +46,9 @@ LIMIT = 10
 KINDS = ("term", "union2", "union5", "intersection", "phrase")
 
 VOCABULARY_DOCUMENTS = 4000
-"""Number of documents whose words are used; the sample has fewer distinct documents."""
+"""The words of queries come from this many first documents."""
 
-_words = re.compile(r"\b[a-z]{2,20}\b").findall
+_find_words = re.compile(r"\b[a-z]{2,20}\b").findall
 
 
 class DrawnQuery(NamedTuple):
@@ -64,7 +65,7 @@ class DrawnQuery(NamedTuple):
     def text(self, together: str = " ", word: Callable[[str], str] = str) -> str:
         """Return the query in the syntax of a system, by default that of Driftline.
 
-        `together` joins words that are all required; `word` formats a word.
+        `together` joins words that are all required; `word` formats a word, but not in a phrase.
 
         >>> [DrawnQuery(kind, ["a", "b"]).text() for kind in ("union2", "intersection", "phrase")]
         ['a OR b', 'a b', '"a b"']
@@ -81,7 +82,7 @@ class Queries:
         self._texts = [
             found
             for _, text in documents[:VOCABULARY_DOCUMENTS]
-            if len(found := _words(text.lower()))
+            if len(found := _find_words(text.lower()))
         ]
         counts = Counter(word for words in self._texts for word in words)
         self.ranked = sorted(counts, key=lambda word: (-counts[word], word))
@@ -138,7 +139,7 @@ class QueryArrival(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LoadParameters:
     """Parameters of a load."""
 
     documents: int
@@ -162,7 +163,8 @@ class Wanted:
         return self.documents + len(self._due(self.rate, 0))
 
     def load(self, documents: Documents) -> Load:
-        """Return the load: the first of `documents` are the initial ones, and the others arrive.
+        """Return the load: the first `self.documents` of `documents` are there initially, and the
+        following ones arrive.
 
         Precondition: at least `documents_needed` documents.
         """
@@ -175,12 +177,13 @@ class Wanted:
         asked = [QueryArrival(due, queries.draw()) for due in self._due(self.searches, 1)]
         return Load(documents[: self.documents], arriving, asked, self.warmup_s)
 
-    def _due(self, rate: float, seed: int) -> list[float]:
-        """Return the due times of a Poisson process; none at a rate of 0."""
+    def _due(self, rate: float, stream: int) -> list[float]:
+        """Return the due times of a Poisson process; `stream`: which of two independent ones."""
         if not rate:
             return []
         seconds = self.warmup_s + self.seconds
-        found = poisson_schedule(round(2 * rate * seconds) + 100, rate, 2 * self.seed + seed)
+        # More than needed; the duration cuts them.
+        found = poisson_schedule(round(2 * rate * seconds) + 100, rate, 2 * self.seed + stream)
         return [due for due in found if due < seconds]
 
 
@@ -202,7 +205,7 @@ class Load:
         return max(due, default=0.0)
 
     def write(self, path: Path) -> None:
-        """Write the load to a file, for the process of a peer."""
+        """Write the load to a file, for the process that measures another system."""
         path.write_text(
             json.dumps([self.documents, self.document_arrivals, self.query_arrivals, self.warmup_s])
         )
@@ -220,11 +223,11 @@ class Load:
 
 
 @dataclass(slots=True)
-class Observed:
+class Measurements:
     """Measurements of a system; the module's docstring defines its latencies, in ms."""
 
     fill_per_s: float = 0.0
-    """Initial documents per second, until a query found the last one."""
+    """Initial documents, divided by the seconds until a query found the last one."""
     freshness_ms: list[float] = field(default_factory=list)
     acknowledged_ms: list[float] = field(default_factory=list)
     queries: dict[str, list[float]] = field(default_factory=dict)
@@ -238,6 +241,7 @@ class Observed:
     cores: dict[str, float] = field(default_factory=dict)
     """Average busy cores of each process during the load."""
     figures: dict[str, float] = field(default_factory=dict)
+    """Further results of one system: name -> value."""
     skipped: str = ""
     """Why the system was not measured; "" if it was."""
 
@@ -246,7 +250,7 @@ class Observed:
         return json.dumps({each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
-    def of_json(cls, text: str) -> Observed:
+    def of_json(cls, text: str) -> Measurements:
         """Decode the result of `as_json`."""
         found: Mapping[str, object] = json.loads(text)
         observed = cls(**found)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.load import LIMIT, DocumentArrival, Load, Observed, QueryArrival
+from driftline.bench.measuring.load import LIMIT, DocumentArrival, Load, Measurements, QueryArrival
 from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.engine.errors import Unavailable
 
@@ -84,7 +84,7 @@ def _blocks(documents: Documents) -> Iterator[bytes]:
         yield bytes(block)
 
 
-def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) -> None:
+def drive(url: str, load: Load, observed: Measurements, sample: Callable[[], None]) -> None:
     """Run the load on the service. `sample` is called at the end of the warm-up and of the load."""
     with without_gc_pauses():
         _LoadThread(url, load, observed).run(sample)
@@ -183,7 +183,7 @@ class _LoadThread:
     freshness would be a seventh longer.
     """
 
-    def __init__(self, url: str, load: Load, observed: Observed) -> None:
+    def __init__(self, url: str, load: Load, observed: Measurements) -> None:
         self._url = url
         self._load = load
         self._observed = observed

@@ -27,7 +27,7 @@ from typing import Protocol
 import psutil
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.load import LIMIT, DocumentArrival, DrawnQuery, Load, Observed
+from driftline.bench.measuring.load import LIMIT, DocumentArrival, DrawnQuery, Load, Measurements
 from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.systems.service import MIB
@@ -168,10 +168,10 @@ PEERS: dict[str, Callable[[Path], Peer]] = {
 }
 
 
-def measure_peer(name: str, load: Load) -> Observed:
-    """Measure a peer in a separate process; if that fails, `Observed.skipped` is the reason."""
+def measure_peer(name: str, load: Load) -> Measurements:
+    """Measure a peer in a separate process; if that fails, `Measurements.skipped` is the reason."""
     if name.startswith("tantivy") and find_spec("tantivy") is None:
-        return Observed(skipped="not installed: pip install 'driftline[bench]'")
+        return Measurements(skipped="not installed: pip install 'driftline[bench]'")
     with TemporaryDirectory(prefix="driftline-bench-") as directory:
         file = Path(directory) / "load.json"
         load.write(file)
@@ -184,15 +184,17 @@ def measure_peer(name: str, load: Load) -> Observed:
                 text=True,
             )
         except subprocess.TimeoutExpired:
-            return Observed(skipped=f"it has not ended within {EXTRA_TIMEOUT_S:g} s after the load")
+            return Measurements(
+                skipped=f"it has not ended within {EXTRA_TIMEOUT_S:g} s after the load"
+            )
     if done.returncode:
-        return Observed(skipped="it has failed; its own messages are above")
-    return Observed.of_json(done.stdout)
+        return Measurements(skipped="it has failed; its own messages are above")
+    return Measurements.of_json(done.stdout)
 
 
-def observe(peer: Peer, load: Load) -> Observed:
+def observe(peer: Peer, load: Load) -> Measurements:
     """Fill a peer and run the load on it."""
-    observed = Observed()
+    observed = Measurements()
     documents = load.documents
     began = perf_counter()
     for first in range(0, len(documents), BULK):
@@ -215,7 +217,7 @@ def observe(peer: Peer, load: Load) -> Observed:
 
 
 class _PeerThread:
-    def __init__(self, peer: Peer, load: Load, observed: Observed) -> None:
+    def __init__(self, peer: Peer, load: Load, observed: Measurements) -> None:
         self._peer = peer
         self._load = load
         self._observed = observed

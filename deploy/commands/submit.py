@@ -30,7 +30,8 @@ from driftline.engine.ui.results import write_json
 @flow_argument
 @in_cluster
 @inputs_option(
-    "An input, as for `driftline run`. Its files are on the host of its front. Any number of times."
+    "An input, as for `driftline run`; may be repeated. Its files must be on the host of its "
+    "front, which reads it."
 )
 @click.option("--name", default="", metavar="NAME",
               help="Name of the flow in the cluster.  [default: that of the flow]",

@@ -20,7 +20,7 @@ from driftline.engine.event_time import Clock, Watermark
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout, Owners, names_of, owned_groups
-from driftline.engine.operators.keyed import Arrival, Keyed
+from driftline.engine.operators.keyed import ArrivalOrder, Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.speculative import Speculative
@@ -105,7 +105,7 @@ class PolicyFactory:
                 watermark = Watermark(clock, plan.flow.fronts_of(vertex))
                 step = TimedStep(vertex, after, failures, watermark, record, encoder)
             else:
-                order = Speculative if self.policy.ordered else Arrival
+                order = Speculative if self.policy.ordered else ArrivalOrder
                 step = order(vertex, after, failures, record, encoder)
             keyed[vertex.name] = step
             return step

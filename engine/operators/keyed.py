@@ -1,13 +1,14 @@
-"""Keyed operators: state per key, and everything that does not depend on the order of elements.
+"""Base of keyed operators: the code that is the same for arrival order and for label order.
 
-`Arrival` applies elements in order of arrival, for policies without label order;
+`ArrivalOrder` applies elements in order of arrival, for policies without label order;
 `engine.operators.speculative` applies them in label order.
 
-A user function may later change its argument, a value that it put into a state, or an output that
-it returned. The engine does not depend on such objects: payloads are stored in the form of
-`engine.state.values`. If the function could still change a value that it put into a state or
-returned, the batch is undone and applied again, with states that serialise their values
-(`engine.state.table`) or with copied outputs. A function always gets the payload as it arrived.
+A user function may keep a reference to its argument, to a value that it put into a state, or to an
+output that it returned, and change it later. So the engine keeps payloads in a form that user code
+cannot change (`engine.state.values`), and a function always gets the payload as it arrived. States
+and outputs are at first kept as they are. If a batch leaves a value there that could be changed,
+the batch is rolled back and applied again, from then on with states that serialise their values
+(`engine.state.table`) or with copied outputs.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Keyed:
     """Base of keyed steps: owns the states, calls the function, sends the outputs.
 
     `after`: the next step; `record`: whether final changes go to the changelog, for snapshots;
-    `encoder`: encoder of this operator's outputs at the end of the chain.
+    `encoder`: encodes the outputs of the last operator of the chain.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Keyed:
         self.function = vertex.function
         self.emits_many = vertex.operator.emits_many
         self.apply = self.function if len(vertex.states) == 1 and not self.emits_many else None
-        """The function, if it can be called without a wrapper, with an element and one state."""
+        """The user function, if it is called directly with an element and one state; None if `call`
+        is needed: for several states or outputs, and once outputs are copied."""
         self.next_step = after
         self.failures = failures
         self.record = record
@@ -79,11 +81,11 @@ class Keyed:
         """Changes of the batch that is being applied, oldest first."""
         self.table = StateTable(vertex.states, self.undo_log)
         self.changelog = Changelog(vertex.name, vertex.states)
-        self.stored_results: Values = []
-        """Results of the batch, in a form that later functions cannot change."""
-        self.to_serialise = False
-        """Whether the next `undo_if_unsafe` must serialise the states, because a function raised
-        after it had put a mutable value."""
+        self.frozen_results: Values = []
+        """Results of the batch, in a form that user code cannot change."""
+        self.must_serialise_states = False
+        """Whether the next `undo_if_unsafe` must switch to serialised states, because a function
+        raised after it had put a mutable value into one."""
         self.copies_outputs = False
         """Whether each output is copied as soon as the function returns it."""
         self.elements = 0
@@ -98,7 +100,7 @@ class Keyed:
         raise NotImplementedError
 
     def close(self, frontier: int) -> None:
-        """Note that no element with a time below the frontier will arrive any more."""
+        """Handle that no element with a time below the frontier can arrive any more."""
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
         """Move the final changes, those of elements below the frontier, to the changelog.
@@ -116,9 +118,8 @@ class Keyed:
         if isinstance(self.key, itemgetter):
             return kept, keys, values
         if kept is not values:
-            values = list(
-                map(thaw_argument, kept)
-            )  # the key function may have changed its argument
+            # The key function may have changed its argument.
+            values = list(map(thaw_argument, kept))
         return kept, keys, values
 
     def call(self, label: Label, key: object, value: object) -> object:
@@ -127,8 +128,8 @@ class Keyed:
         before = len(self.undo_log)
         try:
             if self.emits_many:
-                plain = key.value if type(key) is ExactKey else key
-                outputs = collect_outputs(self.function(Context(label, plain), value, *states))
+                user_key = key.value if type(key) is ExactKey else key
+                outputs = collect_outputs(self.function(Context(label, user_key), value, *states))
                 return self._copy_outputs(key, outputs) if self.copies_outputs else outputs
             result = self.function(value, *states)
             return self._copy_outputs(key, [result])[0] if self.copies_outputs else result
@@ -140,8 +141,8 @@ class Keyed:
 
         `before`: the length of the undo log before the call.
         """
-        if not self.can_keep(self.undo_log[before:]):
-            self.to_serialise = True  # the failure may depend on values changed in place
+        if not self.are_values_safe(self.undo_log[before:]):
+            self.must_serialise_states = True  # the failure may depend on values changed in place
         self.roll_back(before)
         return Failure.from_exception(self.vertex.name, key, value, error, self.vertex.line)
 
@@ -161,7 +162,7 @@ class Keyed:
             return Failure.from_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
-        """Run `call` again for an applied element, and set `stored_results` to its one result.
+        """Run `call` again for an applied element; `frozen_results` is then a list of its result.
 
         `kept`: its stored payload.
         """
@@ -171,48 +172,50 @@ class Keyed:
             result = self.call(label, key, thaw_argument(kept))
         return result
 
-    def can_keep(self, changes: Sequence[Change]) -> bool:
-        """Return whether no function can still change the values in these changes."""
+    def are_values_safe(self, changes: Sequence[Change]) -> bool:
+        """Return whether no user code can change the values in these changes any more."""
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
         _, slots, _, news = zip(*changes, strict=True)
+        if can_stay_unfrozen(slots, news):
+            return True
+        # ALL and MISSING stand for removals, and are no values.
         return can_stay_unfrozen(
-            slots, news
-        ) or can_stay_unfrozen(  # again without the marks of removals
             [slot for slot in slots if slot is not ALL],
             [new for new in news if new is not MISSING],
         )
 
     def undo_if_unsafe(self, results: Values, before: int = 0) -> bool:
-        """Undo a batch if functions could change its values; return whether to apply it again.
+        """Roll a batch back if user code could still change its values. Return whether to apply it
+        again.
 
         Precondition: the undo log has the batch's changes from position `before` on. If this
-        returns True, states serialise, or outputs are copied, from now on, so functions cannot
-        change the values of the next attempt. Outputs are copied if they hold a MapState, which the
-        next element of its key changes, or if another function sees them; the latter get the form
-        in which values travel. If this returns False, `stored_results` contains the results.
+        returns True, states are serialised, or outputs are copied, from now on, so user code cannot
+        change the values of the next attempt. Outputs are copied if they contain a MapState, which
+        the next element of its key changes, or if another function of this process gets them (then
+        by encoding and decoding). If this returns False, `frozen_results` contains the results.
         """
-        if self.to_serialise or not self.can_keep(self.undo_log[before:]):
+        if self.must_serialise_states or not self.are_values_safe(self.undo_log[before:]):
             serialise(self.table)
-            self.to_serialise = False
-        elif not self._must_copy_outputs(results):
+            self.must_serialise_states = False
+        elif not self._freeze_or_start_copying(results):
             return False
         self.roll_back(before)
         return True
 
-    def _must_copy_outputs(self, results: Values) -> bool:
-        """Set `stored_results`. Return whether this batch shows that outputs must be copied, and
-        they were not copied so far."""
-        self.stored_results = self.kept_results(results)
-        if self.stored_results is results or self.copies_outputs:
+    def _freeze_or_start_copying(self, results: Values) -> bool:
+        """Set `frozen_results`. If outputs must be copied, and were not so far, start to copy them
+        and return True."""
+        self.frozen_results = self.freeze_results(results)
+        if self.frozen_results is results or self.copies_outputs:
             return False
-        if not (self.encoder.functions_follow or self._holds_states(results)):
+        if not (self.encoder.functions_follow or self._contain_map_states(results)):
             return False
         self.copies_outputs = True
         self.apply = None
         return True
 
-    def _holds_states(self, results: Values) -> bool:
+    def _contain_map_states(self, results: Values) -> bool:
         if not self._has_maps:
             return False
         outputs = results
@@ -220,7 +223,7 @@ class Keyed:
             outputs = [*chain.from_iterable(r for r in results if isinstance(r, list))]
         return holds(MapState, outputs)
 
-    def kept_results(self, results: Values) -> Values:
+    def freeze_results(self, results: Values) -> Values:
         """Return results in a form that no function can change; the same list if they have it."""
         if not self.emits_many:
             return freeze_outputs(results, self.encoder.functions_follow)
@@ -242,7 +245,7 @@ class Keyed:
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
-        """Send results to the next step, and failures to the barrier."""
+        """Send results to the next step, and failures to the output barrier."""
         good = self.failures.report_failures(labels, results, signs)
         if good is not None:
             keys = list(compress(keys, good))
@@ -268,12 +271,12 @@ class Keyed:
             assert key in known, f"operator {self.vertex.name!r} never forgets key {key!r}"
 
     def keys_with_removals(self) -> Iterable[object]:
-        """Return the keys from whose states unsettled elements removed something."""
+        """Return the keys from whose states elements that are not final yet removed something."""
         return ()
 
 
-class Arrival(Keyed):
-    """Keyed operator in order of arrival; elements are final at once."""
+class ArrivalOrder(Keyed):
+    """Keyed operator in order of arrival: an element is final as soon as it is applied."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"

@@ -93,7 +93,7 @@ class Operator:
 class KeyedOperator(Operator):
     """Base of the operators with state per key.
 
-    Its step, `Speculative` or `Arrival`, calls the function for each element. If an element is
+    Its step, `Speculative` or `ArrivalOrder`, calls the function for each element. If an element is
     late, `Speculative` undoes the changes of later ones and calls the function again for each. When
     the frontier advances, the step's methods `close` and `settle` make the state changes below it
     final. An operator with other work at that moment makes a step with its own `close` and
@@ -151,7 +151,7 @@ class Vertex:
 
 
 KeyedStep = Callable[[Vertex, Step, Failures, OutputEncoder], Step]
-"""Factory of the step of a keyed operator: `Speculative` or `Arrival`."""
+"""Factory of the step of a keyed operator: `Speculative` or `ArrivalOrder`."""
 
 
 class Chain(Protocol):

@@ -106,7 +106,7 @@ class Speculative(Keyed):
         elif not self._apply_at_once(batch, values):
             late = self._apply_in_turn(batch, later_elements, list(map(thaw_argument, kept)))
         results = batch.results
-        batch.results = self.stored_results
+        batch.results = self.frozen_results
         self._append(batch)
         self.emit(batch.labels, batch.keys, results, None)
         if late:
@@ -265,7 +265,7 @@ class Speculative(Keyed):
                 out.add(label, key, before, -1)
         for label, value, was_applied, before in entries:
             self.call_again(label, key, value)
-            [kept] = self.stored_results
+            [kept] = self.frozen_results
             reapplied.add(label, key, value, kept, len(self.undo_log))
             if not was_applied:
                 out.add(label, key, kept, 1)
@@ -370,7 +370,7 @@ class _Corrections:
 
 
 def _thaw_result(result: object) -> object:
-    """Convert a stored result (`Keyed.kept_results`) back to what the function returned."""
+    """Convert a stored result (`Keyed.freeze_results`) back to what the function returned."""
     return list(map(thaw_output, result)) if type(result) is list else thaw_output(result)
 
 

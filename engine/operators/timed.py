@@ -240,7 +240,7 @@ class TimedStep(Speculative):
             batch.last_time = max(label[0] for label in batch.labels)
         return batch
 
-    def kept_results(self, results: Values) -> Values:
+    def freeze_results(self, results: Values) -> Values:
         """Return the same list if no function can change the results; they are not stored."""
         outputs = [*chain.from_iterable(each for each in results if type(each) is list)]
         return results if are_immutable(outputs, self.encoder.functions_follow) else results[:]

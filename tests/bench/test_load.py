@@ -10,13 +10,13 @@ from driftline.bench.measuring.load import (
     KINDS,
     DrawnQuery,
     Load,
-    Observed,
+    LoadParameters,
+    Measurements,
     Queries,
-    Wanted,
     unique_word,
 )
 
-WANTED = Wanted(documents=60, rate=50, searches=80, seconds=2.0, seed=3)
+WANTED = LoadParameters(documents=60, rate=50, searches=80, seconds=2.0, seed=3)
 
 
 def test_load_is_deterministic_and_has_the_requested_rates() -> None:
@@ -70,6 +70,6 @@ def test_every_query_kind_is_drawn_with_its_number_of_words() -> None:
 
 
 def test_observations_round_trip_through_json() -> None:
-    observed = Observed(fill_per_s=2.5, queries={DrawnQuery("term", ["a"]).kind: [1.0, 2.0]})
+    observed = Measurements(fill_per_s=2.5, queries={DrawnQuery("term", ["a"]).kind: [1.0, 2.0]})
     observed.errors["not found"] += 2
-    assert Observed.of_json(observed.as_json()) == observed
+    assert Measurements.of_json(observed.as_json()) == observed

@@ -11,7 +11,13 @@ from time import sleep
 
 import pytest
 
-from driftline.bench.measuring.load import DocumentArrival, DrawnQuery, Load, Observed, QueryArrival
+from driftline.bench.measuring.load import (
+    DocumentArrival,
+    DrawnQuery,
+    Load,
+    Measurements,
+    QueryArrival,
+)
 from driftline.bench.measuring.served import drive, fill
 from driftline.engine.errors import Unavailable
 
@@ -68,7 +74,7 @@ def test_requests_start_on_schedule_and_errors_are_counted(url: str) -> None:
     ids = ["good", "lost", "bad", "fine"]
     arriving = [DocumentArrival(n * 0.01, id, "text", f"w{n}") for n, id in enumerate(ids)]
     asked = [QueryArrival(n * 0.01, DrawnQuery("term", ["tea"])) for n in range(20)]
-    observed, samples = Observed(), list[int]()
+    observed, samples = Measurements(), list[int]()
     drive(url, Load([], arriving, asked, 0.0), observed, lambda: samples.append(1))
     assert observed.errors == {"not found": 1, "put: status 400": 1}
     assert (len(observed.freshness_ms), len(observed.acknowledged_ms), len(samples)) == (2, 2, 2)
@@ -82,7 +88,7 @@ def test_a_server_that_is_gone_is_an_error() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    observed = Observed()
+    observed = Measurements()
     load = Load([], [], [QueryArrival(0.0, DrawnQuery("term", ["tea"]))], 0.0)
     drive(f"http://127.0.0.1:{port}", load, observed, lambda: None)
     assert observed.errors.total() == 1

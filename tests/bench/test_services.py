@@ -8,13 +8,13 @@ from pathlib import Path
 from rich.console import Console
 
 from driftline.bench.experiments.service import Services, draw_services
-from driftline.bench.measuring.load import Observed, Wanted
+from driftline.bench.measuring.load import LoadParameters, Measurements
 
-WANTED = Wanted(documents=10, rate=50, searches=50, seconds=30.0)
+WANTED = LoadParameters(documents=10, rate=50, searches=50, seconds=30.0)
 
 
-def observed(late_ms: float = 0.1, **others: float) -> Observed:
-    return Observed(
+def observed(late_ms: float = 0.1, **others: float) -> Measurements:
+    return Measurements(
         fill_per_s=100.0,
         freshness_ms=[1.0, 2.0],
         acknowledged_ms=[0.5, 1.5],
@@ -42,7 +42,7 @@ def test_report_notes_how_far_a_peer_fell_behind() -> None:
     peers = {
         "slow": observed(**commits, behind_s=12.0),
         "fast": observed(**commits, behind_s=0.0),
-        "none": Observed(skipped="not installed"),
+        "none": Measurements(skipped="not installed"),
     }
     services = Services(WANTED, 1, 1, observed(), peers)
     text = text_of(services)
@@ -62,6 +62,6 @@ def test_bytes_of_a_posting_are_those_of_all_shards() -> None:
 
 
 def test_a_load_without_documents_or_without_queries_is_drawn(tmp_path: Path) -> None:
-    for each in (Observed(queries={"term": [0.1]}), Observed(freshness_ms=[1.0])):
+    for each in (Measurements(queries={"term": [0.1]}), Measurements(freshness_ms=[1.0])):
         draw_services(Services(WANTED, 1, 1, each), tmp_path / "s.png")
         assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")

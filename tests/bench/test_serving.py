@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from driftline.bench.commands import bench
-from driftline.bench.measuring.load import KINDS, Load, Observed
+from driftline.bench.measuring.load import KINDS, Load, Measurements
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_a_service_and_its_peers_get_the_same_load(
 
 
 def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def observe(load: Load, *_: object) -> Observed:
-        observed = Observed(freshness_ms=[1.0, 2.0])
+    def observe(load: Load, *_: object) -> Measurements:
+        observed = Measurements(freshness_ms=[1.0, 2.0])
         observed.errors["not found"] += 3
         return observed
 

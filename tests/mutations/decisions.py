@@ -11,7 +11,7 @@ from unittest.mock import patch
 from msgspec import structs
 
 from driftline.coordinator.coordinator import Coordinator, Phase
-from driftline.coordinator.draining import ShutdownBarrier
+from driftline.coordinator.draining import ShutdownWait
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.snapshots import Snapshots
 from driftline.deploy.roles.member import Member
@@ -61,7 +61,7 @@ def the_end_is_told_before_it_is_written() -> AbstractContextManager[object]:
 
 def the_end_is_told_once() -> AbstractContextManager[object]:
     """Who was not there when it was told, or was and died of it, never hears of it."""
-    return patch.object(ShutdownBarrier, "is_over", lambda self, now: True)
+    return patch.object(ShutdownWait, "is_over", lambda self, now: True)
 
 
 def any_run_may_be_over() -> AbstractContextManager[object]:

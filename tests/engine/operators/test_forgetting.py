@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.operators.keyed import Arrival, Keyed
+from driftline.engine.operators.keyed import ArrivalOrder, Keyed
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.managed import ListState, ValueState
 from tests.engine.operators.operators import (
@@ -51,7 +51,7 @@ def flow_with(function: Callable[..., object]) -> Flow:
     return flow
 
 
-@pytest.mark.parametrize("order", [Speculative, Arrival])
+@pytest.mark.parametrize("order", [Speculative, ArrivalOrder])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_keys_with_empty_states_are_removed(
     order: type[Keyed], function: Callable[..., object]

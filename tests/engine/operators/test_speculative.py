@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
-from driftline.engine.operators.keyed import Arrival
+from driftline.engine.operators.keyed import ArrivalOrder
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.jobs import Capture
@@ -140,7 +140,7 @@ def test_most_generated_stories_contain_late_elements() -> None:
     assert sum(late) > len(late) / 2
 
 
-# Arrival order: elements are applied as they arrive
+# ArrivalOrder order: elements are applied as they arrive
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,7 +149,7 @@ def test_without_an_order_elements_are_applied_as_they_come(
     kind: str, elements: list[Element]
 ) -> None:
     flow = flow_of(kind)
-    step, collected = make(Arrival, flow)
+    step, collected = make(ArrivalOrder, flow)
     for start in range(0, len(elements), 4):
         push(step, [(*element, 1) for element in elements[start : start + 4]])
     outputs, states = one_by_one(flow.vertices[1], elements)
@@ -167,7 +167,7 @@ def test_without_an_order_a_snapshot_holds_the_epochs_that_have_ended(
     kind: str, epochs: list[list[Element]]
 ) -> None:
     flow = flow_of(kind)
-    step, _ = make(Arrival, flow)
+    step, _ = make(ArrivalOrder, flow)
     chains: list[bytes] = []
     before: list[Element] = []
     captures: list[Capture] = []
