@@ -93,9 +93,9 @@ def latency(
     """Measure latency of the policies at a fixed rate.
 
     Arrivals are an open loop: latency counts from the time at which a document is due. By default
-    this takes four to five minutes: each of three rounds has a run of eight seconds for each
-    policy, checkpoint interval, and durability of inputs and outputs. Figures are medians of the
-    runs, but `max` is the largest latency of all.
+    this takes four to five minutes. There are three rounds, with one run of eight seconds for each
+    combination of policy, checkpoint interval, and durability of inputs and outputs. Figures are
+    medians over the rounds, except `max`, the largest latency of all.
 
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
     to warm up.
@@ -146,7 +146,7 @@ def throughput(
     json_file: Path | None,
     plot: Path,
 ) -> None:
-    """Measure documents per second under back-pressure.
+    """Measure throughput: documents are sent as fast as the engine takes them.
 
     By default this takes about four minutes. For each policy the table has the median, minimum and
     maximum over the rounds. `micro-batch`, the same flow on Spark, gets at most 600
@@ -216,10 +216,10 @@ def ordering(
 @bench.command()
 @click.option("--killed", default=",".join(VICTIMS), show_default=True, metavar="A,B",
               callback=options.choice_list(VICTIMS, "victim"),
-              help="What is killed: a node; or all: the master and the nodes at once.",
+              help="node: one node is killed. all: the master and all nodes at once.",
               )  # fmt: skip
 @click.option("--trials", default=9, show_default=True, type=click.IntRange(1, 1000),
-              help="Kills per row, each in a new cluster.")  # fmt: skip
+              help="Trials per case, each a kill in a new cluster.")  # fmt: skip
 @click.option("--spares", type=click.IntRange(0, 1),
               help="Measure only with a standby process (1), or only without (0).  [default: both]",
               )  # fmt: skip
@@ -282,8 +282,8 @@ def recovery(
 @click.option("--compare", is_flag=True,
               help="Give the same load to tantivy and SQLite FTS5.")  # fmt: skip
 @click.option("--locust", "users", type=click.IntRange(2, 100_000), metavar="USERS",
-              help="Number of locust users that make the load instead. Each sends one request "
-              "per second; one of them follows the changes.")  # fmt: skip
+              help="Number of locust users that make the load, instead of --rate and --searches. "
+              "Each sends one request per second; one of them follows the changes.")  # fmt: skip
 @click.option("--url", metavar="URL", help="With --locust: URL of a running service.")
 @corpus_options
 @options.seed
@@ -307,7 +307,7 @@ def service(
     """Measure freshness and query latency of `driftline serve`.
 
     By default this takes a minute, and with --compare three. Freshness is the time from the due
-    time of a document until the answer to a query has it. All latencies count from the due time.
+    time of a document until a query returns it. All latencies count from the due time.
     """
     if users is not None:
         refuse_options(["--compare", "--plot", "--rate", "--searches", "--seed"], "with --locust")
@@ -316,7 +316,9 @@ def service(
         from driftline.bench.experiments.users import run_users, serve_and_run_users
 
         if url is not None:
-            refuse_options(["--documents", "--nodes", "--searchers"], "with --url: it runs already")
+            refuse_options(
+                ["--documents", "--nodes", "--searchers"], "with --url: that service runs already"
+            )
             usage = run_users(url, users, seconds)
         else:
             usage = serve_and_run_users(corpus.load(documents), nodes, searchers, users, seconds)
@@ -351,11 +353,11 @@ def service(
 def windows(
     records: int, repeat: int, nodes: int, rate: float, seconds: float, json_file: Path | None
 ) -> None:
-    """Measure throughput of windows, and latency of their rows.
+    """Measure throughput of windows, and latency of their results.
 
     By default this takes two minutes on idle cores. `Sum` in windows of a minute is compared with
-    a hand-written scan, and with a bare loop: processes in plain Python, without an engine, that
-    exchange records and keep sums in a dict.
+    the same sum by a hand-written stateful function (`scan`), and with a bare loop: processes in
+    plain Python, without an engine, that exchange records and keep sums in a dict.
     """
     from driftline.bench.experiments.windows import measure_windows
 

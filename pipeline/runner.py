@@ -1,11 +1,11 @@
-"""The batch runner: any flow as one Spark job, with the labels and outputs of a run on nodes.
+"""Runs a flow as one batch job on Spark, with the labels and outputs of a run on nodes.
 
     read and label -> chain of the source -> [shuffle -> keyed chains of a stage]* -> write
 
-The tasks form one pipeline without branches: rows for a later task pass through the tasks between.
-So nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key groups;
-Spark sorts each by root, spilling to disk if necessary. The state of a partition's key groups has
-to fit into a task's memory; more partitions make it smaller.
+The tasks form one pipeline without branches: a task forwards the rows that are meant for later
+tasks. So nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key
+groups; Spark sorts the rows of each by time and source, spilling to disk if necessary. The state of
+a partition's key groups has to fit into a task's memory; more partitions make it smaller.
 
 Why the outputs are the same: keyed operators depend only on their elements and on the total order,
 and both are the same (Delivery, consistency, and determinism, section V).
@@ -59,7 +59,7 @@ SPLITS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class BatchCounts:
     """The counts of a batch run.
 
     Attributes:
@@ -93,7 +93,7 @@ def run(
     until: int = INFINITY,
     start: Savepoint | None = None,
     save: Path | None = None,
-) -> Ran:
+) -> BatchCounts:
     """Run a flow over records with times in [since, until), and write its outputs as JSON lines.
 
     Args:
@@ -104,9 +104,9 @@ def run(
         partitions: Number of ranges of key groups; the state of one has to fit into a task's
             memory.
         dead_letters: Whether bad records, and elements whose function raises, are set aside.
-        since: The time of the first record.
-        until: The time after the last record.
-        start: The state of all records before `since`.
+        since: Records with a smaller time are left out.
+        until: Records with this time or a later one are left out.
+        start: The savepoint with the state of all records before `since`.
         save: Directory for a savepoint of the state of all records before `until`.
 
     Returns:
@@ -143,14 +143,14 @@ def run(
         }
         write_manifest(save, flow, end, event_times=[at for _, at in sorted(sources.items())])
     names = JsonLines(flow).names
-    ran = Ran(
+    counts = BatchCounts(
         sum(row["count"] for row in totals if row["to"] == READ),
         sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
         {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
     )
-    failures = ran.outputs.get(DEAD_LETTERS, 0)
-    write_commit_record(output, end, sum(ran.outputs.values()) - failures, failures, save)
-    return ran
+    failures = counts.outputs.get(DEAD_LETTERS, 0)
+    write_commit_record(output, end, sum(counts.outputs.values()) - failures, failures, save)
+    return counts
 
 
 def prepare_job(job: TaskSettings) -> TaskSettings:

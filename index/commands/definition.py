@@ -64,7 +64,7 @@ def define(state: Path, schema_path: Path | None) -> str:
 def _create(state: Path, given: Path | None) -> None:
     if (state / _FLOW_FILE).exists():
         raise StateMismatch(
-            f"{state / _SCHEMA} is gone, the schema of the index: restore it from a copy"
+            f"{state / _SCHEMA}, the schema file of the index, is missing: restore it from a copy"
         )
     if given is not None:
         load_schema(given)
@@ -76,7 +76,8 @@ def _extend(state: Path, given: Path) -> None:
     schema, before = load_schema(given), schema_in(state)
     _check_unchanged(before, schema, given, state)
     if schema.fingerprint() != before.fingerprint():
-        alone = claim(state / "run.lock")  # running processes have already read the schema
+        # The service must be stopped: running processes do not read the schema again.
+        alone = claim(state / "run.lock")
         try:
             replace_file(state / _SCHEMA, given.read_bytes())
         finally:
@@ -90,9 +91,9 @@ def _check_unchanged(before: Schema, schema: Schema, given: Path, state: Path) -
         if there is None or there.fingerprint() != collection.fingerprint():
             what = "has no" if there is None else "has another schema for the"
             raise StateMismatch(
-                f"{given} {what} collection {name!r} of the index in {state}, and a collection "
-                "keeps its schema: leave it as it is, add a collection with the new one, and fill "
-                "that from the old one's documents"
+                f"{given} {what} collection {name!r} of the index in {state}. The schema of a "
+                "collection cannot change: keep it, add a new collection with the new schema, and "
+                "copy the documents into that"
             )
 
 
@@ -117,9 +118,9 @@ def pin_searcher_count(state: Path, requested: int | None) -> int:
     there = _number_in(data, path)
     if requested not in (None, there):
         raise StateMismatch(
-            f"the index in {state} has {there} searchers, and their number stays: give "
-            f"--searchers {there}, or leave it out; for another number begin a new --state, and "
-            "fill it with the documents of this one"
+            f"the index in {state} has {there} searchers, a number that cannot change: give "
+            f"--searchers {there}, or leave it out; for another number create an index in another "
+            "--state, and load the documents again"
         )
     return there
 

@@ -103,7 +103,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               type=click.IntRange(1, 3_600_000), help="Interval between snapshots of the nodes.",
               )  # fmt: skip
 @click.option("--retain-mb", type=click.IntRange(1),
-              help="Size of the journal in MB to retain, beyond what a restart needs.  "
+              help="MiB of the journal to retain, beyond what a restart needs.  "
               "[default: unlimited]")  # fmt: skip
 @click.option("--accept-changed-code", is_flag=True,
               help="Resume although the code of operators has changed. Existing state and outputs "
@@ -155,18 +155,20 @@ def serve(
     curl -X PUT localhost:8080/documents/1 -d '{"text": "A cat sat here."}'
     curl 'localhost:8080/search?q=cat'
 
-    A document is found some milliseconds after it was put, and exactly once, even if processes are
-    killed at any time. The `at` of an answer is the label of the state that it was read from.
-    at=LABEL reads that state again.
+    A document can be found some milliseconds after it was put. Each write is applied exactly once,
+    even if processes are killed. The `at` of an answer is the label of the state that it was read
+    from; at=LABEL reads that state again.
 
     With a FLOW, as in `driftline run`, there is POST /records for its source, GET
     /views/SINK/KEY for the latest value of a key among the outputs of a sink, and GET /changes.
 
     \b
-    The same command resumes after any interruption. SIGTERM drains it.
+    The same command resumes after any interruption. SIGTERM stops it after all accepted records
+    have been processed.
 
-    With --zookeeper, agents of that cluster run the master and the nodes, and `driftline stop
-    NAME`, `rescale` and `status` apply to the service, too. Use the same --state at each start.
+    With --zookeeper the service runs on that cluster: agents run the master and the nodes, and
+    `driftline stop NAME`, `rescale` and `status` apply to the service, too. Use the same --state at
+    each start.
     """
     if bool(certificate) != bool(key):
         raise click.UsageError("--certificate and --key come together")

@@ -62,7 +62,7 @@ class History:
         """Return the sum of additions before a time. Precondition: the time is retained."""
         return self._sums[bisect_left(self._times, time)]
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Forget sums before a time."""
         keep = bisect_left(self._times, since)
         del self._times[:keep], self._sums[:keep]
@@ -129,7 +129,7 @@ class Counts:
             changing[word] = history
             history.add(time, number)
             if not len(history._times) % TRIMMED_EVERY:  # a word that changes often
-                history.retain(self._since)
+                history.forget_before(self._since)
         self._added += len(words)
         if self._added >= SWEEP_INTERVAL:  # finding the first entries takes some 10 µs
             self._forget(2 * self._added)
@@ -140,7 +140,7 @@ class Counts:
         history = self._changing.get(word)
         return self._settled.get(word, 0) if history is None else history.before(time)
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Forget counts as of earlier times."""
         self._since = max(self._since, since)
 
@@ -148,7 +148,7 @@ class Counts:
         """Yield the counts as of all retained times, as checkpoint parts."""
         self._forget(len(self._changing))
         for history in self._changing.values():
-            history.retain(self._since)
+            history.forget_before(self._since)
         yield pack(self._since)
         yield from encode_dictionary(self._settled)
         histories = self._changing.values()
@@ -255,13 +255,13 @@ class Statistics:
             self._words[field].add(time, words, sign)
         self._uncounted.clear()
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Forget statistics as of earlier times."""
         self.settle()
         for history in (*self._documents, *self._lengths):
-            history.retain(since)
+            history.forget_before(since)
         for counts in self._words:
-            counts.retain(since)
+            counts.forget_before(since)
 
     def save(self) -> Iterator[bytes]:
         """Yield the statistics as checkpoint parts."""

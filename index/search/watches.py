@@ -77,7 +77,7 @@ class Changes:
         self._counts.append(count)
         return self.first + len(self.times) - 1
 
-    def retain(self, since: int) -> int:
+    def forget_before(self, since: int) -> int:
         """Forget versions before a time; return the number of their events."""
         forgotten = bisect_left(self.times, since)
         count = sum(self._counts[:forgotten])
@@ -232,9 +232,9 @@ class WatchIndex:
         for watch in entered:
             watch.add(event + 1)
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Forget the events before a time."""
-        forgotten = self._changes.retain(since)
+        forgotten = self._changes.forget_before(since)
         self._event_count -= forgotten
         self._stale += forgotten
         if self._stale > max(SWEPT_FROM, self._event_count):

@@ -4,8 +4,8 @@ Every shard has all watches, and the events of its documents.
 
 Sealing: before a checkpoint, the tail (the growing memory segment) is frozen and an empty tail
 starts. A forked copy of the process writes the frozen tail to a segment file. Once the file is
-durable, it replaces the tail in memory. If saving fails, the tail stays and is sealed together with
-the next one.
+durable, the segment replaces the frozen tail. If saving fails, the frozen tail stays in memory and
+is written together with the next one.
 
 Merging: segments are merged to bound their number and to drop versions that no query can read any
 more.
@@ -43,7 +43,7 @@ _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASC
 
 
 MERGE_RATIO = 2
-"""A segment stays unmerged if it is larger than this many times all later segments together.
+"""Merge a segment with all later ones unless it is this many times as large as these together.
 
 A query takes a quarter of a millisecond per segment, however small the segment is.
 """
@@ -58,7 +58,7 @@ FREE_BATCH_WORDS = 512
 """Words per field that `settle` frees at a time; freeing a complete tail takes some 10 ms."""
 
 WASTE = 3
-"""Rewrite a segment if more than one in this many of its versions is no longer readable."""
+"""Rewrite a segment if more than 1 / WASTE of its versions are no longer readable."""
 
 
 class CollectionIndex:
@@ -96,7 +96,7 @@ class CollectionIndex:
 
     @property
     def segments(self) -> list[Segment]:
-        """The parts in files; they precede all parts in memory."""
+        """The parts in files; they are all older than those in memory."""
         return [part for part in self.shard.parts if isinstance(part, Segment)]
 
     @property
@@ -106,13 +106,15 @@ class CollectionIndex:
         return [*names, self._name] if self._sealed else names
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Apply the next version of the collection. Raises MalformedMessage, DamagedSegment.
+        """Apply the next document version. Raises MalformedMessage, DamagedSegment.
 
-        After DamagedSegment the version is applied, but events may be missing.
+        After DamagedSegment the version has been applied, but events of watches may be missing.
         """
         fields, values = len(self.collection.texts), len(self.collection.values)
         if (len(version.fields), len(version.values)) != (fields, values):
-            raise MalformedMessage(f"a version has not the fields of {self.collection.name!r}")
+            raise MalformedMessage(
+                f"a document version does not have the fields of {self.collection.name!r}"
+            )
         self.shard.apply(time, version)
         if self._has(version.id):
             self.watches.apply(time, version, partial(self._before, time, version.id))
@@ -137,10 +139,10 @@ class CollectionIndex:
         else:
             self.watches.put(time, watched.id, watched.query)
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Forget data that only reads as of earlier times need."""
-        self.shard.statistics.retain(since)
-        self.watches.retain(since)
+        self.shard.statistics.forget_before(since)
+        self.watches.forget_before(since)
         self._since = since
         self._wasteful = next(filter(self._is_wasteful, self.segments), None)
 

@@ -157,11 +157,11 @@ class Searcher:
             quarantine(error.path)
             raise ApiError("unavailable", f"{error}: ask again when it is") from None
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Stop answering as of times before `since`; a later `since` counts as `self.time`."""
         self.since = max(self.since, min(since, self.time))
         for holding in self._collections.values():
-            holding.retain(self.since)
+            holding.forget_before(self.since)
 
     # Checkpoints.
 

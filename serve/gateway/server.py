@@ -2,7 +2,8 @@
 
 Two limits protect against slow and idle clients: a connection must send the head of its next
 request in time, and each address may open a limited number of connections. `serve.http.content`
-limits bodies. A response has no timeout as long as its client reads it (`WRITE_TIMEOUT_S`).
+limits bodies. A response may take any time while its client
+reads; a client that stops reading is disconnected after `WRITE_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ CONNECTIONS_MAX = 4096
 """If this many connections are open, the server answers further requests with 503."""
 
 CONNECTIONS_PER_ADDRESS = 1024
-"""Limit of connections of one address; a proxy needs fewer for all its requests and streams."""
+"""Limit of connections of one address; enough for a proxy, whose clients share its address."""
 
 HEAD_S = 20.0
-"""Timeout of the head of a request."""
+"""Seconds within which the head of a request must arrive, from the opening of a connection or from
+its first byte."""
 
 KEEP_ALIVE_S = 60
-"""Idle timeout of a connection."""
+"""Idle time in seconds after a response, before the connection is closed."""
 
 WRITE_TIMEOUT_S = 60.0
 """Timeout of a client that does not read its response."""

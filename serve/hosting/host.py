@@ -446,7 +446,7 @@ class ViewHost(Role):
             return
         view = self.view
         if self.is_checkpoint_due:
-            view.retain(self._retained.oldest_to_retain(view.time))
+            view.forget_before(self._retained.oldest_to_retain(view.time))
             view.freeze()
             self._items, self._saving, self._is_frozen = 0, True, True
             self.job = BackgroundJob(

@@ -64,7 +64,8 @@ class SegmentHeader:
     """The state of the merge at the start of a segment."""
 
     time: int = 0
-    """T: earlier segments contain all outputs below it; of later outputs, those in `waiting`."""
+    """T: earlier segments contain all outputs below it. Outputs from T on that had arrived before
+    are repeated in `waiting`."""
     last: tuple[JournalEntry, ...] = ()
     """The last entry of each barrier, without outputs."""
     waiting: tuple[JournalEntry, ...] = ()
@@ -120,6 +121,7 @@ class JournalContents:
     t_last: int = -1
     """The largest t_last of all barriers; -1 without an entry."""
     segments: int = 0
+    """Number of segments that were read."""
     entries: int = 0
     torn: str = ""
     """A sentence about a torn end, which is cut off when the journal is opened; "" if none."""
@@ -128,8 +130,9 @@ class JournalContents:
 def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalContents:
     """Summarise the files of a journal.
 
-    Reads the last segment, as opening the journal does. `all_segments`: read all, and check that
-    each segment continues where the previous one ended. Raises StateMismatch for damage, OSError.
+    Reads only the last segment, as opening the journal does. `all_segments`: read all, and check
+    that each segment continues where the previous one ended. Raises StateMismatch for damage,
+    OSError.
     """
     numbers = numbers_in(directory)
     read = numbers if all_segments else numbers[-1:]
@@ -155,12 +158,12 @@ def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalCo
     if not torn:
         return JournalContents(t_last, len(read), entries)
     size, path = counted(torn, "byte"), path_of(directory, numbers[-1])
-    told = f"{path} ends with {size} that are no whole record; they are cut off"
+    told = f"{path} ends with {size} of an incomplete record, which the next opening removes"
     return JournalContents(t_last, len(read), entries, told)
 
 
-def read_first_time(directory: Path) -> int:
-    """Return the time in the oldest segment's header; 0 if the journal has its beginning.
+def oldest_retained_time(directory: Path) -> int:
+    """Return the time from which on the journal has outputs; 0 if no segment was deleted.
 
     Precondition: `inspect_journal` has raised nothing. Raises OSError.
     """

@@ -20,7 +20,7 @@ from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
-from driftline.serve.journal.entries import read_first_time
+from driftline.serve.journal.entries import oldest_retained_time
 from driftline.serve.running.deployment import SERVICE_FILE
 from driftline.serve.running.directories import RECOVERY_ADVICE, RESTORE_ADVICE, report_on_journal
 from driftline.serve.views.checkpoint import read_parts
@@ -59,7 +59,7 @@ def look_beside(
         return None
     journal, torn = report_on_journal(state / FOLDER, run, all_segments=True)
     with translate_os_errors("journal", state / FOLDER):
-        is_trimmed = has_journal and not journal.damage and read_first_time(state / FOLDER) > 0
+        is_trimmed = has_journal and not journal.damage and oldest_retained_time(state / FOLDER) > 0
     derived, notes = _look_at_views(views, check_files, _GONE if is_trimmed else _ANEW)
     kept = [journal]
     if is_alone := (state / SERVICE_FILE).exists() and run is None:

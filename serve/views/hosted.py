@@ -20,11 +20,12 @@ Question = Mapping[str, object]
 """
 
 PauseHook = Callable[[], None]
-"""Function that a view calls repeatedly during a long answer: the host may answer others in it."""
+"""Function that a view calls repeatedly during a long answer: meanwhile
+the host may answer other questions by `ask`."""
 
 
 def no_pause() -> None:
-    """Do nothing: the `PauseHook` of a caller without other questions."""
+    """Do nothing: the `PauseHook` of a caller that has nothing else to do meanwhile."""
 
 
 Answer = Mapping[str, object]
@@ -32,7 +33,7 @@ Answer = Mapping[str, object]
 
 
 class View(Protocol):
-    """A function of all outputs below a time."""
+    """State that depends only on the outputs below a time."""
 
     @property
     def time(self) -> int:
@@ -47,7 +48,7 @@ class View(Protocol):
     def load(self, parts: Iterable[bytes]) -> None:
         """Restore a saved view. Precondition: nothing has been applied.
 
-        Raises SnapshotDamaged if the parts are of another view; then this view must not be used.
+        Raises SnapshotDamaged if the parts are of another view; this one is then unusable.
         """
 
 
@@ -66,8 +67,8 @@ class HostedView(View, Protocol):
     """A view in a separate process, with questions, checkpoints and background jobs.
 
     A forked copy of the process writes a checkpoint. The copy contains the view as it was at the
-    fork, so the view copies no state and questions do not wait. `save` runs in the copy; it saves
-    the state that `freeze` prepared, and may write files.
+    fork, so the view copies no state and questions do not wait. The process calls `freeze`, and
+    the copy `save`, which yields the state and may write large parts to files of its own.
     """
 
     @property
@@ -79,7 +80,7 @@ class HostedView(View, Protocol):
         """The damage of the view's files that forces a rebuild; "" if they are intact."""
 
     def settle(self) -> None:
-        """Do the work that `apply` deferred. No answer depends on it; called while none waits."""
+        """Do the work that `apply` deferred, while no question waits. No answer depends on it."""
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as of `question["at"]`, by default as of `time`. Raises ApiError.
@@ -87,14 +88,17 @@ class HostedView(View, Protocol):
         `pause`: to be called repeatedly; it may call `ask` for another question, but never `apply`.
         """
 
-    def retain(self, since: int) -> None:
-        """Drop the history before `since`, which is at most `self.time`: reject reads below it."""
+    def forget_before(self, since: int) -> None:
+        """Drop the history before `since`, and reject later reads of it.
+
+        Precondition: since <= self.time.
+        """
 
     def freeze(self) -> None:
         """Prepare to save the current state: `save` is called next, in a forked copy."""
 
     def mark_saved(self) -> None:
-        """Note that the frozen state is durable.
+        """Handle that the frozen state is durable.
 
         Called in the process that called `freeze`, which may have applied more outputs since. Not
         called if saving failed; then `freeze` is called again.
@@ -111,7 +115,7 @@ class HostedView(View, Protocol):
 
 
 def apply_span(view: View, span: Span) -> bool:
-    """Apply the new outputs of a span, each once and in label order, even if spans repeat.
+    """Apply the new outputs of a span, each once and in label order, even if spans overlap.
 
     Returns False, without applying outputs, if outputs before the span are missing; then the caller
     has to read the journal from the view's time on.

@@ -183,7 +183,7 @@ class KeyValueView:
     def figures(self) -> Mapping[str, float]:
         return {"keys": len(self), "without_key": self.without_key}
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Drop the history below `since`, or below `self.time` if that is smaller."""
         self.since = max(self.since, min(since, self.time))
         dropped: Counter[_History] = Counter()

@@ -36,7 +36,9 @@ def test_a_schema_that_was_removed_is_not_replaced(given: Path, tmp_path: Path) 
     state = tmp_path / "state"
     (state / "schema.toml").unlink()
     for schema in (None, given):
-        with pytest.raises(StateMismatch, match=r"schema.toml is gone, .*restore it from a copy"):
+        with pytest.raises(
+            StateMismatch, match=r"schema.toml, .* is missing: restore it from a copy"
+        ):
             define(state, schema)
     assert not (state / "schema.toml").exists()
 

@@ -170,7 +170,11 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
 
 DAMAGES: list[tuple[Change, str, str]] = [
     (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is refused"),
-    (cut("journal/segment-00000000"), "are no whole record; they are cut off", "resumes"),
+    (
+        cut("journal/segment-00000000"),
+        "of an incomplete record, which the next opening removes",
+        "resumes",
+    ),
     (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
     (removed("journal/.driftline/barrier-0.mark"), "(the journal) is empty or missing", "is ref"),
     (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),

@@ -142,7 +142,7 @@ async def test_label_before_retention_gets_410_with_the_oldest_label(tmp_path: P
     service = Service(tmp_path)
     async with client_of(service) as client:
         labels = [(await client.put("/documents/1", json=TEA)).json()["label"] for _ in range(3)]
-        service.retain(21)
+        service.forget_before(21)
         for path in ("/documents/1?at=", "/search?q=tea&at=", "/changes?from="):
             answer = await client.get(path + labels[0])
             assert answer.status_code == 410

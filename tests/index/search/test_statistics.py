@@ -46,7 +46,7 @@ def test_statistics_are_those_of_the_versions_that_are_alive(
                 statistics = Statistics.load(Saved(list(statistics.save())), FIELDS)
             else:
                 since = max(since, time - 2)
-                statistics.retain(since)
+                statistics.forget_before(since)
         for at in range(since, time + 2):
             there = next(found for begin, found in reversed(history) if begin <= at)
             for field in range(FIELDS):
@@ -86,7 +86,7 @@ def test_counts_are_the_sums_of_all_earlier_changes(
     for number, (step, word, change) in enumerate(changes):
         time += step
         if number == moment:
-            counts.retain(min(since, time))
+            counts.forget_before(min(since, time))
         if number == saved:
             counts = Counts.load(Saved(list(counts.save())))
         counts.add(time, [word], change)
@@ -101,11 +101,11 @@ def test_counts_before_retention_are_freed() -> None:
     counts = Counts()
     for time in range(10 * TRIMMED_EVERY):
         counts.add(time, ["often", f"once {time}"], 1)
-        counts.retain(time - 5)
+        counts.forget_before(time - 5)
     assert len(counts._changing) <= 8
     assert len(counts._changing["often"]) <= TRIMMED_EVERY + 5
     assert counts.before("often", 10 * TRIMMED_EVERY) == 10 * TRIMMED_EVERY
     loaded = Counts.load(Saved(list(counts.save())))
     assert loaded._since == counts._since
-    loaded.retain(10 * TRIMMED_EVERY)
+    loaded.forget_before(10 * TRIMMED_EVERY)
     assert not Counts.load(Saved(list(loaded.save())))._changing

@@ -79,7 +79,7 @@ def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
         for time, version in versions(writes):
             watching.apply(time, version, before_of(None))
         watching.remove(8, "w")
-        watching.retain(6)
+        watching.forget_before(6)
         later = [Event(6, "p", "entered"), Event(7, "p", "left")]
         assert watching.events("w", 6, 9) == later
         again = WatchIndex(COLLECTION)
@@ -102,7 +102,7 @@ def test_removed_watches_and_expired_events_are_freed(monkeypatch: pytest.Monkey
         watching.remove(40_000, str(number))
     assert sum(map(len, watching.save())) > 5_000
     monkeypatch.setattr(watches, "SWEPT_FROM", 1_000)
-    watching.retain(40_000)
+    watching.forget_before(40_000)
     assert list(watching.save()) == nothing
 
 

@@ -108,8 +108,8 @@ def test_search_returns_hits_scores_and_facets(searcher: Searcher) -> None:
 
 
 def test_only_retained_times_are_answered(searcher: Searcher) -> None:
-    searcher.retain(3)
-    searcher.retain(2)
+    searcher.forget_before(3)
+    searcher.forget_before(2)
     assert searcher.since == 3
     assert ask(searcher, "count", q="tea", at=3)["total"] == 2
     with pytest.raises(ApiError, match="no longer has states before record 3") as refused:
@@ -204,5 +204,7 @@ def test_versions_of_a_removed_collection_are_skipped(tmp_path: Path, schema: Sc
     searcher.apply(len(WRITES) + 1, items)
     assert searcher.figures()["versions"] == 0
     others = Schema({"books": schema.collections["notes"]})
-    with pytest.raises(MalformedMessage, match="a version has not the fields of 'notes'"):
+    with pytest.raises(
+        MalformedMessage, match="a document version does not have the fields of 'notes'"
+    ):
         Searcher(others, tmp_path / "others").apply(len(WRITES) + 1, items)

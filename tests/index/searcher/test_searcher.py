@@ -65,7 +65,7 @@ def test_answers_equal_the_model_after_saves_merges_and_restarts(
                 replica.follow(items, time)
             replicas[number % shards].happen(what, items)
             for replica in replicas:
-                replica.searcher.retain(time - retained)
+                replica.searcher.forget_before(time - retained)
             searchers = [replica.searcher for replica in replicas]
             for at in {time, max(0, time - retained // (1 + number))}:
                 check(searchers, model, queries, at)
@@ -116,7 +116,7 @@ def test_index_size_is_bounded_when_documents_are_replaced(tmp_path: Path) -> No
         write_some(model, random, 40)
         items = items_of(model.writes)
         replica.follow(items, len(model.writes) + 1)
-        replica.searcher.retain(replica.searcher.time - 60)
+        replica.searcher.forget_before(replica.searcher.time - 60)
         for what in ("save", "merge", "merge", "save", *["reopen"] * (round_ % 7 == 0)):
             replica.happen(what, items)
         time = replica.searcher.time
@@ -138,7 +138,7 @@ def test_purged_document_is_not_confused_with_a_new_one(tmp_path: Path) -> None:
     for what in ("save", "retain", "merge", "save", "reopen", "new ones"):
         match what:
             case "retain":
-                replica.searcher.retain(9)
+                replica.searcher.forget_before(9)
             case "new ones":
                 model.writes += [Write(9, "r", one), Write(10, "q", None), Write(11, "q", one)]
             case _:

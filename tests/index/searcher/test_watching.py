@@ -127,7 +127,7 @@ def test_watch_events_equal_brute_force_matching(
                 replica.follow(items, time)
             replicas[number % shards].happen(what, items)
             for replica in replicas:
-                replica.searcher.retain(time - retained)
+                replica.searcher.forget_before(time - retained)
             since = max(0, time - retained)
             expected = brute_force(writes[: max(0, time - 1)])
             searchers = [replica.searcher for replica in replicas]
@@ -179,12 +179,12 @@ def test_watch_requests_are_answered(watching: Searcher) -> None:
     assert before == {"events": (ceases,), "upto": 6}
     figures = watching.figures()
     assert (figures["watches"], figures["watch_events"]) == (2, 3)
-    watching.retain(3)
+    watching.forget_before(3)
     assert watching.figures()["watch_events"] == 2
 
 
 def test_invalid_watch_requests_are_rejected(watching: Searcher) -> None:
-    watching.retain(3)
+    watching.forget_before(3)
     for code, text, question in (
         ("absent", "no watch 'x'", {"what": "watch", "watch": "x"}),
         ("invalid", "Expected `int` <= 1000", {"what": "watches", "limit": 1_001}),

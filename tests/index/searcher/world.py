@@ -140,7 +140,7 @@ class Replica:
                 if self.checkpoint is not None:
                     self.searcher.load(self.checkpoint)
                 self.follow(items, searcher.time)
-                self.searcher.retain(searcher.since)
+                self.searcher.forget_before(searcher.since)
 
     def follow(self, items: list[Item], time: int) -> None:
         """Apply what is new of all items."""

@@ -68,7 +68,7 @@ class Recording:
         assert at <= self.time, "asked before it is as of this time"
         return {"at": at, "total": sum(item.label[0] < at for item in self.items)}
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         assert since <= self.time
 
     def settle(self) -> None:

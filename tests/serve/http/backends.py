@@ -164,12 +164,12 @@ class FlowBackend:
             for number, view in enumerate(shards)
         }
 
-    def retain(self, since: int) -> None:
+    def forget_before(self, since: int) -> None:
         """Forget what was before a time."""
         self.oldest = since
         for shards in self.views.values():
             for view in shards:
-                view.retain(since)
+                view.forget_before(since)
 
     def _between(self, since: int, time: int) -> list[Item]:
         """The outputs with times in [since, time)."""

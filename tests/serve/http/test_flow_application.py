@@ -68,7 +68,7 @@ async def test_values_are_read_as_of_a_token() -> None:
             shown = absent.json()["error"].get("at", "0" * 14)
             assert len(shown) == 14, "a T is shown as a label"
         assert (await client.get("/views/counts/x?kind=json")).status_code == 400
-        backend.retain(41)
+        backend.forget_before(41)
         assert (await client.get(f"/views/counts/the?at={newest['at']}")).status_code == 200
         assert (await client.get("/views/counts/the?at=00000000000000")).status_code == 410
 

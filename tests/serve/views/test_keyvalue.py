@@ -79,10 +79,10 @@ def test_view_is_exact_at_every_retained_time(chance: Random, few: int) -> None:
             if chance.random() < 0.3:
                 check(view, items, KEYS)
             if chance.random() < 0.4:
-                view.retain(chance.randint(0, 25))
+                view.forget_before(chance.randint(0, 25))
                 check(view, items, KEYS)
         check(view, items, KEYS)
-    view.retain(view.time)
+    view.forget_before(view.time)
     assert not view._older
     assert not view._superseded
 
@@ -96,17 +96,17 @@ def test_a_view_that_was_saved_is_the_same(chance: Random, rows: int) -> None:
         going_on = spans(view, items, 22, chance)
         for _ in range(chance.randint(0, 5)):
             next(going_on, None)
-            view.retain(chance.randint(0, 30) - 10)
+            view.forget_before(chance.randint(0, 30) - 10)
         other.load(view.save())
     assert (other.time, other.since) == (view.time, view.since)
     for each in (view, other):
         for _ in spans(each, items, 22, chance):
             pass
         check(each, items, KEYS)
-    other.retain(15)
+    other.forget_before(15)
     check(other, items, KEYS)
     assert all(time >= other.since for time in other._superseded)
-    other.retain(other.time)
+    other.forget_before(other.time)
     assert not other._older
     assert not other._superseded_of
 
@@ -142,7 +142,7 @@ def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
     given = view.items()
     next(given)
     view.apply(30, [])
-    view.retain(25)
+    view.forget_before(25)
     with pytest.raises(RetentionExceeded):
         next(given)
 
