@@ -211,6 +211,12 @@ class Cluster:
         return sum(front.sent_records for front in fronts if isinstance(front, Front))
 
     @property
+    def late_elements(self) -> int:
+        """The number of elements before the newest snapshot that no sink of late ones receives."""
+        state = self._registry.read()
+        return 0 if state is None else state.late_elements
+
+    @property
     def waits_for(self) -> str:
         """A description of what the run waits for."""
         master = self._world.hosts["master"].role

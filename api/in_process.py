@@ -172,7 +172,9 @@ class InProcessRun:
 
     def _summary(self, cluster: Cluster, outputs: int, failed: int) -> RunSummary:
         seconds = monotonic() - self._began
-        return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
+        late = cluster.late_elements
+        bad = sum(self._bad)
+        return RunSummary(cluster.taken, outputs, failed, bad, late, seconds, processes=False)
 
 
 def _check_outputs(path: Path, identity: Identity) -> None:

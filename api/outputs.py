@@ -30,6 +30,8 @@ class RunSummary:
     """Elements that this call set aside because a function failed."""
     bad_records: int
     """Records that this call set aside because they could not be read."""
+    late_elements: int
+    """Elements among the records of this call that were late, and that no sink receives."""
     seconds: float
     """Duration of the call."""
     processes: bool

@@ -181,6 +181,7 @@ def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
         count_delivered(config.output.directory)[0],
         report.dead_letters,
         report.bad_records,
+        report.late_elements,
         report.seconds,
         processes=True,
     )

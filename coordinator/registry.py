@@ -99,6 +99,11 @@ class ClusterState:
         """
         return snapshot.incarnation >= self.code_from
 
+    @property
+    def late_elements(self) -> int:
+        """Number of late elements before the newest snapshot that no sink receives."""
+        return self.snapshots[0].late if self.snapshots else 0
+
     def next(self, **changes: object) -> ClusterState:
         """Return the next version of the record, with these fields changed."""
         return replace(self, version=self.version + 1, **changes)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from driftline.connectors.inputs import is_logged
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.local.config import RunConfig, check_input
 from driftline.deploy.local.directories.fresh import remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
@@ -149,6 +149,7 @@ def _run(
                 for tally in tallies:
                     tally.tell_if_empty()
         outputs, failures = progress.delivered()
+        after = FileRegistry(config.state / "registry").read() or before
         return RunReport(
             sum(front.sent_records for front in fronts),
             outputs,
@@ -157,14 +158,9 @@ def _run(
             failures,
             cluster.kills,
             cluster.restarts,
-            _late_elements(FileRegistry(config.state / "registry").read()) - _late_elements(before),
+            after.late_elements - before.late_elements,
             signals.stop_signal if stop.text == ENDED_ON_REQUEST else None,
         )
-
-
-def _late_elements(state: ClusterState | None) -> int:
-    """Return how many elements were late before the newest snapshot."""
-    return state.snapshots[0].late if state is not None and state.snapshots else 0
 
 
 def _identity(flow: Flow, config: RunConfig) -> Identity:

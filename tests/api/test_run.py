@@ -57,11 +57,21 @@ def test_every_kind_of_output_holds_what_the_reference_gives(tmp_path: Path) -> 
     for output in (items, tmp_path / "path", str(tmp_path / "text"), f"lmdb:{tmp_path}/lmdb"):
         # The flow is made in a function: no other process can import it.
         summary = run(running_totals(), {"orders": ORDERS}, output, nodes=2)
-        assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=False)
+        assert summary == RunSummary(40, 40, 0, 0, 0, summary.seconds, processes=False)
     assert items[0].value == "mine"
     assert items[1:] == list(read_items(tmp_path / "lmdb")) == expected
     for name in ("path", "text"):
         assert lines_in(tmp_path / name) == as_lines(running_totals(), expected)
+
+
+def test_summary_counts_late_elements_without_a_sink() -> None:
+    flow = Flow("late")
+    windows = (
+        flow.source("times", event_time=lambda at: at).key_by(lambda _: "k").window(Tumbling(10))
+    )
+    windows.aggregate(count=Count()).sink()
+    summary = run(flow, [[5, 30, 6, 7, 31, 8]], [], nodes=2)
+    assert summary.late_elements == 3
 
 
 @pytest.fixture

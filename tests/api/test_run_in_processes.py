@@ -63,7 +63,7 @@ def executed(path: Path) -> subprocess.CompletedProcess[str]:
 
 def test_importable_flow_runs_in_processes_and_resumes(tmp_path: Path) -> None:
     summary = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
-    assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=True)
+    assert summary == RunSummary(40, 40, 0, 0, 0, summary.seconds, processes=True)
     expected = as_lines(IMPORTABLE, list(run_reference(IMPORTABLE, [ORDERS])))
     assert lines_in(tmp_path) == expected
     again = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
