@@ -108,7 +108,7 @@ def check_restored(
     savepoint, first = fitted.savepoint, format_time(fitted.savepoint.time)
     if savepoint.time <= 1 or not _numbered(given, alone=alone):
         return
-    if not fitted.inputs.get(source):
+    if fitted.inputs.get(source, False) is False:  # None: unknown, for example of a list on Spark
         known = source in fitted.inputs
         was = "was received when it was made" if known else "is not in it"
         raise StateMismatch(
