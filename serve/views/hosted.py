@@ -25,7 +25,7 @@ the host may answer other questions by `ask`."""
 
 
 def no_pause() -> None:
-    """Do nothing: the `PauseHook` of a caller that has nothing else to do meanwhile."""
+    """Do nothing. For callers that answer only one question at a time."""
 
 
 Answer = Mapping[str, object]

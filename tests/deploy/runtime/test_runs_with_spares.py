@@ -57,8 +57,8 @@ def kill(run: Served, name: str) -> None:
 
 
 def test_spares_take_the_places_of_others_or_are_replaced(start: Start, tmp_path: Path) -> None:
-    """A spare that dies is no event for the run; one that finds another file refuses it, and the
-    run goes on with its own code. The spare that becomes the master serves at the master's port."""
+    """A spare that dies, or that finds a changed file and refuses it, does not disturb the run. The
+    spare that becomes the master serves metrics at the master's port."""
     port = free_ports(4)
     run = start("--metrics", f"127.0.0.1:{port}")
     master = f"http://127.0.0.1:{port + 1}"

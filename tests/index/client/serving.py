@@ -1,4 +1,4 @@
-"""Services for clients, in this process and as users start them, and what may be between them."""
+"""Services for tests of clients: in this process, as users start them, and behind a faulty link."""
 
 from __future__ import annotations
 

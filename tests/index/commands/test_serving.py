@@ -141,7 +141,7 @@ def test_index_shows_its_figures_and_a_collection_is_added_as_the_page_shows(
                 index.delete(str(id))
         assert service.end() == 0
         schema.write_text(DEFAULT + blocks(ROOT / "docs/reference/query.md", "toml")[0])
-        later.start()  # what was written before is not taken for late
+        later.start()  # earlier writes do not count as late
         metrics = httpx.get(f"{later.url}/metrics").text
         assert "delay_p50_s" not in figures_in(metrics)["gateway"]
         (shown,) = blocks(SERVED_TOO, "python")

@@ -88,7 +88,7 @@ async def test_cursor_pages_all_kinds_of_keys_as_of_one_time() -> None:
     async with client_of(backend) as client:
         for number, key in enumerate(ODD):
             await backend.write((key, number))
-        for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):  # nobody could ask for them
+        for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):  # no request can name such keys
             await backend.write((key, 100))
         found: list[object] = []
         cursor: str | None = ""

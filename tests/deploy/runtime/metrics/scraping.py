@@ -48,7 +48,7 @@ def scrape(url: str) -> dict[tuple[str, ...], float]:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports that are free; other processes look from other ports on."""
+    """Return the first of `count` consecutive free ports. Each process searches its own range."""
     for first in range(20_000 + os.getpid() % 500 * 20, 32_000, 20):
         with ExitStack() as stack:
             try:
