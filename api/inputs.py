@@ -12,9 +12,10 @@ import hashlib
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import astuple
 from pathlib import Path
 from time import monotonic, sleep
+
+from msgspec.structs import astuple
 
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic
+
+from msgspec import Struct
 
 from driftline.connectors.outputs import RecordingConsumer, open_consumer, resolve_output
 from driftline.connectors.sinks import Consumer, MemoryConsumer
@@ -17,8 +18,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.wire.bundles import Item
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """Figures of a run that has ended."""
 
     records: int

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
 from types import ModuleType, NoneType
 from typing import overload
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from driftline.api.in_process import InProcessRun

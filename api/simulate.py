@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.api.inputs import Inputs, sources_of
 from driftline.connectors.live import LiveSource
@@ -20,8 +22,7 @@ RECORDS_MAX = 10_000
 """Limit of simulated records per source."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationReport:
+class SimulationReport(Struct, frozen=True):
     """Figures of a simulation in which the run of every seed had the right outputs."""
 
     seeds: int

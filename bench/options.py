@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+from msgspec import Struct
 
 from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
 from driftline.connectors.files.generated import words_of_text
@@ -25,8 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
+class Corpus(Struct, frozen=True):
     """A file of documents (None: the sample), and the shape of its records."""
 
     path: Path | None

@@ -10,9 +10,10 @@ flow has no such source, the prefix is part of a path; if it has a source `lines
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
+
+from msgspec import Struct
 
 from driftline.connectors.files.files import (
     GENERATED,
@@ -43,8 +44,7 @@ NAMES_SHOWN = 10
 """Maximum number of directory entries that a warning names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piped:
+class Piped(Struct, frozen=True):
     """Standard input as an input: JSON lines, or lines of text."""
 
     shape: Shape

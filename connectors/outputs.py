@@ -11,8 +11,9 @@ other sinks these records are in a folder of the state directory (`sinks.recorde
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from driftline.connectors.registry import check_path, check_sink, open_sink, scheme_of
 from driftline.connectors.sinks import jsonl, lmdb
@@ -35,8 +36,7 @@ RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
 """A consumer that stores commit records, and counts its `outputs` and `failures`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPlace:
+class OutputPlace(Struct, frozen=True):
     """The place of a run's outputs."""
 
     address: str

@@ -20,8 +20,9 @@ the number of nodes; `leadership.py` takes over from another master.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
+
+from msgspec.structs import replace
 
 from driftline.coordinator.draining import ENDED_ON_REQUEST, Draining, ShutdownWait
 from driftline.coordinator.leadership import Takeover

@@ -7,14 +7,15 @@ output directories contain only its text; identities with equal texts are equal.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
 
-from driftline.engine.flow.outline import OperatorOutline, Outline
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from driftline.engine.flow.outline import Outline
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True, array_like=True):
     """A flow, a policy, a number of nodes, and inputs (a text for each source)."""
 
     flow: Outline
@@ -57,32 +58,12 @@ class Identity:
 
     def to_json(self) -> str:
         """Encode the identity as a line."""
-        return json.dumps(self.as_tuple())
+        return json.dumps(msgspec.to_builtins(self))
 
     @staticmethod
     def from_json(line: str) -> Identity | None:
         """Decode `to_json`; None for anything else."""
         try:
-            match _in_tuples(json.loads(line)):
-                case tuple(stored):
-                    return Identity.from_tuple(stored)
-        except (ValueError, TypeError, RecursionError):
-            pass
-        return None
-
-    def as_tuple(self) -> tuple[object, ...]:
-        """Return the identity as nested tuples, to be stored."""
-        return astuple(self)
-
-    @staticmethod
-    def from_tuple(stored: Sequence[object]) -> Identity:
-        """Decode `as_tuple`."""
-        match stored:
-            case ((str(name), int(groups), tuple(operators)), *others):
-                flow = Outline(name, groups, tuple(OperatorOutline(*each) for each in operators))
-                return Identity(flow, *others)  # type: ignore[arg-type]  # `as_tuple` made them
-        raise ValueError(f"no identity: {stored!r}")
-
-
-def _in_tuples(value: object) -> object:
-    return tuple(map(_in_tuples, value)) if isinstance(value, list) else value
+            return msgspec.convert(json.loads(line), Identity)
+        except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError
+            return None

@@ -22,7 +22,6 @@ all members have said hello; the registry has the epoch of this master; all have
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
@@ -48,8 +47,7 @@ SUCCESSOR_POLL_S = 5.0
 """How often the leader looks for a successor, while it cannot reach members."""
 
 
-@dataclass(frozen=True, slots=True)
-class Enlist(DurableJob):
+class Enlist(DurableJob, frozen=True):
     """Job: queue up, for as long as the session lasts. Result: None.
 
     May be repeated: `process`, which is new with each start, queues up once.
@@ -60,8 +58,7 @@ class Enlist(DurableJob):
     process: str
 
 
-@dataclass(frozen=True, slots=True)
-class FindPredecessor(DurableJob):
+class FindPredecessor(DurableJob, frozen=True):
     """Job: find and watch the predecessor of `process`. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -72,8 +69,7 @@ class FindPredecessor(DurableJob):
     process: str
 
 
-@dataclass(frozen=True, slots=True)
-class FindSuccessor(DurableJob):
+class FindSuccessor(DurableJob, frozen=True):
     """Job: find the successor of `process` in the queue. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.

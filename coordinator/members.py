@@ -15,7 +15,8 @@ between two `Hello` counts only up to HELLO_GAP_S: in a longer one the member ma
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.engine.events import event_fields, log
 
@@ -32,8 +33,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 """The first pause before a recovery, which doubles each time, and the longest one."""
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(Struct):
     """Lease of a member's process, as the master knows it."""
 
     process: str

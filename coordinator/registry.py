@@ -9,11 +9,14 @@ each until it succeeds.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.coordinator.identity import Identity
 from driftline.engine.durable import Lock, make_directory, replace_file
@@ -24,8 +27,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRecord:
+class SnapshotRecord(Struct, frozen=True, array_like=True):
     """A committed snapshot: the state as of `time`; front f resumes at `offsets[f]`.
 
     `incarnation`: the incarnation in which it was taken. `parts`: only under strong productions,
@@ -42,8 +44,7 @@ class SnapshotRecord:
     late: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
+class RunOutcome(Struct, frozen=True, array_like=True):
     """Outcome of a run: its id, the name of the error class, and a text for the user.
 
     `error` is empty unless the run failed. A run is one call of a command; the next call continues
@@ -55,8 +56,7 @@ class RunOutcome:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterState(Struct, frozen=True, array_like=True):
     """Everything that must survive the master. At most two snapshots, the newest one first.
 
     `identity`: the text of the run's `Identity`. `version`: number of writes so far.
@@ -106,11 +106,10 @@ class ClusterState:
 
     def next(self, **changes: object) -> ClusterState:
         """Return the next version of the record, with these fields changed."""
-        return replace(self, version=self.version + 1, **changes)  # type: ignore[arg-type]
+        return replace(self, version=self.version + 1, **changes)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteState(DurableJob):
+class WriteState(DurableJob, frozen=True):
     """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None.
 
     `again`: an earlier attempt failed, but the registry may contain its state.
@@ -285,7 +284,7 @@ _FORMAT = 7
 
 def encode_state(state: ClusterState) -> bytes:
     """Encode a state, with a checksum."""
-    data = pack((_FORMAT, astuple(state)))
+    data = pack((_FORMAT, msgspec.to_builtins(state)))
     return crc32(data).to_bytes(4, "big") + data
 
 
@@ -298,26 +297,9 @@ def decode_state(data: bytes, where: str) -> ClusterState:
             "whether they fit together: to start over, remove all of them"
         )
     try:
-        return _decoded(unpack(data[4:]))
-    except (MalformedMessage, ValueError, TypeError, IndexError):
-        raise StateMismatch(
-            f"registry {where} was written by another version of Driftline"
-        ) from None
-
-
-def _decoded(parts: object) -> ClusterState:
-    """Decode the parts of a state. Raises ValueError, TypeError or IndexError for other data."""
-    if not isinstance(parts, tuple) or parts[0] != _FORMAT:
-        raise ValueError("another format")
-    state = ClusterState(*parts[1])
-    ended: Any = state.outcome
-    about: Any = state.identity_details
-    snapshots: Any = state.snapshots
-    code: Any = state.code
-    return replace(
-        state,
-        snapshots=tuple(SnapshotRecord(*record) for record in snapshots),
-        outcome=None if ended is None else RunOutcome(*ended),
-        identity_details=None if about is None else Identity.from_tuple(about),
-        code=Code(*code),
-    )
+        version, state = msgspec.convert(unpack(data[4:]), tuple[int, ClusterState])
+    except (MalformedMessage, msgspec.ValidationError):
+        version = 0
+    if version != _FORMAT:
+        raise StateMismatch(f"registry {where} was written by another version of Driftline")
+    return state

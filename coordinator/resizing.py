@@ -31,9 +31,10 @@ output from the cut on when the next nodes begin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import inf
+
+from msgspec import Struct
 
 from driftline.coordinator.members import Members
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
@@ -77,8 +78,7 @@ PAUSED_PHASES = (ResizePhase.PAUSING, ResizePhase.DRAINING, ResizePhase.CUTTING,
 """Phases in which fronts are paused, and which can be abandoned."""
 
 
-@dataclass(slots=True)
-class Joiner:
+class Joiner(Struct):
     """A process of a node of the next layout that has said hello."""
 
     process: str

@@ -16,7 +16,8 @@ abandons the snapshot under way, as soon as all nodes have answered it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.engine.events import event_fields, log
@@ -43,8 +44,7 @@ ADVICE = (
 """What to do if no snapshot can be loaded."""
 
 
-@dataclass(slots=True)
-class PendingSnapshot:
+class PendingSnapshot(Struct):
     """A snapshot as of `time`; `waiting`: the members that have not answered."""
 
     number: int

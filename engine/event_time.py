@@ -27,7 +27,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import IntEnum
 from hashlib import blake2b
@@ -35,6 +34,7 @@ from math import isfinite
 from typing import TypeGuard
 
 import msgpack
+from msgspec import Struct
 
 from driftline.engine.errors import FlowError, MalformedMessage
 from driftline.engine.labels import INFINITY, Label
@@ -192,8 +192,7 @@ def _midnight(day: date, zone: tzinfo) -> int:
     return found
 
 
-@dataclass(frozen=True)
-class EventTime:
+class EventTime(Struct, frozen=True):
     """Event times of a source, in microseconds.
 
     `unit`: of numbers; `idle_after`: how long the source waits for a record before it is idle;

@@ -5,8 +5,9 @@ order keyed operators see elements, when outputs leave, how snapshots are cut, a
 replay after a failure.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from driftline.engine.errors import FlowError
 
@@ -37,8 +38,7 @@ ORDERINGS = ("speculative", "buffered")
 """Values of `Policy.ordering` that keep label order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Guarantees of a run; `replay`: whether fronts replay records after a failure."""
 
     name: str

@@ -21,10 +21,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.engine.errors import (
     FlowError,
@@ -163,8 +165,7 @@ def _roots(
         yield (time + 1, front), END
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(Struct, frozen=True):
     """An output, with the operator, key and declared fields of the function that made it."""
 
     value: object

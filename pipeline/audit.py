@@ -17,11 +17,12 @@ state at its end, so together they prove as much as one audit of the whole strea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from driftline.connectors.sinks.lines import JsonLines
 from driftline.engine.flow.flow import Flow
@@ -60,8 +61,7 @@ EXAMPLES = 10
 """Limit of findings of each kind in the report, and from each task."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One wrong output, or one wrong state."""
 
     kind: str
@@ -88,8 +88,7 @@ class Finding:
         }
 
 
-@dataclass(slots=True)
-class AuditReport:
+class AuditReport(Struct):
     """The result of an audit."""
 
     items: int = 0
@@ -156,8 +155,7 @@ def audit(
     return _report(flow, shares, rows_of_results)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFound:
+class ReadFound(Struct, frozen=True):
     """Task that reads shares of a consumer's outputs. Input: rows (number of a share)."""
 
     flow: Flow
@@ -197,8 +195,7 @@ class ReadFound:
             yield EDGES, 0, number, sink, pack((label, last[sink]))
 
 
-@dataclass(frozen=True, slots=True)
-class CompareTask:
+class CompareTask(Struct, frozen=True):
     """Task that compares expected and found outputs of each time.
 
     Input: rows ordered by (time, to). Output: FINDING rows, at most EXAMPLES of each kind; COMPARED

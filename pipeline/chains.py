@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, groupby, repeat
 from operator import itemgetter
 from pathlib import Path
+
+from msgspec import Struct
 
 from driftline.connectors.files.splits import Split
 from driftline.engine.errors import FunctionFailed
@@ -85,8 +86,7 @@ BEGIN = -1
 """The time of the first row of each partition, which restores and saves its state."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
+class TaskSettings(Struct, frozen=True):
     """The settings of a run, sent to all its tasks."""
 
     flow: Flow
@@ -237,8 +237,7 @@ class _TaskChains:
             yield port, partition, time, front, to_payload(labels_of_row, values_of_row)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTask:
+class ReadTask(Struct, frozen=True):
     """Task that reads splits of an input, and pushes the records through their source's chain.
 
     Input: rows (number of a split).
@@ -305,8 +304,7 @@ class ReadTask:
         yield LAST, 0, last, self.front, b""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedTask:
+class KeyedTask(Struct, frozen=True):
     """Task that applies the keyed operators of one stage to the key groups of a partition.
 
     Input: rows in the order of (to, time, front). Output: the rows of its chains, and unchanged the

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from driftline.connectors.files.splits import Split, first_rows_and_times, splits_of
 from driftline.engine.sources import BadRecord, Source
@@ -59,8 +59,7 @@ class CorpusDocument(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusCounts:
+class CorpusCounts(Struct, frozen=True):
     """Numbers of documents in a corpus, and of records that could not be read."""
 
     documents: int
@@ -83,8 +82,7 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
     return CorpusCounts(*total)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSplit:
+class WriteSplit(Struct, frozen=True):
     """Task that reads splits and writes their documents. Input: rows (number of a split)."""
 
     name: str

@@ -16,13 +16,13 @@ time, relative to the start of its run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from math import ceil, log10, nan
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from rich.table import Table
 
 from driftline.engine.errors import Unavailable
@@ -82,8 +82,7 @@ SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0
 """Share of documents that took longer -> the mark on the axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """Figures of a set of documents."""
 
     documents: int
@@ -106,8 +105,7 @@ class Summary:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """The documents of one policy with one checkpoint interval and one kind of ends."""
 
     policy: str
@@ -139,8 +137,7 @@ Key = tuple[str, int | None, bool]
 AllSeries = dict[Key, Series]
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """The result: one series per policy, interval and ends; `bucket_s`: length of a time bucket."""
 
     records: int

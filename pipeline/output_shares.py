@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from driftline.connectors.files.splits import FileSplit, line_splits
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
@@ -39,8 +40,7 @@ class OutputShare(Protocol):
         """Yield the lines in stored order."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLinesShare:
+class JsonLinesShare(Struct, frozen=True):
     """A split of a file of JSON lines."""
 
     file: str
@@ -53,8 +53,7 @@ class JsonLinesShare:
             yield self.sink, _label(text), text
 
 
-@dataclass(frozen=True, slots=True)
-class LmdbShare:
+class LmdbShare(Struct, frozen=True):
     """The LMDB environment of one barrier."""
 
     file: str

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
+
+from msgspec import Struct
 
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import LastStored
@@ -94,8 +95,7 @@ def write_commit_record(
         replace_file(directory / ".driftline" / SPARK_RECORD, record.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class WriteLines:
+class WriteLines(Struct, frozen=True):
     """Task that writes the outputs of a partition. Input: rows in the order of their times.
 
     Output: rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...), (EVENT_TIME, ...) and

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from driftline.connectors.files.splits import Split, SplitCount, first_rows_and_times, splits_of
 from driftline.connectors.sinks import JsonLines
@@ -58,8 +59,7 @@ SPLITS_PER_CORE = 4
 """Splits of an input per core."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCounts:
+class BatchCounts(Struct, frozen=True):
     """The counts of a batch run.
 
     Attributes:

@@ -6,9 +6,9 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, field
 from rich.console import Console
 from rich.table import Table
 
@@ -45,8 +45,7 @@ SHOWN_MAX = 10
 """Number of failures printed; the JSON file has all."""
 
 
-@dataclass(slots=True)
-class SeedReport:
+class SeedReport(Struct):
     """Outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
 
     seeds: int = 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+
+from msgspec import Struct, field
 
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.connectors.sinks.lines import JsonLines
@@ -69,8 +70,7 @@ END_TIMEOUT_S = 10000.0
 slow functions run repeatedly."""
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """Outcome of a scenario; `problem`: a sentence, "" if the outcome is correct."""
 
     scenario: Scenario

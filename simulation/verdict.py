@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Protocol
+
+from msgspec import Struct
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S as MAKES_WAY_AFTER_S
@@ -161,8 +162,7 @@ HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
 """Time of one step-down, from the last message of a member to the next leader, in seconds."""
 
 
-@dataclass(slots=True)
-class ProgressChecker:
+class ProgressChecker(Struct):
     """Checks the progress of a run at intervals, and stops a run that stalls."""
 
     world: World

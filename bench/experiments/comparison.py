@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import nan
 from operator import sub
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from driftline.bench.experiments.report import (
@@ -108,8 +108,7 @@ THROUGHPUT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results(ExperimentReport[Case]):
+class Results(ExperimentReport[Case], frozen=True, kw_only=True):
     """Report of all cases; its JSON separates the floor and the durable ends from the rows.
 
     The settings are `rate` (None: closed loop), `documents` of each run, and `nodes`.

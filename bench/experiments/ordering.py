@@ -8,11 +8,11 @@ rates run for the same time; the first quarter is warm-up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.console import Console
 
 from driftline.bench.experiments.comparison import IF_RIGHT, IF_WRONG
@@ -72,8 +72,7 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OrderingCase:
+class OrderingCase(Struct, frozen=True):
     """An ordering, a number of nodes, and a rate in documents per second (None: saturated)."""
 
     ordering: str

@@ -6,10 +6,12 @@ Only the drawing functions import matplotlib, because the import is slow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.bench.experiments.report import Row, Spread
 from driftline.bench.systems.cases import Case
@@ -118,8 +120,7 @@ def draw_throughput(throughputs: Results, path: Path) -> None:
     save(figure, path)
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A bar up to the median of a spread, with an error bar from its least to largest value."""
 
     group: str

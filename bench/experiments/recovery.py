@@ -22,11 +22,12 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from time import monotonic, perf_counter, time
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Console
 
 from driftline.bench.experiments.report import (
@@ -77,8 +78,7 @@ FIGURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """The victim of a kill ("node" or "all"), and the number of spare processes."""
 
     killed: str

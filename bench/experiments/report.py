@@ -13,11 +13,12 @@ of the runs; a table may add the smallest and the largest value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import isfinite, isnan, nan
 from statistics import median
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
@@ -40,8 +41,7 @@ def number(value: float) -> float | None:
     return round(value, 3) if isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Median, smallest and largest of a figure of several runs; all NaN if a run has NaN.
 
     >>> str(Spread.of([1.02, 0.91, 0.95])), str(Spread.of([33.82])), str(Spread.of([]))
@@ -98,8 +98,7 @@ def ratio(mine: float, theirs: float) -> float:
     return mine / theirs if theirs else nan
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[C_co]):
+class Row(Struct, Generic[C_co], frozen=True):
     """A case and the figures of its runs."""
 
     case: C_co
@@ -143,8 +142,7 @@ class Column(Protocol):
         """Return the value of a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
+class KeyColumn(Struct, frozen=True):
     """Column with an attribute of the case, which distinguishes the rows."""
 
     name: str
@@ -164,8 +162,7 @@ class KeyColumn:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """Column with a figure of each run; `combined` reduces the figures of a row's runs to one."""
 
     name: str
@@ -192,8 +189,7 @@ class Figure:
         return number(self.value(row))
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Column with a comparison of the row with another one."""
 
     name: str
@@ -217,8 +213,7 @@ COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
 """Missing outputs and repeated outputs: fields of every experiment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentReport(Generic[C_co]):
+class ExperimentReport(Struct, Generic[C_co], frozen=True, kw_only=True):
     """The rows of an experiment, and the columns that describe them."""
 
     settings: Mapping[str, object]

@@ -6,9 +6,9 @@ same time.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from rich.console import Console
 
 from driftline.bench.measuring.corpus import Documents
@@ -24,8 +24,7 @@ Turn = tuple[int, Case]
 """(number of the round, from 0 on; case to run in it)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """The settings that all cases of a comparison share."""
 
     documents: Documents
@@ -79,8 +78,7 @@ class RunLines:
         self.console.print(result, highlight=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds(Generic[Result]):
+class Rounds(Struct, Generic[Result], frozen=True):
     """Results of all runs, in the order of the runs."""
 
     runs: Sequence[tuple[Case, Result]]

@@ -7,11 +7,11 @@ over HTTP, from this process. `bench.measuring.load` defines the metrics.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isnan, nan
 from pathlib import Path
 from time import perf_counter
 
+from msgspec import Struct, field
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -57,8 +57,7 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """Measurements of a service, and of each peer under the same load."""
 
     wanted: LoadParameters

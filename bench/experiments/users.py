@@ -9,13 +9,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from math import nan
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from rich.table import Table
 
 from driftline.bench.experiments.report import (
@@ -53,15 +54,13 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(Struct, frozen=True):
     """Case of a row: one kind of requests, by locust's name."""
 
     request: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage(ExperimentReport[Requests]):
+class Usage(ExperimentReport[Requests], frozen=True, kw_only=True):
     """Figures of the users' requests, and the memory of a service that was started for them."""
 
     keys: Sequence[Column] = KEYS
@@ -75,11 +74,11 @@ class Usage(ExperimentReport[Requests]):
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
         memory = {"memory_mib": numbers(self.memory_mib), "grown_mib": numbers(self.grown_mib)}
-        return {**super(Usage, self).as_json(), **memory}
+        return {**super().as_json(), **memory}
 
     def tables(self) -> list[Table]:
         """Return the figures for a terminal."""
-        made = super(Usage, self).tables()
+        made = super().tables()
         if self.memory_mib:
             made.append(new_table("Memory, MiB", ["process"], ["at the end", "grown by"]))
         for name, mib in self.memory_mib.items():

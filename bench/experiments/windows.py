@@ -17,7 +17,6 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import sub
 from os import getloadavg
@@ -25,6 +24,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
@@ -83,8 +84,7 @@ LATENCY = (
 Run = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A system, or an output of the latency runs."""
 
     name: str
@@ -93,8 +93,7 @@ class Measured:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class WindowsReport:
+class WindowsReport(Struct, frozen=True):
     """Reports of throughput and latency."""
 
     throughput: ExperimentReport[Measured]

@@ -31,11 +31,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.loops import poisson_schedule
@@ -138,8 +140,7 @@ class QueryArrival(NamedTuple):
     query: DrawnQuery
 
 
-@dataclass(frozen=True, slots=True)
-class LoadParameters:
+class LoadParameters(Struct, frozen=True):
     """Parameters of a load."""
 
     documents: int
@@ -187,8 +188,7 @@ class LoadParameters:
         return [due for due in found if due < seconds]
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """The load that every system gets. Requests due before `warmup_s` are not counted."""
 
     documents: Documents
@@ -222,8 +222,7 @@ class Load:
         )
 
 
-@dataclass(slots=True)
-class Measurements:
+class Measurements(Struct):
     """Measurements of a system; the module's docstring defines its latencies, in ms."""
 
     fill_per_s: float = 0.0

@@ -12,7 +12,8 @@ Spark checkpoints every batch, so its case has no checkpoint interval.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.engine.policy import POLICIES, SnapshotCut
 
@@ -31,8 +32,7 @@ WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
 """Cuts of policies without a checkpoint interval: no checkpoints, or one in each turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A policy, its checkpoint interval (None if it has none), and whether its ends are durable."""
 
     policy: str

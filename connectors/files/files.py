@@ -15,10 +15,11 @@ formats and compressed files have no index. Memory: one record.
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from driftline.connectors.files.buffers import COMPRESSIONS, Broken, Buffers
 from driftline.connectors.files.formats import (

@@ -23,10 +23,11 @@ import bz2
 import mmap
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from driftline.connectors.files.buffers import BUFFER_BYTES, Broken, Buffers, decompressor
 from driftline.connectors.files.files import FileSource, Format, SeveralFiles
@@ -50,8 +51,7 @@ _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
 _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 
 
-@dataclass(frozen=True, slots=True)
-class SplitCount:
+class SplitCount(Struct, frozen=True):
     """Number of rows and documents in a split.
 
     `broken`: whether the file breaks off in the split; the rest of the file cannot be read.
@@ -121,8 +121,7 @@ def first_rows_and_times(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSlice:
+class TimeSlice(Struct, frozen=True):
     """The records with times in [start, stop) of a source that can read from any time on."""
 
     source: Source
@@ -139,8 +138,7 @@ class TimeSlice:
             yield record
 
 
-@dataclass(frozen=True, slots=True)
-class WholeFile:
+class WholeFile(Struct, frozen=True):
     """One of several files, as a single split."""
 
     source: FileSource
@@ -159,8 +157,7 @@ class WholeFile:
         return self.source.numbered(row, time, time)
 
 
-@dataclass(frozen=True, slots=True)
-class FileSplit:
+class FileSplit(Struct, frozen=True):
     """The rows of a file that begin in [begin, end), in bytes of the file on disk."""
 
     source: FileSource

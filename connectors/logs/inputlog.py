@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+
+from msgspec import Struct, field
 
 from driftline.engine.durable import Lock, make_directory, translate_os_errors
 from driftline.engine.errors import InputError, MalformedMessage, StateMismatch
@@ -78,8 +79,7 @@ class LoggedRecord(NamedTuple):
     """When it was received, in microseconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteGroup(DurableJob):
+class WriteGroup(DurableJob, frozen=True):
     """Job that stores entries and ends, sets the reserved time, and removes entries below `trim`.
 
     `ended`: producers that send no more records, and the number of the last record of each.
@@ -95,8 +95,7 @@ class WriteGroup(DurableJob):
     again: bool = False
 
 
-@dataclass(slots=True)
-class LogState:
+class LogState(Struct):
     """State of a log besides its entries, up to some position in the log."""
 
     identity: str
@@ -325,8 +324,7 @@ class InputLog:
 # Reading a log that may belong to another process.
 
 
-@dataclass(frozen=True, slots=True)
-class LogContents:
+class LogContents(Struct, frozen=True):
     """Contents of a log."""
 
     mark: Mark | None

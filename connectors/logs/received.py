@@ -29,13 +29,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from enum import Enum
 from itertools import chain, pairwise
 from typing import Protocol
 from zlib import crc32
 
 from msgpack import ExtType
+from msgspec.structs import replace
 
 from driftline.connectors.logs.inputlog import (
     MARKS,

@@ -11,8 +11,9 @@ It also holds checksums over everything committed so far. With these the start o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from zlib import crc32
+
+from msgspec import Struct
 
 from driftline.connectors.sinks.consumer import NO_BUNDLE, LastStored
 from driftline.engine.errors import StateMismatch
@@ -27,8 +28,7 @@ KEPT_BYTES = 1 << 26
 _FORMAT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRecord:
+class CommitRecord(Struct, frozen=True):
     """The last bundle, the (first, last) key groups of its barrier, and totals of all commits."""
 
     groups: tuple[int, int] = (0, 0)

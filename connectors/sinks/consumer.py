@@ -11,10 +11,11 @@ consistency, and determinism, section V-A2).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.flow import Flow
@@ -24,8 +25,7 @@ from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.messages import Bundle
 
 
-@dataclass(frozen=True, slots=True)
-class LastStored:
+class LastStored(Struct, frozen=True):
     """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
@@ -75,8 +75,7 @@ class Consumer(Protocol):
         """Release files and locks; may be called again. Stored bundles stay."""
 
 
-@dataclass(frozen=True, slots=True)
-class SinkContext:
+class SinkContext(Struct, frozen=True):
     """The arguments with which a connector opens a sink."""
 
     flow: Flow

@@ -18,12 +18,12 @@ Cost: decoding the bundle once more, and one small durable file per bundle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from driftline.connectors.guarded import guarded
 from driftline.connectors.sinks.commit_record import CommitRecord

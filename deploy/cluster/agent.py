@@ -15,10 +15,12 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.flow_runner import FLOW_THREAD, FlowRunner, HostResources
@@ -125,8 +127,7 @@ HEALTHY_AFTER_S = 10.0
 """Seconds of running after which an earlier problem of a flow counts as over."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
+class AgentConfig(Struct, frozen=True):
     """Configuration of an agent: its name, its roles, and its resources for flows."""
 
     name: str

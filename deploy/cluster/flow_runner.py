@@ -11,9 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.connectors.outputs import resolve_output
 from driftline.deploy.cluster.records import Submission
@@ -33,8 +35,7 @@ from driftline.engine.wire.kinds import AGENT, CONSUMER, WATCH
 from driftline.engine.wire.role import DurableJob
 
 
-@dataclass(frozen=True, slots=True)
-class HostResources:
+class HostResources(Struct, frozen=True):
     """Resources of an agent's host for flows."""
 
     agent: str

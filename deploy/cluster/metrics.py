@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from time import monotonic
+
+from msgspec import Struct, field
 
 from driftline.deploy.cluster.flow_runner import FlowRunner
 from driftline.deploy.cluster.records import AgentRole
@@ -29,8 +30,7 @@ A turn may wait for ZooKeeper.
 """
 
 
-@dataclass(slots=True)
-class AgentStatus:
+class AgentStatus(Struct):
     """Status of an agent. Its loop sets the fields; other threads read them."""
 
     name: str

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission

@@ -9,11 +9,11 @@ agent with that role runs one for each flow.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.runtime.config import LIMITS, Limits, Reading
@@ -43,8 +43,7 @@ class DesiredState(StrEnum):
     CANCEL = "cancel"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRecord:
+class AgentRecord(Struct, frozen=True):
     """A live agent."""
 
     name: str
@@ -70,8 +69,7 @@ class AgentRecord:
         return _decoded(data, AgentRecord, "an agent")
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A submitted flow.
 
     `identity`, `code`, `lineage`, `session`, `run`: see `ProcessConfig`; `output`: a directory on

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from time import monotonic
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
@@ -41,8 +43,7 @@ ASK_AGAIN_S = 0.5
 """Seconds until a request is repeated: its answer may go to another command that polls, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
+class MemberStatus(Struct, frozen=True):
     """Status of a node or a front."""
 
     name: str
@@ -53,8 +54,7 @@ class MemberStatus:
     """First and last key group of a node; None for a front."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlowStatus:
+class FlowStatus(Struct, frozen=True):
     """Status of a flow."""
 
     name: str
@@ -92,14 +92,13 @@ class FlowStatus:
 
     def as_json(self) -> dict[str, object]:
         """Return the fields of `--json`, without `event_time` if it is None."""
-        fields = asdict(self)
+        fields: dict[str, object] = to_builtins(self)
         if self.event_time is None:
             del fields["event_time"]
         return fields
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(Struct, frozen=True):
     """Status of a cluster."""
 
     agents: tuple[AgentRecord, ...]
@@ -113,7 +112,7 @@ class ClusterStatus:
         """Return the fields of `--json`."""
         return {
             "flows": [flow.as_json() for flow in self.flows],
-            "agents": [asdict(agent) for agent in self.agents],
+            "agents": [to_builtins(agent) for agent in self.agents],
             "damaged": dict(self.damaged),
         }
 

@@ -11,8 +11,10 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.connectors.files.files import GENERATED
 from driftline.connectors.inputs import PRODUCERS, inputs_by_source
@@ -81,8 +83,7 @@ def default_name(flow: Flow) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", flow.name)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSpec:
+class ServiceSpec(Struct, frozen=True):
     """The service whose flow is submitted: it contains the front and consumes all outputs.
 
     `name`: of the service, in place of the front's agent; `consumer`: the address of the consumer;
@@ -110,8 +111,7 @@ class ServiceSpec:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitRequest:
+class SubmitRequest(Struct, frozen=True):
     """A user's request to run a flow."""
 
     name: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.commands.config_file import env_variable
@@ -18,8 +18,7 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.ui.options import FiniteRange
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAddress:
+class ClusterAddress(Struct, frozen=True):
     """Address of a cluster: its ZooKeeper servers and path, and the session timeout."""
 
     zookeeper: str

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
+from msgspec import Struct
 
 from driftline.engine.texts import did_you_mean
 from driftline.engine.ui.options import refuse_empty
@@ -41,8 +41,7 @@ class WrongSettings(click.ClickException):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(Struct, frozen=True):
     """Parsed configuration file."""
 
     file: Path

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 
 import click
+from msgspec.structs import replace
 
 from driftline.deploy.cluster.placement import rescale as rescale_flow
 from driftline.deploy.cluster.records import DesiredState, Submission

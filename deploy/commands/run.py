@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 from rich.console import Console
 
 from driftline.connectors.inputs import open_given_files, open_inputs

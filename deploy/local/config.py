@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from driftline.connectors.inputs import Input
 from driftline.connectors.outputs import OutputPlace
@@ -19,8 +20,7 @@ from driftline.engine.snapshots.savepoint_mapping import NO_CHOICE, Choice
 from driftline.engine.sources import RetainedSource
 
 
-@dataclass(frozen=True, slots=True)
-class SenderRules:
+class SenderRules(Struct, frozen=True):
     """Rules for senders to the addresses among the inputs of a run."""
 
     let_anyone_send: bool = False
@@ -70,16 +70,14 @@ def check_syntax(address: str) -> None:
         raise FlowError(f"cannot listen for producers on {address}: {fault}")
 
 
-@dataclass(frozen=True, slots=True)
-class StartOptions:
+class StartOptions(Struct, frozen=True):
     """A savepoint to begin from; `choice`: how to map its state if the flow has changed."""
 
     savepoint: Savepoint
     choice: Choice = NO_CHOICE
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
+class RunConfig(Struct, frozen=True):
     """A flow, its inputs, and how to run it."""
 
     flow: str

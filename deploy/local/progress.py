@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from math import inf
 from pathlib import Path
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import fields, replace
 
 from driftline.connectors.outputs import count_delivered
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
@@ -37,8 +39,7 @@ LOGGED_EVERY_S = 10.0
 """Seconds between two log lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressFigures:
+class ProgressFigures(Struct, frozen=True):
     """How far a run is. Times in seconds; None for unknown."""
 
     records: int
@@ -89,7 +90,7 @@ class ProgressFigures:
         figures = {field.name: getattr(self, field.name) for field in fields(self)}
         figures["inputs"] = [each.fields() for each in self.inputs]
         event_time = figures.pop("event_time")
-        return figures | ({} if event_time is None else asdict(event_time))
+        return figures | ({} if event_time is None else to_builtins(event_time))
 
 
 class RunProgress:

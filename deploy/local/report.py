@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from signal import Signals as Signal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
@@ -57,8 +59,7 @@ def how_ended(run: ClusterState) -> ExitStatus:
     return ExitStatus.INTERRUPTED if run.incarnation else ExitStatus.NOT_BEGUN
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How far a run has come."""
 
     how: ExitStatus
@@ -182,8 +183,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
 # Final figures of a call.
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(Struct, frozen=True):
     """Figures of a call of the command, after the run has ended."""
 
     records: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.directory import why_not_writable
@@ -27,8 +28,7 @@ from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The directories that were checked, their problems, and how far the run has come."""
 
     checked: list[DirectoryReport]
@@ -38,8 +38,7 @@ class Verdict:
     """Harmless findings, and parts that `verify` skipped; may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Struct, frozen=True):
     """The contents of a state directory that do not belong to a run, such as those of a service."""
 
     kept: tuple[DirectoryReport, ...] = ()

@@ -21,9 +21,9 @@ answered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from driftline.deploy.node.backpressure import WAITING_BYTES, Backpressure, TurnBudget
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip

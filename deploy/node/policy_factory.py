@@ -6,7 +6,8 @@ Only this module maps policies to objects; the node never inspects the policy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.barrier.barrier import BUNDLE_BYTES, NO_T_LAST, Barrier
 from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
@@ -31,8 +32,7 @@ from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.codec import unpack
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyFactory:
+class PolicyFactory(Struct, frozen=True):
     """Factory of the components of node `index` of a layout; each incarnation has new ones.
 
     `new_id`: returns a random id; `dead_letters`, `bundle_bytes`, `reports_progress`: see

@@ -24,9 +24,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import inf
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.backpressure import TurnBudget

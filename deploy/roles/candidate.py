@@ -11,7 +11,6 @@ and a new process joins the queue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
@@ -29,8 +28,7 @@ from driftline.engine.wire.kinds import MASTER, Voice
 from driftline.engine.wire.role import DurableJob, Role
 
 
-@dataclass(frozen=True, slots=True)
-class ReadState(DurableJob):
+class ReadState(DurableJob, frozen=True):
     """Job that reads the registry. Result: the `ClusterState`, or None if none was written."""
 
     what: ClassVar[str] = "read the registry"

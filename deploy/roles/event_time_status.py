@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.engine.event_time import ENDED, NEVER, Status, to_microseconds, watermark_text
 from driftline.engine.wire.messages import StatusReport
 
 
-@dataclass(frozen=True, slots=True)
-class SourceEventTime:
+class SourceEventTime(Struct, frozen=True):
     """Event time of a source."""
 
     name: str
@@ -22,8 +22,7 @@ class SourceEventTime:
     """For how long watermark and state have not changed, at least."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorEventTime:
+class OperatorEventTime(Struct, frozen=True):
     """Event time of an operator with windows or timers."""
 
     name: str
@@ -33,8 +32,7 @@ class OperatorEventTime:
     """The active source with the smallest watermark; None if no source is active."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventTimeStatus:
+class EventTimeStatus(Struct, frozen=True):
     """Event time of a flow."""
 
     sources: tuple[SourceEventTime, ...]

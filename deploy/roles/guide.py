@@ -12,7 +12,6 @@ Emits `FindLeader`, `MasterAt` (members and watch) and `AskDrain` (fronts).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
@@ -25,8 +24,7 @@ TELL_EVERY_S = 1.0
 """Interval of repeated messages, and pause before a failed look-up is retried, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindLeader(DurableJob):
+class FindLeader(DurableJob, frozen=True):
     """Job that looks up the first master in the queue. Result: (process, address); "" for none."""
 
     what: ClassVar[str] = "find the master"

@@ -39,10 +39,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
 from typing import ClassVar, NamedTuple
+
+from msgspec import Struct
 
 from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX, WriteGroup
 from driftline.connectors.logs.received import Receipt, ReceivedSource
@@ -188,8 +189,7 @@ class IntakeReply(NamedTuple):
     reason: str = ""
 
 
-@dataclass(slots=True)
-class _ProducerState:
+class _ProducerState(Struct):
     """Session, connection and pending answer of a producer, as of its last message."""
 
     session: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.node.backpressure import CARELESS
@@ -25,8 +25,7 @@ SESSION_S = 1.5
 """Default ZooKeeper session timeout in seconds: how long a failed leader delays the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits beyond which a process counts as dead, work as lost, and an element as slow.
 
     Each limit is an option of `driftline run`.
@@ -46,8 +45,7 @@ class Limits:
 LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """Inputs of a flow in the user's notation, and how fronts read them."""
 
     inputs: tuple[str, ...] = ()
@@ -61,8 +59,7 @@ class Reading:
 NOT_READING = Reading()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessConfig:
+class ProcessConfig(Struct, frozen=True):
     """Configuration that all processes of a run share, and the role of this process."""
 
     flow: str
@@ -159,7 +156,7 @@ class ProcessConfig:
 
     def to_json(self) -> str:
         """Return the process's command-line argument."""
-        return json.dumps(asdict(self))
+        return json.dumps(msgspec.to_builtins(self))
 
     @staticmethod
     def from_json(text: str) -> ProcessConfig:

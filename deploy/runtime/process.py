@@ -14,10 +14,11 @@ import struct
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
+
+from msgspec.structs import replace
 
 from driftline.connectors.outputs import OutputPlace, open_consumer
 from driftline.connectors.sinks.consumer import SinkContext

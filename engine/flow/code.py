@@ -27,7 +27,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from importlib.abc import InspectLoader
 from importlib.machinery import PathFinder
@@ -42,6 +41,9 @@ from types import (
     ModuleType,
 )
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.flow import Flow
@@ -83,8 +85,7 @@ _NAMES_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "LOAD_CONST"}
 """Instructions after the load of a module that name one of its variables, also for `getattr`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True, array_like=True):
     """Code of a flow, as a run records it."""
 
     python: str = ""
@@ -92,7 +93,7 @@ class Code:
     """
     operators: tuple[tuple[str, str], ...] = ()
     """(name of an operator, digest of its code), in the order of the flow."""
-    unseen: tuple[str, ...] = field(default=(), compare=False)
+    unseen: tuple[str, ...] = ()
     """Human-readable names of values whose changes are not detected, with type and operator."""
 
     @property

@@ -7,13 +7,13 @@ new, removed or different. An outline does not contain code (see `engine.flow.co
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorOutline:
+class OperatorOutline(Struct, frozen=True, array_like=True):
     """Operator; `inputs`: the names of the operators before it; `states`: (type, name)."""
 
     name: str
@@ -25,8 +25,7 @@ class OperatorOutline:
         return f"{'source' if self.kind == 'source' else 'operator'} {self.name!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True, array_like=True):
     """Name of a flow, its number of key groups, and its operators in order."""
 
     flow: str

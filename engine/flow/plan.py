@@ -7,17 +7,17 @@ tracker knows for each stage the time up to which its input is complete. An addi
 the last one represents outputs that the barrier has not released yet.
 """
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from operator import itemgetter
+
+from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.wire.codec import pack
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(Struct, frozen=True):
     """Entry of an operator chain, at `vertex`.
 
     `feeders`: the numbers of the ports whose chains send to this port, with its own if it loops;
@@ -31,8 +31,7 @@ class Port:
     front: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Validated flow, its ports (sources first), and the number of its stages."""
 
     flow: Flow

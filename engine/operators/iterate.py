@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from driftline.engine.errors import FlowError
 from driftline.engine.labels import ROUND, ROUNDS_MAX, Label
 from driftline.engine.operators.context import Context
@@ -40,8 +42,7 @@ from driftline.engine.wire.label_columns import Labels
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Again(Generic[T]):
+class Again(Struct, Generic[T], frozen=True):
     """Output of a function of `iterate` that returns to it: a message to the key of its value."""
 
     value: T

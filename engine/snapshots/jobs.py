@@ -11,16 +11,16 @@ not block the loop of the node for longer.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
+
+from msgspec import Struct
 
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.wire.role import DurableJob
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSnapshot(DurableJob):
+class StoreSnapshot(DurableJob, frozen=True):
     """Job: make a part durable. Result: None.
 
     `segments`: key group -> segment; a new part has only the key `ALL_GROUPS`. `meta`: the part's
@@ -36,8 +36,7 @@ class StoreSnapshot(DurableJob):
     snapshot_incarnation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSnapshot(DurableJob):
+class LoadSnapshot(DurableJob, frozen=True):
     """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
     `snapshot_incarnation`: the incarnation that took it. `allow_later`: load the newest
@@ -51,8 +50,7 @@ class LoadSnapshot(DurableJob):
     allow_later: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSnapshot(DurableJob):
+class CommitSnapshot(DurableJob, frozen=True):
     """Job, once snapshot `number` is committed: merge parts up to the previously committed one.
 
     `previous`: the number of the previously committed snapshot; 0: none. Both snapshots stay
@@ -68,8 +66,7 @@ class CommitSnapshot(DurableJob):
     merge_all: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """Loaded snapshot: the metadata of its last part, and all segments, in order."""
 
     meta: bytes
@@ -77,8 +74,7 @@ class Loaded:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ListParts(DurableJob):
+class ListParts(DurableJob, frozen=True):
     """Job: list the segments of snapshot `number` that are not in snapshot `base` (0: list all).
 
     `snapshot_incarnation`, `base_incarnation`: the incarnations in which the two were taken;
@@ -97,8 +93,7 @@ class ListParts(DurableJob):
     groups: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSlice(DurableJob):
+class ReadSlice(DurableJob, frozen=True):
     """Job: read bytes of a segment, for node `requester`.
 
     Result: at most `size` bytes from `offset` on; b"" if the segment no longer exists.
@@ -113,8 +108,7 @@ class ReadSlice(DurableJob):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Vacate(DurableJob):
+class Vacate(DurableJob, frozen=True):
     """Job: remove all parts, before the node receives those of other nodes.
 
     `epoch`: the epoch of the master that requests it. Result: whether the parts were removed. A

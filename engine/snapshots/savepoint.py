@@ -21,10 +21,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
+
+from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from driftline.engine.durable import replace_file, translate_os_errors
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
@@ -41,8 +43,7 @@ _FORMAT = "driftline savepoint 5"
 _MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Savepoint:
+class Savepoint(Struct, frozen=True):
     """Complete savepoint; `time`: T."""
 
     path: Path

@@ -16,8 +16,9 @@ of the same type, or the user dropped it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
@@ -29,8 +30,7 @@ from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encode_chunk
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The user's choices for a savepoint of a different flow.
 
     `drop`: operators whose state to drop, or `OPERATOR.STATE`; `rename`: (old name, new name) of
@@ -44,8 +44,7 @@ class Choice:
 NO_CHOICE = Choice()
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredState:
+class RestoredState(Struct, frozen=True):
     """State with which an operator starts; `old_operator`: its operator in the savepoint."""
 
     old_operator: str
@@ -55,8 +54,7 @@ class RestoredState:
     """Whether the savepoint's segments are used unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(Struct, frozen=True):
     """A savepoint as the state of a flow."""
 
     savepoint: Savepoint
@@ -97,8 +95,7 @@ def fit(savepoint: Savepoint, flow: Flow, choice: Choice = NO_CHOICE) -> Fitted:
     return _Fitting(savepoint, savepoint.flow_outline, now, choice).fitted()
 
 
-@dataclass(slots=True)
-class _Fitting:
+class _Fitting(Struct):
     """One call of `fit`; `before`, `now`: the outlines of the savepoint's flow and of the flow."""
 
     savepoint: Savepoint
@@ -242,8 +239,7 @@ FIRST_SNAPSHOT = 1
 """Number of the snapshot that a savepoint becomes."""
 
 
-@dataclass(frozen=True, slots=True)
-class InitialState:
+class InitialState(Struct, frozen=True):
     """Initial state of a flow: a savepoint, and the user's choices (see `Choice`)."""
 
     savepoint: str = ""

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
 import lmdb
+from msgspec import Struct
 
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
@@ -453,8 +453,7 @@ class LmdbStore:
                 )
 
 
-@dataclass(slots=True)
-class ReadOnlyStore:
+class ReadOnlyStore(Struct):
     """Read-only key-value store: the rows of a store in memory."""
 
     name: str

@@ -32,9 +32,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 from zlib import crc32
+
+from msgspec import Struct
 
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import event_fields, log
@@ -54,8 +55,7 @@ SHOWN_CHARS = 80
 Record = tuple[int, object] | BadRecord
 
 
-@dataclass(frozen=True, slots=True)
-class InputFingerprint:
+class InputFingerprint(Struct, frozen=True):
     """Fingerprint of all records of an input with times below `until`."""
 
     until: int = 0
@@ -71,8 +71,7 @@ class InputFingerprint:
 EMPTY_FINGERPRINT = InputFingerprint()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreUsed(DurableJob):
+class StoreUsed(DurableJob, frozen=True):
     """Job: durably store the fingerprint of what a front has used of its input. Result: None."""
 
     what: ClassVar[str] = "note what was used of its input"

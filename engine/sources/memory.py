@@ -8,8 +8,9 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, replace
 from itertools import count
+
+from msgspec.structs import astuple, replace
 
 from driftline.engine.sources.source import BadRecord, Source
 from driftline.engine.wire.codec import pack

@@ -14,8 +14,10 @@ and tuples on another.
 import codecs
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from reprlib import Repr
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
@@ -62,8 +64,7 @@ def truncate_raw(raw: str) -> str:
 Row = dict[str, object] | Malformed
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """How a file becomes rows, and rows become documents.
 
     `id_field`: the field with the id; None: "id", else "url", else the row's number. `text_field`:
@@ -89,7 +90,7 @@ class Shape:
                 f"unknown encoding {self.encoding!r}; name one of Python's text encodings, such as "
                 "utf-16-le, cp1252 or shift_jis"
             ) from None
-        object.__setattr__(self, "encoding", usual)
+        force_setattr(self, "encoding", usual)
         if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise ValueError(
                 f"the delimiter is {self.delimiter!r}, and must be one character, neither a quote "

@@ -19,16 +19,16 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from driftline.engine.errors import InputError
 from driftline.engine.labels import INFINITY
 
 
-@dataclass(frozen=True)
-class BadRecord:
+class BadRecord(Struct, frozen=True):
     """Replacement for a record that cannot be read."""
 
     time: int

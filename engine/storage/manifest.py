@@ -8,9 +8,10 @@ the directory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
+
+from msgspec import Struct
 
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch
@@ -19,8 +20,7 @@ from driftline.engine.wire.codec import pack, unpack
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """The run that a directory belongs to, and its last session.
 
     A mark without a lineage belongs to no run, and fits every one.

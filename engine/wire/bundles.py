@@ -6,8 +6,9 @@ with other outputs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from zlib import crc32
+
+from msgspec import Struct
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
@@ -23,8 +24,7 @@ from driftline.engine.wire.codec import (
 from driftline.engine.wire.label_columns import Labels
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """Output of a flow."""
 
     label: Label

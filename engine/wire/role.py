@@ -16,9 +16,10 @@ epoch instead of a sequence number, and a role drops it if it comes from an earl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
+
+from msgspec import Struct
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import event_fields, log
@@ -33,8 +34,7 @@ EPOCHS_MAX = 1 << 63 - EPOCH_BITS
 """Larger than every epoch, so that a sequence number fits into 63 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class DurableJob:
+class DurableJob(Struct, frozen=True):
     """Durable work that a driver does for a role; it does jobs in order and calls `on_job_done`."""
 
     what: ClassVar[str] = "carry out a job"

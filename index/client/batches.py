@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from uuid import uuid4
+
+from msgspec import Struct
 
 from driftline.index.client.errors import (
     Busy,
@@ -40,8 +41,7 @@ SAME_ID_MAX = 4
 `index.documents.writes.KEYS_PER_DOCUMENT`, since other clients may write with keys too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Line of a bulk: delete the document with this id."""
 
     id: str

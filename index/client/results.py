@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from driftline.index.client.errors import ServiceError, ServiceUnavailable
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class FailedLine:
+class FailedLine(Struct, frozen=True):
     """A line of a bulk request that was not written."""
 
     id: str

@@ -6,11 +6,11 @@ Clients can import this module without the rest of the index.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Write request for a document; `document`: None deletes it.
 
     `expected`: time of the version that must exist, 0 if none may exist, None for no condition.
@@ -34,8 +34,7 @@ class Write:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class WatchWrite:
+class WatchWrite(Struct, frozen=True):
     """Request to put or replace a watch; `query`: None removes it.
 
     Watches have separate ids: a document may have the same id as a watch.

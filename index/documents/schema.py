@@ -31,6 +31,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from driftline.engine.errors import DriftlineError
 from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.codec import pack
@@ -77,8 +79,7 @@ class DocumentTooLarge(DocumentRefused):
     """Raised if a document exceeds the size limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextField:
+class TextField(Struct, frozen=True):
     """A text field, searched by its words; `number`: its index among the text fields.
 
     `weight`: factor of the field's share in scores.
@@ -90,8 +91,7 @@ class TextField:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class ValueField:
+class ValueField(Struct, frozen=True):
     """A field of keywords, a number or a date; `number`: its index among such fields."""
 
     name: str
@@ -99,8 +99,7 @@ class ValueField:
     kind: ValueKind
 
 
-@dataclass(frozen=True, slots=True)
-class StoredField:
+class StoredField(Struct, frozen=True):
     """A field that is stored, but not indexed."""
 
     name: str

@@ -19,30 +19,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import isinf
+
+from msgspec import Struct
 
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, date_in_words
 
 
-@dataclass(frozen=True, slots=True)
-class MatchAll:
+class MatchAll(Struct, frozen=True):
     """All documents."""
 
     def __str__(self) -> str:
         return "*"
 
 
-@dataclass(frozen=True, slots=True)
-class _OfField:
+class _OfField(Struct, frozen=True):
     """Base class of leaves for one field; `field`: its number; `name`: its name, for `str`."""
 
     field: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Term(_OfField):
+class Term(_OfField, frozen=True):
     """Documents that contain a word in a text field."""
 
     word: str
@@ -51,8 +49,7 @@ class Term(_OfField):
         return f"{self.name}:{_format_word(self.word)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase(_OfField):
+class Phrase(_OfField, frozen=True):
     """Documents with two or more adjacent words in a text field."""
 
     words: tuple[str, ...]
@@ -61,8 +58,7 @@ class Phrase(_OfField):
         return f"{self.name}:{quoted(' '.join(self.words))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix(_OfField):
+class Prefix(_OfField, frozen=True):
     """Documents with any word in a text field that starts with a prefix."""
 
     prefix: str
@@ -71,8 +67,7 @@ class Prefix(_OfField):
         return f"{self.name}:{_format_word(self.prefix)}*"
 
 
-@dataclass(frozen=True, slots=True)
-class Fuzzy(_OfField):
+class Fuzzy(_OfField, frozen=True):
     """Documents with any word in a text field at a Levenshtein distance of at most 1."""
 
     word: str
@@ -81,16 +76,14 @@ class Fuzzy(_OfField):
         return f"{self.name}:{_format_word(self.word)}~"
 
 
-@dataclass(frozen=True, slots=True)
-class Exists(_OfField):
+class Exists(_OfField, frozen=True):
     """Documents that have any word in a text field."""
 
     def __str__(self) -> str:
         return f"{self.name}:*"
 
 
-@dataclass(frozen=True, slots=True)
-class Keyword(_OfField):
+class Keyword(_OfField, frozen=True):
     """Documents with a keyword in a keyword field."""
 
     keyword: str
@@ -99,8 +92,7 @@ class Keyword(_OfField):
         return f"{self.name}:{quoted(self.keyword)}"
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordPrefix(_OfField):
+class KeywordPrefix(_OfField, frozen=True):
     """Documents with any keyword that starts with a prefix."""
 
     prefix: str
@@ -109,8 +101,7 @@ class KeywordPrefix(_OfField):
         return f"{self.name}:{_format_word(self.prefix)}*"
 
 
-@dataclass(frozen=True, slots=True)
-class Range(_OfField):
+class Range(_OfField, frozen=True):
     """Documents with low <= value <= high; floats for a number, integer microseconds for a date."""
 
     low: float | int
@@ -120,8 +111,7 @@ class Range(_OfField):
         return f"{self.name}:[{_end(self.low)} TO {_end(self.high)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """Documents that do not match the part."""
 
     part: Node
@@ -130,8 +120,7 @@ class Not:
         return f"-({self.part})" if isinstance(self.part, And | Or | Not) else f"-{self.part}"
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     """Documents that match all parts."""
 
     parts: tuple[Node, ...]
@@ -140,8 +129,7 @@ class And:
         return " ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Struct, frozen=True):
     """Documents that match any part."""
 
     parts: tuple[Node, ...]
@@ -160,8 +148,7 @@ Leaf = MatchAll | Scoring | Exists | Keyword | KeywordPrefix | Range
 Node = Leaf | Not | And | Or
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A query for one collection.
 
     `scoring`: the leaves that add to the score of a matching document, each once, in the order

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import NO_DATE
@@ -27,8 +27,7 @@ Order = tuple[bool, float | int | str | tuple[int, ...], int]
 """Sort key of a position, ascending; comparable across parts and shards."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortPosition:
+class SortPosition(Struct, frozen=True):
     """Position of a version in the order of results; `time`: its label time.
 
     `value`: the value of the sort field. The score is 0 if results are sorted by a field.
@@ -39,8 +38,7 @@ class SortPosition:
     value: SortValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(Struct, frozen=True):
     """Order by the value of a field; `field`: its number among the value fields."""
 
     field: int
@@ -68,8 +66,7 @@ _LAST_DATE = 2**63 - 1
 """Sort key of a missing date: greater than all dates and all negated dates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """A match of a query; `ordinal`: its ordinal in the shard."""
 
     sort_position: SortPosition

@@ -16,10 +16,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from driftline.engine.labels import INFINITY
@@ -46,8 +46,7 @@ NONE = -1
 """Placeholder for an ordinal or number: the version does not exist or was dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardAnswer:
+class ShardAnswer(Struct, frozen=True):
     """Total number of matches, the first matches in order, and the counts of each facet."""
 
     total: int

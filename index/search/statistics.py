@@ -14,9 +14,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.versions import DocumentVersion
@@ -195,8 +196,7 @@ UNCOUNTED_MAX = 8
 """Largest number of texts with uncounted words: the texts of a few versions."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldStatistics:
+class FieldStatistics(Struct, frozen=True):
     """Statistics of one text field as of one time."""
 
     documents: int

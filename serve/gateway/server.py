@@ -15,12 +15,12 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any
 
 import uvicorn
+from msgspec import Struct
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -51,8 +51,7 @@ WRITE_TIMEOUT_S = 60.0
 """Timeout of a client that does not read its response."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(Struct, frozen=True):
     """The address to listen on. `certificate`, `key`: paths of the PEM files; "" without TLS."""
 
     host: str = "127.0.0.1"

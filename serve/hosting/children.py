@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import subprocess
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from math import inf
 from signal import SIGTERM
 from time import monotonic
+
+from msgspec.structs import replace
 
 from driftline.deploy.runtime.supervision.child_process import (
     ChildProcess,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
@@ -31,8 +31,7 @@ RETAIN_S = 600.0
 """Seconds for which views retain history, to answer as of an earlier T."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewSpec:
+class ViewSpec(Struct, frozen=True):
     """A view of a service: its name, its factory and its number of shards.
 
     `make`: the factory as ``module:function``, called with a `ViewLocation`; `options`: passed on
@@ -51,8 +50,7 @@ class ViewSpec:
         return make(place)
 
 
-@dataclass(frozen=True, slots=True)
-class ViewLocation:
+class ViewLocation(Struct, frozen=True):
     """The flow, directory, shard and options of a view. `directory`: for files of this shard."""
 
     flow: Flow
@@ -62,8 +60,7 @@ class ViewLocation:
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
+class ServiceConfig(Struct, frozen=True):
     """The configuration that all processes of a service share, and the role of this process."""
 
     process: ProcessConfig

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
+
+from msgspec import Struct
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, event_fields, log
@@ -67,8 +68,7 @@ CHECKPOINT_ITEMS_MIN = 500
 """Fewer outputs than this are not worth a checkpoint: a restart applies them again quickly."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSchedule:
+class CheckpointSchedule(Struct, frozen=True):
     """The interval between checkpoints, in seconds and in outputs."""
 
     seconds: float
@@ -142,8 +142,7 @@ class FairQueue:
             }
 
 
-@dataclass(slots=True)
-class _Answering:
+class _Answering(Struct):
     """An answer in progress. `depth`: the number of other answers that it interrupts."""
 
     asker: str

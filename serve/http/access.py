@@ -15,7 +15,6 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
@@ -23,6 +22,8 @@ from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from driftline.engine.errors import DriftlineError, NotPermitted
 from driftline.engine.events import event_fields, log
@@ -37,8 +38,7 @@ _RIGHTS: tuple[Right, ...] = get_args(Right)
 """The rights in ascending order: each includes all previous ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """The holder of a token. `digest`: the SHA-256 of the token."""
 
     name: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,8 +40,7 @@ REQUEST_LOG_KEY = "driftline.told"
 """The key of a request's `RequestLog` in its ASGI scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
+class HttpSettings(Struct, frozen=True):
     """Access control and limits for clients. `access`: the tokens; None: no access control."""
 
     access: Access | None = None
@@ -60,8 +60,7 @@ class HttpSettings:
     """Limit of concurrent writes of one bulk."""
 
 
-@dataclass(slots=True)
-class RequestLog:
+class RequestLog(Struct):
     """The fields of a request for the log and the metrics.
 
     `operation`: the name of the operation; `client`: the name of the token's holder, or the
@@ -120,8 +119,7 @@ class StreamItem(NamedTuple):
     schema: Mapping[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """The body of a request or a response, for the OpenAPI description.
 
     `item`: the line or event, if the body is a stream; `components`: the schemas, by name, to which
@@ -135,8 +133,7 @@ class Body:
     components: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """A method of a path, with its handler and its description.
 
     `path`: a path of Starlette, where `{id:path}` matches slashes, too; `right`: the right that the

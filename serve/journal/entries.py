@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.connectors.sinks.consumer import check_items
 from driftline.engine.errors import MalformedMessage, StateMismatch
@@ -27,8 +29,7 @@ from driftline.engine.wire.messages import Bundle
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(Struct, frozen=True):
     """A stored bundle.
 
     `groups`: the first and the last key group of the barrier; `t_last`, `checksum`: as in `Bundle`.
@@ -59,8 +60,7 @@ class JournalEntry:
         return self.barrier, self.groups, self.t_last, self.checksum, self.times, self.blobs
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentHeader:
+class SegmentHeader(Struct, frozen=True):
     """The state of the merge at the start of a segment."""
 
     time: int = 0
@@ -114,8 +114,7 @@ def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, lis
     return JournalEntry(*told, tuple(times), bundle.blobs), decoded
 
 
-@dataclass(frozen=True, slots=True)
-class JournalContents:
+class JournalContents(Struct, frozen=True):
     """A summary of a journal's files."""
 
     t_last: int = -1

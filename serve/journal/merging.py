@@ -30,10 +30,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.bundles import Item, from_blob, item_time
@@ -148,8 +149,7 @@ class Merge:
             self.waiting_bytes += len(data)
 
 
-@dataclass(slots=True)
-class _Blob:
+class _Blob(Struct):
     """The outputs of one time and one barrier."""
 
     time: int

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agent import Registration, record_of
@@ -57,8 +59,7 @@ GOODBYE_S = 0.3
 """Time for the front to confirm the end, so that the master need not wait for its timeout."""
 
 
-@dataclass(frozen=True, slots=True)
-class InCluster:
+class InCluster(Struct, frozen=True):
     """The cluster of a service, and the name of the service in it.
 
     `network`: that of this host's processes; `session_s`: a master's session timeout;

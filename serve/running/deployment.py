@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
+from msgspec import Struct
 from starlette.types import ASGIApp
 
 from driftline.coordinator.registry import RunOutcome
@@ -40,8 +40,7 @@ ENDS_WITHIN_S = 5.0
 """Timeout at shutdown for running requests, and for the last messages of the master."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """The configuration of a service."""
 
     flow: str

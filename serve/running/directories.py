@@ -7,8 +7,9 @@ outputs. This process can read the journal safely, since its records have checks
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from driftline.connectors.sinks.directory import IDENTITY, identity_lines, mark_of
 from driftline.coordinator.identity import Identity

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import Submission
@@ -44,8 +46,7 @@ PATH_BYTES_MAX = 100
 """Limit of a socket's path in bytes; the limit of the kernel is 107."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRecord:
+class ServiceRecord(Struct, frozen=True):
     """Record, in a state directory, of the service that owns the directory."""
 
     name: str
@@ -119,8 +120,7 @@ def journal_network(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStart:
+class SessionStart(Struct, frozen=True):
     """Start of a session.
 
     `name`: the name of the service; `journal_network`: the network of its journal; `wheel`: the

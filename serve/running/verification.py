@@ -6,8 +6,9 @@ The checks read the entire journal and the checkpoints of views, and do not chan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.zookeeper_tree import FLOWS

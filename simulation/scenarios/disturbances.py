@@ -13,10 +13,12 @@ processes, holes in the network, other numbers of nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from random import Random
 from zlib import crc32
+
+from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.keyed_operators import Process
@@ -26,8 +28,7 @@ from driftline.engine.wire.codec import canonical_bytes
 from driftline.simulation.world.timeline import Hole
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(Struct, frozen=True):
     """Consumer that pauses for `seconds` after each bundle, until the time `until_s`.
 
     `waiting_bytes`: bytes of outputs that may wait for it before a node holds back its input.
@@ -38,8 +39,7 @@ class Behind:
     waiting_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """Hang of a host's process, a node or the master, at the time `at_s` or soon afterwards."""
 
     host: str
@@ -71,8 +71,7 @@ def draw_holes(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(Struct, frozen=True):
     """Request for this number of nodes from the time `at_s` on."""
 
     nodes: int
@@ -85,8 +84,7 @@ def draw_resizes(chance: Random, until_s: float) -> tuple[Resized, ...]:
     return tuple(Resized(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowFunctions:
+class SlowFunctions(Struct, frozen=True):
     """One in `one_in` elements takes `seconds` in each function that it passes."""
 
     one_in: int

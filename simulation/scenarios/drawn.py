@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import timedelta
 from random import Random
+
+from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.streams import KeyedStream, Stream
@@ -67,16 +69,14 @@ def draw_flow(seed: int, *, any_order: bool = False, loops: bool = True) -> Flow
     ).draw()
 
 
-@dataclass(slots=True)
-class _Branch:
+class _Branch(Struct):
     """Stream without a sink so far, and its approximate number of elements per record."""
 
     stream: Elements
     elements: int
 
 
-@dataclass(slots=True)
-class _Drawing:
+class _Drawing(Struct):
     chance: Random
     flow: Flow
     any_order: bool

@@ -6,8 +6,9 @@ Their records are ``{"id": int, "key": str, "text": str}``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from random import Random
+
+from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -19,8 +20,7 @@ from driftline.simulation.scenarios.drawn import MODULE, draw_flow
 Record = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulated(Struct, frozen=True):
     """Flow to simulate.
 
     `projection`: maps a payload to the part that is the same in every order of arrival; None if
@@ -31,7 +31,7 @@ class Simulated:
     spec: str
     projection: Callable[[object], object] | None = None
     order_independent: bool = True
-    given: Flow | None = field(default=None, compare=False)
+    given: Flow | None = None
     """The flow itself; None: `load` loads it by `spec`."""
 
     def load(self, seed: int, policy: Policy) -> Flow:

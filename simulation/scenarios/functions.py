@@ -7,11 +7,12 @@ No keyed function is commutative: a lost, duplicated or reordered element change
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any, Generic, TypeVar
 from zlib import crc32
+
+from msgspec import Struct
 
 from driftline.engine.operators.aggregates import (
     Aggregate,
@@ -37,8 +38,7 @@ Element = tuple[str, int]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Named(Generic[T]):
+class Named(Struct, Generic[T], frozen=True):
     """Function with its description."""
 
     name: str
@@ -103,8 +103,7 @@ KEYS: tuple[Named[object], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedFunction(Generic[T]):
+class GeneratedFunction(Struct, Generic[T], frozen=True):
     """Function with its states and a description."""
 
     name: str
@@ -113,8 +112,7 @@ class GeneratedFunction(Generic[T]):
     on_timer: Callable[..., T] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedFunctions(Generic[T]):
+class KeyedFunctions(Struct, Generic[T], frozen=True):
     """Kind of keyed function; `outputs`: the largest number of outputs of an element."""
 
     make: Callable[[Random], GeneratedFunction[T]]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from shlex import quote
 from typing import Protocol
+
+from msgspec import Struct
 
 from driftline.connectors.inputs import open_given_files
 from driftline.engine.errors import FlowError
@@ -27,8 +28,7 @@ class Inputs(Protocol):
         """Return about `count` records of a run for a front, in the order of the source."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRecords:
+class GivenRecords(Struct, frozen=True):
     """Records in memory, one list per source; each run has all of them."""
 
     records: Sequence[list[object]]
@@ -40,8 +40,7 @@ class GivenRecords:
         return self.records[front]
 
 
-@dataclass(frozen=True, slots=True)
-class InputFiles:
+class InputFiles(Struct, frozen=True):
     """Files to draw records from, for the sources of the flow, and the shape of their records."""
 
     given: tuple[str, ...]

@@ -10,8 +10,9 @@ having sent a record.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
 from random import Random
+
+from msgspec import Struct
 
 from driftline.connectors.logs.inputlog import MARKS
 from driftline.connectors.logs.received import ReceivedSource
@@ -28,8 +29,7 @@ INTAKE_WINDOW = 6
 """The largest number of records that an intake holds: few, so that producers have to wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalSchedule:
+class ArrivalSchedule(Struct, frozen=True):
     """Arrival times of a live input's records."""
 
     until_s: float

@@ -6,8 +6,10 @@ True
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.engine.errors import FlowError
@@ -47,8 +49,7 @@ CONSUMER_PAUSES_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
 """Pauses of a slow consumer in seconds; during the last one, waiting work might count as lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """All settings that a simulated run depends on."""
 
     seed: int

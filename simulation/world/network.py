@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from random import Random
+
+from msgspec import Struct, field
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import unpack
@@ -21,8 +22,7 @@ from driftline.engine.wire.messages import decode
 from driftline.simulation.world.timeline import Faults, Hole, Timeline
 
 
-@dataclass(slots=True)
-class Network:
+class Network(Struct):
     """All messages under way, and the state of the channels."""
 
     timeline: Timeline

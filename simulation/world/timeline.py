@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from random import Random
+
+from msgspec import Struct, field
 
 PAUSES_S = (0.02, 0.3, 7.0)
 """Durations of a host's pause in seconds; after the longest, the coordinator declares it dead."""
@@ -17,8 +18,7 @@ class Crashed(Exception):
     """Raised by a failpoint inside a role: its process dies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(Struct, frozen=True):
     """One-way partition from `at_s` until `until_s`: `receiver` gets no message from `sender`."""
 
     sender: str
@@ -27,8 +27,7 @@ class Hole:
     until_s: float = inf
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
+class Faults(Struct, frozen=True):
     """Probability of each fault, the time at which faults end, and the usual delays."""
 
     until_s: float = 0.0
@@ -70,8 +69,7 @@ class Faults:
 Event = Callable[[], None]
 
 
-@dataclass(slots=True)
-class Timeline:
+class Timeline(Struct):
     """Clock and future events; events of the same moment keep the order of scheduling."""
 
     rng: Random

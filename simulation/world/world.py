@@ -15,9 +15,10 @@ as in reality; but after `Unavailable` it is restarted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+
+from msgspec import Struct, field
 
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.role import DurableJob, Role
@@ -32,8 +33,7 @@ RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
 
 
-@dataclass(slots=True)
-class SimulatedHost:
+class SimulatedHost(Struct):
     """Machine for one process, which is restarted whenever it dies."""
 
     name: str
@@ -69,8 +69,7 @@ class SimulatedHost:
         return self.name.partition("-")[0]
 
 
-@dataclass(slots=True)
-class World:
+class World(Struct):
     """Hosts, and the events of their processes, disks and messages."""
 
     timeline: Timeline

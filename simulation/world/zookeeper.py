@@ -10,9 +10,10 @@ writes are still accepted if they name the right version.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+
+from msgspec import Struct, field
 
 from driftline.coordinator.leadership import Enlist, FindPredecessor, FindSuccessor
 from driftline.coordinator.registry import WriteState
@@ -32,8 +33,7 @@ LAG_S = 0.05
 """Maximum delay of a watch, and staleness of a read of the queue, in seconds."""
 
 
-@dataclass(slots=True)
-class ZooKeeperSession:
+class ZooKeeperSession(Struct):
     """Session of one process. `is_running`: whether the process lives and is not paused."""
 
     candidate: Candidate
@@ -47,8 +47,7 @@ class ZooKeeperSession:
     """The process whose queue entry the session's process watches."""
 
 
-@dataclass(slots=True)
-class ZooKeeper:
+class ZooKeeper(Struct):
     """The service; `registry`: the stored state of the run."""
 
     timeline: Timeline

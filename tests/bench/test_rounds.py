@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import StringIO
 
 import pytest
@@ -31,8 +30,7 @@ def test_every_round_is_in_the_opposite_order_of_the_one_before() -> None:
     assert rounds == [[BASE, NONE, OTHER], [OTHER, NONE, BASE], [BASE, NONE, OTHER]]
 
 
-@dataclass(frozen=True)
-class Echoes(Setup):
+class Echoes(Setup, frozen=True):
     """Starts a system that answers at once."""
 
     started: list[Case]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from driftline.engine.policy import get_policy
 from driftline.simulation.scenarios.scenario import draw_scenario

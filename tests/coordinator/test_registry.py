@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from unittest.mock import patch
@@ -18,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from unittest.mock import patch
 from uuid import uuid4
 
@@ -14,6 +13,7 @@ import pytest
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
+from msgspec.structs import replace
 
 from driftline.coordinator.leadership import FindSuccessor, Leadership
 from driftline.coordinator.registry import ClusterState, encode_state

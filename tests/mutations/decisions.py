@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from driftline.coordinator.coordinator import Coordinator, Phase
 from driftline.coordinator.draining import ShutdownWait

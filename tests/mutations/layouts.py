@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from driftline.acker.tracker import ReportedProgress
 from driftline.coordinator.coordinator import Coordinator

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from itertools import count
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from driftline.simulation.scenarios.disturbances import Resized, draw_holes
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS

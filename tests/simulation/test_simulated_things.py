@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from driftline.acker.tracker import ReportedProgress
 from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup

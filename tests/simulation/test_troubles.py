@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S
 from driftline.deploy.node.backpressure import Backpressure

@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from driftline.connectors.logs.inputlog import check_log, is_log
 from driftline.connectors.sinks import jsonl, lmdb
@@ -212,8 +214,8 @@ def main(state: str, output: str) -> None:
     for blank_report, reader in _directories(
         Path(state) if state else None, Path(output) if output else None
     ):
-        print(json.dumps(asdict(blank_report)), flush=True)
-        print(json.dumps(asdict(_read(blank_report, reader))), flush=True)
+        print(json.dumps(to_builtins(blank_report)), flush=True)
+        print(json.dumps(to_builtins(_read(blank_report, reader))), flush=True)
 
 
 def _read(blank_report: DirectoryReport, reader: Reader) -> DirectoryReport:

@@ -20,7 +20,8 @@ the one before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState
 from driftline.engine.errors import StateMismatch
@@ -52,8 +53,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryReport:
+class DirectoryReport(Struct, frozen=True):
     """The contents of one directory of a run, according to its marks and checksums."""
 
     role: str
@@ -91,8 +91,7 @@ class DirectoryReport:
         return f"{self.path} ({_NAMES[self.kind]}{number})"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A directory that does not fit. A run may continue unless the problem is `fatal`."""
 
     text: str
@@ -178,8 +177,7 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
     return not any(report.trimmed for report in reports if report.kind == LOG)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """The rules of the module, for directories without damage."""
 
     policy: Policy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
@@ -16,8 +17,7 @@ NUMBERED = FileSource, SeveralFiles, ZipfSource
 """Sources whose times are the numbers of their records."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputFigures:
+class InputFigures(Struct, frozen=True):
     """Figures of the progress of one input. None: unknown or not applicable."""
 
     name: str

@@ -7,9 +7,11 @@ has a mark, like all parts of a state directory.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
 from pathlib import Path
 from zlib import crc32
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
@@ -33,8 +35,7 @@ MAY_GROW = FileSource, SeveralFiles
 """Sources that have a used file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """The contents of a used file."""
 
     mark: Mark

@@ -11,8 +11,8 @@ Counters start at 0 with each process; those of a node, with each incarnation. F
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -27,8 +27,7 @@ from driftline.engine.meters import Histogram, Sample, Samples, Value
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """Definition of a metric."""
 
     name: str

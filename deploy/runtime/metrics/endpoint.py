@@ -15,8 +15,9 @@ Prometheus refreshes its targets rarely.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from driftline.deploy.runtime.sockets.listening import is_local, listen_tcp
 from driftline.engine.errors import FlowError, Unavailable
@@ -25,8 +26,7 @@ from driftline.engine.events import event_fields, log
 PORT_MAX = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Address at which one process serves metrics."""
 
     host: str

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from logging import INFO
 from socket import AF_INET6
 
 import zmq
+from msgspec import Struct
 
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import (
@@ -59,8 +59,7 @@ EACH_BYTES = 1 << 8
 """Memory for a waiting message in addition to its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """Keys of an intake, and the source to which a producer needs a right."""
 
     own: KeyPair

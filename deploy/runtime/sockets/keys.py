@@ -28,6 +28,7 @@ from typing import Self, TypeVar
 
 import msgspec
 import zmq
+from msgspec import Struct
 
 from driftline.engine.durable import Lock, make_directory, replace_file, sync_directory
 from driftline.engine.errors import MalformedMessage, NotPermitted, Unavailable
@@ -55,8 +56,7 @@ NAME_CHARS_MAX = 200
 _Decoded = TypeVar("_Decoded")
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Struct, frozen=True):
     """Names that a key speaks for, sources that it sends to, and sinks whose outputs it takes.
 
     Each pattern is an exact name, or a prefix followed by `*`:
@@ -237,8 +237,7 @@ def _check_directory(path: Path) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """Entry of a key in `authorised`."""
 
     public: str

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import zmq
+from msgspec import Struct
 
 from driftline.deploy.runtime.sockets.keys import CONSUMER, HOST, Authorised, KeyPair, own_key
 from driftline.deploy.runtime.sockets.listening import is_local
@@ -53,8 +53,7 @@ RECONNECT_MS, RECONNECT_MS_MAX = 50, 1_000
 Scheme = Literal["ipc", "tcp"]
 
 
-@dataclass(frozen=True, slots=True)
-class Transport:
+class Transport(Struct, frozen=True):
     """Transport of the roles of a process; by default within this machine, by `ipc://`.
 
     `bind`: HOST or HOST:PORT to listen at, by default at a free port; `advertise`: HOST or
@@ -177,8 +176,7 @@ def _tune(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
 
 
-@dataclass(frozen=True, slots=True)
-class TransportConfig:
+class TransportConfig(Struct, frozen=True):
     """Transport of a run as its processes receive it: without a secret."""
 
     scheme: Scheme = "ipc"

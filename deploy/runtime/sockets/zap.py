@@ -13,10 +13,10 @@ speaks for.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from time import monotonic
 
 import zmq
+from msgspec import Struct
 from zmq.utils import z85
 
 from driftline.deploy.runtime.sockets.keys import Authorised, Rights
@@ -36,8 +36,7 @@ _VERSION = b"1.0"
 _TELL_MS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class KeyVoice:
+class KeyVoice(Struct, frozen=True):
     """Names in which a key may send."""
 
     key: str

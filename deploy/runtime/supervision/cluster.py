@@ -10,10 +10,11 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
+
+from msgspec.structs import replace
 
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.roles.status_poller import StatusPoller

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from driftline.engine.events import event_fields, log
 
@@ -138,8 +139,7 @@ GAP_S = 1.0
 """A longer interval (seconds) between two checks means that this process was suspended."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningProcess:
+class RunningProcess(Struct, frozen=True):
     """Running process; `token`: its token, new with each start."""
 
     token: str

@@ -3,10 +3,10 @@
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from driftline.connectors.logs.inputlog import (
     READ_BYTES,

@@ -9,10 +9,10 @@ import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from driftline import Producer
 from driftline.deploy.cluster.metrics import HANGS_AFTER_S, AgentStatus

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, Registry, RunOutcome
@@ -58,7 +58,7 @@ def order(name: str = "sums", **changes: object) -> SubmitRequest:
     """An order that fits, with changes."""
     made = SubmitRequest(name, "a.py", Reading(("in.jsonl",)), f"/out/{name}", 1,
                  get_policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 @pytest.fixture

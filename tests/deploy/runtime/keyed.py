@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import zmq
 
@@ -38,16 +38,13 @@ class Hosts:
         self.runtimes: list[Runtime] = []
         self._context = zmq.Context()
 
-    def transport(self, key: str, **other: object) -> Transport:
+    def transport(self, key: str, **other: Any) -> Transport:
         """The transport of a process that has a key."""
         own, authorised = read_key(self.keys / f"{key}.key"), Authorised(self.keys)
-        made = Transport("tcp", own=own, authorised=authorised)
-        for name, value in other.items():
-            object.__setattr__(made, name, value)
-        return made
+        return Transport("tcp", own=own, authorised=authorised, **other)
 
     def start(
-        self, key: str, party: str, *, at: str = "tcp://127.0.0.1:*", **other: object
+        self, key: str, party: str, *, at: str = "tcp://127.0.0.1:*", **other: Any
     ) -> tuple[Listener, str]:
         """A party on a host with a key; returns it and its address."""
         runtime = Runtime(transport=self.transport(key, **other))

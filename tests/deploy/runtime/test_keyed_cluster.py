@@ -9,9 +9,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+
+from msgspec.structs import replace
 
 from driftline import run_reference
 from driftline.connectors.sinks.consumer import NO_BUNDLE, LastStored, items_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from driftline import Flow, ValueState
 from driftline.connectors.logs.inputlog import InputLog
@@ -59,7 +59,7 @@ def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
 def serving(state: Path, **changes: object) -> Serving:
     made = Serving("words.py", (), cast(Callable[..., object], None), state, Listening("::1", 0))  # type: ignore[arg-type]
     state.mkdir(exist_ok=True)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 def begun(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
@@ -31,7 +31,7 @@ RUN = ClusterState(
 def report_on(role: str, **changes: object) -> DirectoryReport:
     path = "/r/out" if role.startswith("output") else f"/r/state/{role}"
     report = DirectoryReport(role, path, Mark("mine", role, 2), reserved=99, t_last=7)
-    return replace(report, **changes)  # type: ignore[arg-type]
+    return replace(report, **changes)
 
 
 ALL = [report_on(role) for role in ("node-0", "node-1", "input-0", "output-0", "output-1")]

@@ -4,11 +4,11 @@ import random
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
