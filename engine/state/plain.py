@@ -152,16 +152,22 @@ class PlainMap(dict[object, object]):
         return thaw(self._kept(key))
 
     def _kept(self, key: object) -> object:
-        if key not in self:
+        packed = self._packed(key)
+        if packed is None:
             raise KeyError(key)
-        return super().__getitem__(pack_key(key))
+        return super().__getitem__(packed)
 
-    def __contains__(self, key: object) -> bool:
+    def _packed(self, key: object) -> bytes | None:
+        """Return the packed form of a key in the map; None if the map does not have it."""
         exact_key(key)  # raises if the value cannot be a key
         try:
-            return super().__contains__(pack_key(key))
+            packed = pack_key(key)
         except PayloadError:  # for example an int of more than 64 bits, which no map has
-            return False
+            return None
+        return packed if super().__contains__(packed) else None
+
+    def __contains__(self, key: object) -> bool:
+        return self._packed(key) is not None
 
     def __setitem__(self, key: object, value: object) -> None:
         packed, new = pack_key(key), freeze(value)
@@ -178,7 +184,10 @@ class PlainMap(dict[object, object]):
         super().__delitem__(packed)
 
     def __iter__(self) -> Iterator[object]:
-        return map(unpack, sorted(packed for packed in super().__iter__() if is_a(packed, bytes)))
+        return map(unpack, self._in_order())
+
+    def _in_order(self) -> list[bytes]:
+        return sorted(packed for packed in super().__iter__() if is_a(packed, bytes))
 
     def __reversed__(self) -> Iterator[object]:
         return reversed(list(self))
@@ -199,10 +208,10 @@ class PlainMap(dict[object, object]):
         return list(self)
 
     def values(self) -> list[object]:  # type: ignore[override]
-        return [self[key] for key in self]
+        return [thaw(super(PlainMap, self).__getitem__(packed)) for packed in self._in_order()]
 
     def items(self) -> list[tuple[object, object]]:  # type: ignore[override]
-        return [(key, self[key]) for key in self]
+        return list(zip(self, self.values(), strict=True))
 
     def get(self, key: object, default: object = None) -> object:
         return self[key] if key in self else default  # noqa: SIM401  # `get` itself

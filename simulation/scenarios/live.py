@@ -10,6 +10,7 @@ having sent a record.
 from __future__ import annotations
 
 from collections import Counter, deque
+from math import inf
 from random import Random
 
 from msgspec import Struct
@@ -171,16 +172,17 @@ class SimulatedProducer(Role):
         self._last_sent = max(self._last_sent, acknowledged)
 
     def tick(self, now: float) -> float:
-        if not self._over and now >= self._ask_at:
+        if self._over:
+            return inf
+        if now >= self._ask_at:
             self._ask_at = now + ASK_AFTER_S
             if self._synced and self._feed.may_end(self.name):
                 self._send_to_intake(IntakeKind.END, len(self._plan))
             else:
                 self._send_to_intake(IntakeKind.HELLO)
-        following = (
-            self._plan[self._last_sent][0] if self._last_sent < len(self._plan) else self._ask_at
-        )
-        return max(now, min(following, self._ask_at))
+        if not self._synced or self._last_sent == len(self._plan):
+            return self._ask_at
+        return min(self._plan[self._last_sent][0], self._ask_at)
 
     def turn(self) -> bool:
         if not self._synced or self._over:
