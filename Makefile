@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: install bench browser check test lint docs soak clean
+.PHONY: install bench browser check test fast-tests tests lint docs soak clean
 
 install: .venv/installed
 
@@ -19,10 +19,16 @@ browser:  ## Chromium, for the tests of the page: Debian's package, where there 
 	command -v chromium >/dev/null || { $(ROOT) apt-get update -q && \
 	  $(ROOT) apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 
-check: lint  ## before each commit, in under 3 minutes: style, types, fast tests
+check: install  ## before each commit, in under 3 minutes: style, types, fast tests
+	$(MAKE) --no-print-directory --jobs=2 lint fast-tests
+
+test: install  ## what CI runs: style, types, all tests but the long ones
+	$(MAKE) --no-print-directory --jobs=2 lint tests
+
+fast-tests:
 	$(BIN)/pytest -m '(fast or not slow) and not soak' --hypothesis-profile=fast
 
-test: lint docs  ## what CI runs: style, types, documentation, all tests but the long ones
+tests:
 	$(BIN)/pytest
 
 lint: install
