@@ -78,7 +78,7 @@ class World(Struct):
     """Called after every turn of every role, after its messages were sent."""
     on_exit: Callable[[SimulatedHost], None]
     """Called when a process has ended normally."""
-    tick_s: float = 0.02
+    tick_s: float = 0.05
     """Longest time between two calls of `Role.tick`, whatever the role asks for."""
     hosts: dict[str, SimulatedHost] = field(default_factory=dict)
     fatal_error: DriftlineError | None = None
