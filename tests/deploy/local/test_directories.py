@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.local.command import call
 from tests.deploy.local.run_copies import (
-    FLOW,
     RECORDS,
     Place,
     end,
@@ -24,13 +22,6 @@ from tests.deploy.local.run_copies import (
     text,
     wait_until,
 )
-
-POLICIES = [
-    "exactly-once",
-    pytest.param("two-phase", marks=pytest.mark.soak),
-    pytest.param("strong-productions", marks=pytest.mark.soak),
-    pytest.param("at-least-once", marks=pytest.mark.soak),
-]
 
 
 def deleted(path: Path, old: Path, other: Path) -> None:
@@ -79,105 +70,67 @@ def _largest(path: Path) -> Path:
 Deed = Callable[[Path, Path, Path], None]
 
 CASES: list[tuple[str, Deed]] = [
-    *(("state/registry", deed) for deed in (deleted, restored, truncated, flipped)),
-    *(("state/node-0", deed) for deed in (deleted, restored, swapped, truncated, flipped)),
-    *(("out", deed) for deed in (deleted, restored, truncated, flipped)),
-    *(("state", deed) for deed in (deleted, restored)),
+    *(("state/registry", deed) for deed in (deleted, restored, flipped)),
+    *(("state/node-0", deed) for deed in (deleted, restored, swapped, flipped)),
+    *(("out", deed) for deed in (deleted, restored, truncated)),
+    ("state", deleted),
 ]
 
 LOG_CASES: list[tuple[str, Deed]] = [
-    *(("state/input-0", deed) for deed in (deleted, restored, truncated, flipped)),
-    ("state", deleted),
+    *(("state/input-0", deed) for deed in (deleted, restored, flipped)),
     ("out", restored),
 ]
 
-
-OF_EPOCHS = [("state/registry", restored), ("state/node-0", deleted), ("out", restored)]
-"""Cases in which two-phase differs."""
+UNTOUCHED: list[tuple[str, Deed | None]] = [("state", None)]
 
 
-def case(what: tuple[str, Deed]) -> str:
-    return f"{what[0].rpartition('/')[2]} {what[1].__name__}"
+def case(what: tuple[str, Deed | None]) -> str:
+    return f"{what[0].rpartition('/')[2]} {what[1].__name__ if what[1] else 'untouched'}"
 
 
-@pytest.fixture(scope="module", params=["exactly-once"])
-def copies(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Place, Place]:
-    return interrupted(tmp_path_factory.mktemp("run"), str(request.param))
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Place]:
+    return interrupted(tmp_path_factory.mktemp("run"), "exactly-once")
 
 
-@pytest.fixture(
-    scope="module",
-    params=["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)],
-)
-def logged(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Place, Place]:
-    return received(tmp_path_factory.mktemp("run"), str(request.param))
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Place]:
+    return received(tmp_path_factory.mktemp("run"), "exactly-once")
 
 
-def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Deed) -> None:
+def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Deed | None) -> None:
     old, now = copies
     place = now.copy(tmp_path.name)
-    other = place.root / "state" / "node-1"
     path = place.root / directory
-    deed(path, old.root / directory, other)
+    if deed is not None:
+        deed(path, old.root / directory, place.root / "state" / "node-1")
     status, said = end(place)
     assert "Traceback" not in said, said
     if status == 0:
         assert place.problem() == "", said
     else:
+        assert deed is not None, said
         # A copy from within the session: what is named may be the directory that it does not fit.
         where = place.root if deed is restored else path
         assert str(where) in said, f"it does not say where: {said}"
         assert " error   run " in said
 
 
-@pytest.mark.parametrize("what", CASES, ids=case)
-@pytest.mark.parametrize("copies", POLICIES, indirect=True)
+@pytest.mark.parametrize("what", [*CASES, *UNTOUCHED], ids=case)
 def test_a_directory_that_does_not_fit_is_refused_or_changes_nothing(
-    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
+    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed | None]
 ) -> None:
     check(copies, tmp_path, *what)
 
 
-@pytest.mark.parametrize("what", OF_EPOCHS, ids=case)
-@pytest.mark.parametrize("copies", ["two-phase"], indirect=True)
-def test_mismatched_two_phase_directory_is_rejected_or_harmless(
-    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
-) -> None:
-    check(copies, tmp_path, *what)
-
-
-@pytest.mark.parametrize("what", LOG_CASES, ids=case)
+@pytest.mark.parametrize("what", [*LOG_CASES, *UNTOUCHED], ids=case)
 def test_mismatched_input_log_is_rejected_or_harmless(
-    logged: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
+    logged: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed | None]
 ) -> None:
     check(logged, tmp_path, *what)
 
 
-@pytest.mark.parametrize("copies", ["exactly-once", "two-phase"], indirect=True)
-def test_untouched_copy_of_a_file_run_resumes(copies: tuple[Place, Place], tmp_path: Path) -> None:
-    place = copies[1].copy(tmp_path.name)
-    status, said = end(place)
-    assert status == 0, said
-    assert place.problem() == ""
-
-
-def test_untouched_copy_of_a_producer_run_resumes(
-    logged: tuple[Place, Place], tmp_path: Path
-) -> None:
-    place = logged[1].copy(tmp_path.name)
-    status, said = end(place)
-    assert status == 0, said
-    assert place.problem() == ""
-
-
-FIRST = ["registry", "node-1", "../out/.driftline/barrier-0.mark"]
-
-
-@pytest.mark.parametrize("made", FIRST)
+@pytest.mark.parametrize("made", ["registry", "../out/.driftline/barrier-0.mark"])
 def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
@@ -188,38 +141,3 @@ def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) ->
     status, said = end(place)
     assert status == 0, said
     assert place.problem() == ""
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "exactly-once",
-        *(
-            pytest.param(each, marks=pytest.mark.soak)
-            for each in ("two-phase", "strong-productions")
-        ),
-    ],
-)
-def test_run_starts_from_savepoint_and_is_rejected_without_its_state(
-    copies: tuple[Place, Place], policy: str, tmp_path: Path
-) -> None:
-    now = copies[1]
-    saved = tmp_path / "saved"
-    made = call(
-        "savepoint", str(FLOW), "--state", str(now.copy("saved").state), "--output", str(saved)
-    )
-    assert made.returncode == 0, made.stderr
-    time = json.loads((saved / "manifest.json").read_text())["time"]
-    place = Place(tmp_path / "run", policy, now.source)
-    more = ("--from-snapshot", str(saved))
-    status, said = end(place, *more)
-    assert status == 0, said
-    assert min(json.loads(line)["t"][0] for line in place.lines()) == time
-    assert len(place.lines()) == 4 * (RECORDS - time + 1)
-    status, said = end(place, *more)
-    assert status == 0, said
-    assert len(place.lines()) == 4 * (RECORDS - time + 1)
-    assert "is empty" not in said, "its records were read before"
-    shutil.rmtree(place.state / "node-1")
-    status, said = end(place, *more)
-    assert (status, str(place.state / "node-1") in said) == (1, True)
