@@ -46,17 +46,6 @@ def to_everybody(cluster: Cluster) -> list[tuple[str, Message]]:
     return [(name, STOP) for name in cluster.nodes + cluster.fronts]
 
 
-def test_outcome_is_written_before_members_are_stopped() -> None:
-    cluster = failed(Cluster().run())
-    assert cluster.sent() == []
-    cluster.hello(*cluster.processes)
-    assert cluster.sent() == []
-    [state] = cluster.write()
-    assert (state.outcome, state.incarnation) == (OUTCOME, 1)
-    assert cluster.sent() == to_everybody(cluster)
-    assert cluster.coordinator.error == "FunctionFailed: operator 'x' failed"
-
-
 def test_outcome_is_written_after_the_pending_write() -> None:
     cluster = Cluster().run()
     cluster.consider_snapshot(50)
@@ -71,19 +60,6 @@ def test_outcome_is_written_after_the_pending_write() -> None:
     [end] = cluster.write()
     assert (end.snapshots, end.outcome) == (snapshot.snapshots, OUTCOME)
     assert cluster.sent() == to_everybody(cluster)
-
-
-def test_stop_is_resent_to_members_that_have_not_sent_goodbye() -> None:
-    cluster = failed(Cluster().run())
-    cluster.write()
-    cluster.sent()
-    goodbye(cluster, "node-0", "front-0")
-    cluster.processes = {"node-1": cluster.processes["node-1"]}
-    cluster.pass_time(5 * MISSING_AFTER_S)
-    assert set(cluster.sent()) == {("node-1", STOP)}
-    assert cluster.phase() is Phase.STOPPED
-    goodbye(cluster, "node-1")
-    assert cluster.phase() is Phase.ENDED
 
 
 def test_run_ends_without_the_goodbye_of_silent_members() -> None:

@@ -48,18 +48,6 @@ def test_load_message_says_whether_the_snapshot_is_of_the_same_code() -> None:
         assert [message.same_code for message in told] == [same, same]
 
 
-def test_start_and_recover_are_resent_to_members_that_missed_them() -> None:
-    cluster = Cluster().run()
-    cluster.hello("front-0", "node-1", incarnation=0)
-    found = cluster.sent()
-    assert [(name, type(message)) for name, message in found] == [
-        ("front-0", Start),
-        ("node-1", Recover),
-    ]
-    cluster.hello("front-0", "node-1")
-    assert cluster.sent() == []
-
-
 def test_a_loss_begins_a_new_incarnation_once() -> None:
     cluster = Cluster().run()
     for _ in range(3):
@@ -87,29 +75,6 @@ def test_recovery_starts_when_a_silent_member_returns(name: str) -> None:
     assert [state.incarnation for state in cluster.write()] == [2]
 
 
-def test_incarnations_only_grow_and_every_decision_is_written_before_it_is_sent() -> None:
-    cluster = Cluster().run()
-    last = 1
-    for name in ("node-0", "front-0", "node-1", "node-1"):
-        restart(cluster, name)
-        assert cluster.sent() == []
-        [state] = cluster.write()
-        assert state.incarnation == last + 1
-        last = state.incarnation
-        told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
-        assert {message.incarnation for message in told} == {last}
-        cluster.hello(*cluster.nodes, ready=True)
-        assert {type(message) for _, message in cluster.sent()} == {Start}
-
-
-def test_unknown_members_are_ignored() -> None:
-    cluster = Cluster()
-    cluster.processes["node-9"] = "node-9#1"
-    cluster.hello("node-9", incarnation=0)
-    cluster.hello("node-0", "node-1", incarnation=0)
-    assert cluster.coordinator.jobs == []
-
-
 @pytest.mark.parametrize("done", [False, True])
 def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> None:
     """It is unknown whether the first attempt took effect; the registry checks."""
@@ -126,16 +91,6 @@ def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> Non
     [state] = cluster.write()
     assert state.incarnation == 1
     assert cluster.phase() is Phase.LOADING
-
-
-def test_write_of_another_master_stops_this_master() -> None:
-    cluster = Cluster()
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.written = ClusterState("me").next(incarnation=7)
-    assert cluster.write() == []
-    assert cluster.phase() is Phase.BROKEN
-    cluster.hello(*cluster.nodes, ready=True)
-    assert cluster.sent() == []
 
 
 def unloadable(cluster: Cluster, number: int) -> None:

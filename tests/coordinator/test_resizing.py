@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.resizing import PAUSE_TIMEOUT_S, ResizePhase
 from driftline.engine.wire.messages import (
     Drained,
     Hello,
-    Join,
     Joined,
     Message,
     Pause,
     Paused,
-    Prepare,
-    Recover,
     Resume,
-    Start,
-    Stop,
 )
 from tests.coordinator.cluster import Cluster
 
@@ -75,47 +69,6 @@ def test_joining_node_that_restarted_does_not_count_as_complete() -> None:
     assert not any(isinstance(message, Pause) for _, message in cluster.look())
     cluster.joined(7, taken=3)
     assert ("front-0", Pause(1, -1)) in cluster.look()
-
-
-def test_the_steps_to_another_layout_come_in_order() -> None:
-    cluster = Resized()
-    cluster.look()
-    cluster.joiners_say_hello()
-    sources = ("node-0", "at node-0"), ("node-1", "at node-1")
-    assert cluster.sent() == [(name, Join((2, 3, 4), 7, 3, sources)) for name in NEXT]
-    cluster.joined(7, "node-2", "node-3", taken=3)
-    assert cluster.look() == [], "node-4 has nothing yet"
-    assert cluster.hold() == [("front-0", Pause(1, 90))]
-    assert cluster.look(89, 88) == [], "not all is delivered"
-    assert cluster.look(90, 89) == [(node, Prepare(8, 90)) for node in cluster.nodes]
-    cluster.prepared(8)
-    [committed] = cluster.write()
-    assert (committed.layout, committed.snapshots[0].time) == ((0, 1), 90)
-    cluster.sent()
-    assert ("node-2", Join((2, 3, 4), 8, 4, sources)) in cluster.look(90, 89)
-    cluster.joined(8, "node-2", "node-3")
-    cluster.look(90, 89)
-    assert cluster.coordinator.jobs == [], "node-4 lacks the last snapshot"
-    cluster.joined(8)
-    assert cluster.look(90, 89) == [], "nothing is said before it is written"
-    [written] = cluster.write()
-    record = SnapshotRecord(8, 90, (90,), 4)
-    assert (written.layout, written.incarnation, written.base) == ((2, 3, 4), 5, 8)
-    assert written.snapshots == (record,)
-    told = dict(cluster.sent())
-    assert set(told) == set(NEXT)
-    recover = told["node-2"]
-    assert isinstance(recover, Recover)
-    assert (recover.number, recover.snapshot_incarnation, recover.time) == (8, 4, 90)
-    assert recover.layout == (2, 3, 4)
-    cluster.coordinator.hello("node-0", Hello("at node-0", "node-0#1", 4, 1))
-    assert [(to, type(message)) for to, message in cluster.sent()] == [("node-0", Stop)]
-    for name in NEXT:
-        cluster.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 5, 1))
-    [(to, start)] = cluster.sent()
-    assert isinstance(start, Start)
-    assert (to, start.offset, start.layout) == ("front-0", 90, (2, 3, 4))
-    assert cluster.phase() is Phase.RUNNING
 
 
 def test_fronts_resume_after_the_pause_timeout() -> None:

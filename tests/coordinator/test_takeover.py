@@ -17,10 +17,9 @@ from driftline.engine.wire.messages import (
     Committed,
     FollowsMaster,
     Lead,
-    Prepare,
     Resume,
 )
-from tests.coordinator.cluster import INTERVAL, Cluster, restart
+from tests.coordinator.cluster import INTERVAL, Cluster
 
 RECORDS = SnapshotRecord(7, 40, (40,)), SnapshotRecord(6, 30, (30,))
 FOUND = ClusterState("me", 9, 3, RECORDS, last_session=2, epoch=4, layout=(0, 1))
@@ -83,28 +82,6 @@ def test_incarnation_resumes_once_all_members_follow() -> None:
     assert cluster.coordinator.state.incarnation == 3
 
 
-def taken_over(**asked: tuple[int, int]) -> Cluster:
-    """Return a takeover whose nodes have this last (requested, answered) snapshot number."""
-    cluster = successor()
-    at_work(cluster)
-    cluster.write()
-    for name in cluster.processes:
-        known, answered = asked.get(name.replace("-", "_"), (0, 0))
-        follow(cluster, name, asked=known, answered=answered)
-    cluster.sent()
-    assert cluster.phase() is Phase.RUNNING
-    return cluster
-
-
-def test_snapshot_numbers_continue_after_the_largest_requested_one() -> None:
-    cluster = taken_over(node_0=(9, 9))
-    cluster.consider_snapshot(50)
-    assert cluster.sent() == [(node, Prepare(10, 50)) for node in cluster.nodes]
-    cluster.prepared(10)
-    [state] = cluster.write()
-    assert state.snapshots == (SnapshotRecord(10, 50, (50,), incarnation=3), RECORDS[0])
-
-
 @pytest.mark.parametrize("mode", ["two-phase", "strong-productions", "at-least-once", "none"])
 def test_takeover_without_label_order_starts_a_recovery(mode: str) -> None:
     cluster = successor(mode=mode)
@@ -126,25 +103,6 @@ def test_takeover_does_not_resume_an_incarnation_of_another_session(
     [written] = cluster.write()
     assert (written.incarnation, written.last_session) == (4, session)
     assert cluster.coordinator.recoveries == 0, "this call begins"
-
-
-def test_superseded_master_makes_no_more_decisions() -> None:
-    cluster = Cluster().run()
-    cluster.coordinator.superseded()
-    restart(cluster, "node-0")
-    cluster.coordinator.consider_snapshot(99)
-    assert (cluster.phase(), cluster.coordinator.jobs) == (Phase.BROKEN, [])
-
-
-def test_only_one_of_two_takeovers_succeeds() -> None:
-    first, second = successor(), successor()
-    at_work(first)
-    at_work(second)
-    first.write()
-    second.written = first.written
-    assert second.write() == []
-    assert second.phase() is Phase.BROKEN
-    assert second.sent() == []
 
 
 def test_only_one_of_two_masters_with_the_same_decision_leads() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from unittest.mock import patch
 from uuid import uuid4
@@ -110,30 +110,6 @@ def test_znode_written_between_read_and_write_is_detected(
             with pytest.raises(StateMismatch, match="another master"):
                 registry.write(mine, again=again)
     assert registry.read() == late
-
-
-def test_read_is_preceded_by_a_sync(client: KazooClient, path: str) -> None:
-    """Each read follows a sync, since a server may lag behind."""
-    asked: list[str] = []
-
-    def noted(name: str) -> Callable[..., object]:
-        real = getattr(client, name)
-
-        def note(*arguments: object, **options: object) -> object:
-            asked.append(name)
-            return real(*arguments, **options)
-
-        return note
-
-    registry = ZooKeeperRegistry(client, path)
-    with ExitStack() as patches:
-        for name in ("sync_async", "get_async", "create_async", "set_async"):
-            patches.enter_context(patch.object(client, name, noted(name)))
-        registry.read()
-        registry.write(FIRST)
-        registry.write(SECOND)
-    read = ["sync_async", "get_async"]
-    assert asked == [*read, *read, "create_async", *read, "set_async"]
 
 
 def test_too_large_state_raises_a_clear_error(client: KazooClient, path: str) -> None:
@@ -314,23 +290,3 @@ def test_expired_session_loses_its_place_and_reports_it(masters: Masters) -> Non
     assert not first.leadership.first
     second.notice()
     assert second.leadership.first
-
-
-def test_unrelated_znodes_are_not_masters(masters: Masters) -> None:
-    first = masters("first")
-    for name in ("garbage", "a-1", "-0000000000", "x0000000000"):
-        first.client.create(f"{masters.path}/{name}", b"\xff", makepath=True)
-    first.act()
-    assert first.leadership.first
-    assert first.succession.leader() == ("first", "at first")
-
-
-def test_a_late_write_of_an_old_master_does_nothing(client: KazooClient, path: str) -> None:
-    """Its request is in flight while another master reads and writes."""
-    registry = ZooKeeperRegistry(client, path)
-    registry.write(FIRST)
-    version = client.get(path)[1].version
-    registry.write(SECOND)
-    with pytest.raises(exceptions.BadVersionError):
-        registry._replace(version, encode_state(FIRST.next(incarnation=7)))
-    assert registry.read() == SECOND

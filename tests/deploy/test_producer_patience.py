@@ -128,21 +128,6 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("nothing came")
 
 
-def test_a_flow_that_acknowledges_is_waited_for_as_long_as_it_takes(
-    front: Front, clock: Clock, pool: ThreadPoolExecutor
-) -> None:
-    producer = made(front, pool)
-    for number in range(1, 6):
-        producer.send(number)
-    flushing = pool.submit(producer.flush)
-    for number in range(1, 6):
-        clock.now += NEARLY_S
-        front.say(IntakeKind.ACK, number)
-        until(lambda number=number: producer.acknowledged == number)  # type: ignore[misc]
-    flushing.result(SOON_S)
-    producer.close()
-
-
 @pytest.mark.parametrize("what", ["send", "flush"])
 def test_producer_waits_for_a_flow_that_reports_back_pressure(
     what: str, front: Front, clock: Clock, pool: ThreadPoolExecutor

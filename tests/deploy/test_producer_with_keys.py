@@ -18,7 +18,6 @@ from driftline.deploy.producer import Producer
 from driftline.deploy.runtime.sockets.intake_socket import Keys
 from driftline.deploy.runtime.sockets.keys import Authorised, add_keys, read_key
 from driftline.deploy.runtime.sockets.monitor import HandshakeMonitor
-from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable
 from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.local.run_copies import free_port, kill, wait_until
@@ -80,15 +79,6 @@ def test_a_key_is_for_its_own_ids(
         send_as(host, folder, foreign)
     assert f"refused the id of a producer: '{foreign}' with the key shop" in caplog.text
     assert stored(host.log) == []
-
-
-def test_without_the_check_a_key_could_be_any_producer(
-    folder: Path, host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So the test above is about this check."""
-    monkeypatch.setattr(KeyVoice, "may_send_as", lambda voice, name: True)
-    send_as(host, folder, "till")
-    assert stored(host.log) == [("till", 1, "a record")]
 
 
 def test_producer_without_a_key_is_rejected(folder: Path, host: Host) -> None:

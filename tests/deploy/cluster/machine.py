@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, chdir, closing
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
@@ -20,6 +20,7 @@ from typing import Any, Self
 from driftline.deploy.cluster.status import status_of
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
+from tests.deploy.local.command import call
 from tests.zookeepers import SESSION_S, Ensemble, make_cluster
 
 COMMAND = str(Path(sys.executable).with_name("driftline"))
@@ -112,15 +113,9 @@ class Machine:
         return self._agents[name].pid
 
     def command(self, name: str, *arguments: object, status: int = 0) -> str:
-        """Run a command of the cluster. Returns what it prints."""
-        done = subprocess.run(
-            [COMMAND, name, *map(str, arguments), *self.place],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.folder,
-            timeout=LIMIT_S,
-        )
+        """Run a command of the cluster in this process. Returns what it prints."""
+        with chdir(self.folder):
+            done = call(name, *map(str, arguments), *self.place)
         assert done.returncode == status, f"{name}: {done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout + done.stderr
 

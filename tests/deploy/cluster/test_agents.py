@@ -78,13 +78,6 @@ def test_agent_registers_again_after_session_expiry(running: Running) -> None:
         assert running.is_alive()
 
 
-def test_agent_restores_its_removed_record(running: Running) -> None:
-    with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
-        until_there(other)
-        other.remove("agents/n")
-        until_there(other)
-
-
 def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

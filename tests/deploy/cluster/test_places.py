@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
 from driftline.coordinator.registry import ClusterState
@@ -80,7 +78,7 @@ def test_withdrawn_rescale_may_still_be_committed(cluster: Cluster) -> None:
     cluster.check()
 
 
-@pytest.mark.parametrize(("late", "then"), list(product((2, 3), (1, 2, 3))))
+@pytest.mark.parametrize(("late", "then"), [(2, 1), (3, 2), (2, 3)])
 def test_rescale_after_a_concurrent_commit_keeps_node_placement(
     cluster: Cluster, late: int, then: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,17 +118,6 @@ def test_agent_withdraws_only_the_rescale_request_it_has_seen(cluster: Cluster) 
     cancel_rescale(cluster.tree, wish)
     assert cluster.submission == later
     cluster.check()
-
-
-def test_submission_concerns_agents_of_current_and_requested_nodes(
-    cluster: Cluster,
-) -> None:
-    made = cluster.submission
-    assert [agent for agent in "ab" if made.concerns(agent, (AgentRole.NODE,), (0,))] == ["a"]
-    wish = rescale(cluster.tree, "sums", 2)
-    assert all(wish.concerns(agent, (AgentRole.NODE,), (0,)) for agent in "ab")
-    kept = cancel_rescale(cluster.tree, wish)
-    assert [agent for agent in "ab" if kept.concerns(agent, (AgentRole.NODE,), (0,))] == ["a"]
 
 
 def test_rescale_is_rejected_if_the_flow_was_resubmitted(

@@ -26,7 +26,7 @@ from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperNode, ZooKeeperTree
 from driftline.deploy.commands import flows
 from driftline.engine.errors import StateMismatch, Unavailable
-from tests.deploy.cluster.test_submitting import flow, order, sums_otherwise
+from tests.deploy.cluster.test_submitting import flow, order
 from tests.zookeepers import show
 
 
@@ -87,16 +87,6 @@ def test_cancel_does_not_affect_a_resubmitted_run(
     state = tree.registry("sums").read()
     assert state is not None
     assert state.outcome is None, "the third one goes on"
-    assert submission_of(tree, "sums").desired_state is DesiredState.RUN
-
-
-def test_stop_does_not_affect_a_resubmitted_run(
-    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = submit(tree, flow(), order())
-    monkeypatch.setattr(flows, "submission_of", after(submission_of, lambda: again(tree, first)))
-    with pytest.raises(RunReplaced, match="nothing is asked of a later one"):
-        command(tree, flows.stop, "sums")
     assert submission_of(tree, "sums").desired_state is DesiredState.RUN
 
 
@@ -171,7 +161,7 @@ def test_resubmission_after_remove_starts_a_new_lineage(
     remove(tree, "sums")
     assert tree.masters("sums", lambda: None).leader() == ("", ""), "it makes the queue"
     assert look(tree, tmp_path).damaged == (), "a queue alone is nothing"
-    assert submit(tree, flow(sums_otherwise), order()).lineage != first.lineage
+    assert submit(tree, flow(), order()).lineage != first.lineage
 
 
 @pytest.mark.parametrize("lost", [path_of("sums"), registry_path("sums")])

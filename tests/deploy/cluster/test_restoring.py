@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.producer import Producer
-from tests.deploy.cluster.machine import ALL, COMMAND, Machine
+from tests.deploy.cluster.machine import ALL, Machine
 from tests.zookeepers import Ensemble
 
 FLOW = """
@@ -26,7 +25,6 @@ counts = flow.source("records").key_by("key").scan(count, ValueState("seen"), na
 counts.sink("counts")
 """
 
-CHANGED = FLOW.replace('counts.sink("counts")', 'counts.filter(lambda c: True).sink("counts")')
 
 RECORDS = 100
 
@@ -54,36 +52,6 @@ def snapshot_time(machine: Machine) -> int:
 
 def ordered(values: list[object]) -> list[str]:
     return sorted(map(json.dumps, values))
-
-
-def test_two_flows_in_a_cluster_begin_from_one_savepoint_of_a_run(machine: Machine) -> None:
-    folder = machine.folder
-    (folder / "flow.py").write_text(FLOW)
-    given = "--input", f"records={write(folder, RECORDS)}"
-    run = [COMMAND, "run", "flow.py", *given, "--output", "first"]
-    subprocess.run(run, cwd=folder, check=True, capture_output=True)
-    saved = [COMMAND, "savepoint", "flow.py", "--state", "first/.driftline/state"]
-    subprocess.run([*saved, "--output", "saved"], cwd=folder, check=True, capture_output=True)
-    (folder / "changed.py").write_text(CHANGED)
-    write(folder, 3 * RECORDS)
-    for name, flow, nodes in (("one", "flow.py", 1), ("two", "changed.py", 3)):
-        output = folder / name
-        machine.command("submit", flow, "--from-snapshot", "saved",
-                        *given, "--output", output, "--name", name,
-                        "--nodes", nodes)  # fmt: skip
-    for name in ("one", "two"):
-        machine.over(name)
-        assert machine.flow(name)["state"] == "complete"
-        found = machine.values(folder / name)
-        assert ordered(found) == ordered(counted(RECORDS, 3 * RECORDS))
-    write(folder, 2)
-    refused = machine.command("submit", "flow.py", "--from-snapshot", "saved",
-                        *given, "--output", folder / "x",
-                              "--name", "other")  # fmt: skip
-    assert "is submitted" in refused
-    machine.until(lambda: bool(machine.flow("other")["trouble"]), "that the input is refused")
-    [trouble] = machine.flow("other")["trouble"]
-    assert "it has only 2 records now" in trouble
 
 
 def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Machine) -> None:

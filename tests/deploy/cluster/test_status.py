@@ -90,21 +90,6 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
     made.run(lambda: not status_in(made).held_back, 100_000)
 
 
-def test_status_shows_node_held_back_by_a_hung_disk() -> None:
-    made = room()
-    made.run(made.has(5))
-    made.held_disks.add("node-1")
-    made.run(lambda: any(node.backpressure.is_paused for node in nodes(made)), 100_000)
-    flow = status_in(made)
-    [text] = [text for text in flow.held_back if text.startswith("node-")]
-    [name] = [node.name for node in nodes(made) if node.backpressure.is_paused]
-    kilobytes = dict(flow.nodes[int(name[-1])].figures)["unsaved_bytes"] / 1e3
-    assert text == (
-        f"{name} takes no input: snapshots are slow, {kilobytes:.0f} kB wait for the next one"
-    )
-    assert f"  {text}" in shown(flow)
-
-
 def reports_in(room: Room, *names: str) -> dict[str, StatusReport]:
     """What these parties answer to who asks how they are."""
     reports = {}
@@ -209,9 +194,3 @@ def test_event_time_of_several_nodes_is_that_of_the_node_furthest_behind() -> No
         "all sources have ended",
         "None",
     ]
-
-
-def test_json_of_a_flow_without_event_times_has_no_event_time() -> None:
-    made = room()
-    made.run(made.has(20))
-    assert "event_time" not in status_in(made).as_json()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from driftline import Flow, ReducingState
-from driftline.coordinator.registry import ClusterState, Registry, RunOutcome
+from driftline.coordinator.registry import ClusterState, Registry
 from driftline.deploy.cluster import submitting
 from driftline.deploy.cluster.placement import choose_agents, rescale, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
@@ -40,17 +39,13 @@ def sums(n: int, total: ReducingState[int]) -> int:
     return total.add(n)
 
 
-def sums_otherwise(n: int, total: ReducingState[int]) -> int:
-    return 1 + total.add(n)
-
-
 def key(n: int) -> int:
     return n
 
 
-def flow(function: Callable[[int, ReducingState[int]], int] = sums) -> Flow:
+def flow() -> Flow:
     made = Flow("sums")
-    made.source("numbers").key_by(key).scan(function, ReducingState("total", add)).sink("out")
+    made.source("numbers").key_by(key).scan(sums, ReducingState("total", add)).sink("out")
     return made
 
 
@@ -111,12 +106,6 @@ def test_resubmitted_flow_keeps_its_agents_and_others_get_free_slots(
     assert again.run != first.run
 
 
-def test_without_an_agent_for_masters_nothing_is_submitted(tree: ZooKeeperTree) -> None:
-    tree.remove_ephemeral("agents/m")
-    with pytest.raises(Unavailable, match="has no agent for masters: start `driftline agent`"):
-        submit(tree, flow(), order())
-
-
 def test_the_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: ZooKeeperTree) -> None:
     show(empty_tree, "one", *AgentRole, slots=3)
     first = submit(empty_tree, flow(), order(nodes=2))
@@ -166,21 +155,6 @@ def test_a_flow_that_runs_or_is_another_one_is_refused(tree: ZooKeeperTree) -> N
     with pytest.raises(StateMismatch, match="has its outputs in /out/sums, not in /elsewhere"):
         submit(tree, flow(), order(output="/elsewhere"))
     submit(tree, flow(), order())
-
-
-def test_changed_code_is_accepted_only_by_an_option(tree: ZooKeeperTree) -> None:
-    first = submit(tree, flow(), order())
-    registry = tree.registry("sums")
-    state = registry.read()
-    assert state is not None
-    registry.write(state.next(incarnation=3, outcome=RunOutcome(first.run, "", "")))
-    with pytest.raises(StateMismatch, match="--accept-changed-code continues with the new"):
-        submit(tree, flow(sums_otherwise), order())
-    made = submit(tree, flow(sums_otherwise), order(accept_changed_code=True))
-    state = registry.read()
-    assert state is not None
-    assert state.code_from == 4
-    assert made.code == state.code.text != first.code
 
 
 def test_of_two_that_submit_at_once_one_is_refused(

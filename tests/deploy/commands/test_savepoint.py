@@ -48,34 +48,6 @@ def saved(place: Place, to: Path) -> str:
     return done.stdout
 
 
-def counts(place: Place) -> dict[str, int]:
-    """Word -> its highest count."""
-    found: dict[str, int] = {}
-    for line in place.lines():
-        value = json.loads(line)["value"]
-        found[value["word"]] = max(found.get(value["word"], 0), value["count"])
-    return found
-
-
-def test_savepoint_of_a_completed_run_contains_all_records(tmp_path: Path) -> None:
-    old = place_of(tmp_path / "old", range(RECORDS))
-    status, said = end(old, *NEVER)
-    assert status == 0, said
-    before = verified(old)
-    words = saved(old, tmp_path / "saved")
-    assert f"the state before record {RECORDS + 1}," in words
-    assert "not in the savepoint" not in words
-    assert verified(old) == before, "a savepoint changes nothing"
-    assert before[1]["how"] == "complete"
-    whole = place_of(tmp_path / "whole", range(2 * RECORDS))
-    assert end(whole, *NEVER)[0] == 0
-    new = place_of(tmp_path / "new", range(2 * RECORDS))
-    status, said = end(new, *NEVER, "--from-snapshot", str(tmp_path / "saved"))
-    assert status == 0, said
-    assert counts(new) == {word: n for word, n in counts(whole).items() if word in counts(new)}
-    assert len(new.lines()) == len(whole.lines()) - len(old.lines())
-
-
 @pytest.mark.parametrize(
     ("number", "how"), [(signal.SIGTERM, "drained"), (signal.SIGKILL, "interrupted")]
 )

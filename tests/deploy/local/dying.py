@@ -1,8 +1,9 @@
-"""`driftline`, with a master that is killed (signal 9) at a message of the shutdown.
+"""`driftline`, whose masters are killed (signal 9) at each step of the shutdown.
 
-``python -m tests.deploy.dying POINT FILE run ...``: POINT is ``write``, ``written``, or the kind of
-a message and which of that kind, as ``Stop-2``: then the master dies when its second `Stop` has
-left, or before it takes the second. FILE notes that it died: it does so once.
+``python -m tests.deploy.local.dying FOLDER KINDS run ...``: a master dies at a point at which no
+master has died before, and leaves a file with the name of the point in the folder: ``write`` and
+``written`` (the outcome), ``Stop sent N`` and ``Goodbye taken N``. KINDS are the first words of the
+points, with commas between them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import NoReturn
 from unittest.mock import patch
 
 import driftline.deploy.runtime.process
@@ -23,86 +23,75 @@ from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child import command
 from driftline.deploy.runtime.supervision.cluster import MODULE
-from driftline.engine.wire.messages import Message, decode
+from driftline.engine.wire.messages import Goodbye, Message, Stop, decode
 from driftline.engine.wire.role import Role
 
-POINT, FILE = "DYING_POINT", "DYING_FILE"
+FOLDER, KINDS = "DYING_FOLDER", "DYING_KINDS"
+
+counted: Counter[str] = Counter()
 
 
-class Death:
-    """Dies at one point."""
+def die_at(point: str, context: Runtime | None = None) -> None:
+    """Die, if no master has died here; with a runtime, once its messages have left."""
+    if point.split()[0] not in os.environ[KINDS].split(","):
+        return
+    try:
+        (Path(os.environ[FOLDER]) / point).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    if context is not None:
+        context._context.destroy(linger=5000)
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, point: str, file: Path) -> None:
-        self.point, self.file = point, file
-        self.counted: Counter[str] = Counter()
 
-    def at(self, point: str) -> None:
-        """Die, if it is here."""
-        if point == self.point:
-            self.die()
-
-    def is_here(self, message: Message) -> bool:
-        """Whether it is at this message; each counts."""
-        kind = type(message).__name__
-        self.counted[kind] += 1
-        return f"{kind}-{self.counted[kind]}" == self.point
-
-    def die(self) -> NoReturn:
-        """With signal 9, as one is killed."""
-        self.file.write_text(self.point)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("it is dead")
+def point_of(message: Message, what: str) -> str:
+    """The name of a point; empty for messages that are not of the shutdown."""
+    if not isinstance(message, Stop | Goodbye):
+        return ""
+    kind = f"{type(message).__name__} {what}"
+    counted[kind] += 1
+    return f"{kind} {counted[kind]}"
 
 
 class DyingRegistry(FileRegistry):
-    """Where a run's end is written."""
-
-    death: Death
+    """Dies before and after the outcome is written."""
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
         if state.outcome is not None:
-            self.death.at("write")
+            die_at("write")
         super().write(state, again=again)
         if state.outcome is not None:
-            self.death.at("written")
+            die_at("written")
 
 
 class DyingMaster(Master):
     """Dies before it takes a message."""
 
-    death: Death
-
     def handle(self, sender: str, message: Message) -> None:
-        if self.death.is_here(message):
-            self.death.die()
+        if point := point_of(message, "taken"):
+            die_at(point)
         super().handle(sender, message)
 
 
 class DyingRuntime(Runtime):
     """Dies when a message has left, and nothing after it."""
 
-    death: Death
-
     def _send(self, party: Role, to: str, data: bytes) -> None:
         super()._send(party, to, data)
-        if self.death.is_here(decode(data)[1]):
-            self._context.destroy(linger=5000)
-            self.death.die()
+        if point := point_of(decode(data)[1], "sent"):
+            die_at(point, self)
 
 
 def run_process(config: str) -> int:
     """As `deploy.runtime.process` does."""
-    file = Path(os.environ[FILE])
-    if json.loads(config)["role"] == "master" and not file.exists():
-        death = Death(os.environ[POINT], file)
-        DyingRegistry.death = DyingMaster.death = DyingRuntime.death = death
-        with (
-            patch("driftline.deploy.runtime.master_process.FileRegistry", DyingRegistry),
-            patch("driftline.deploy.runtime.master_process.Master", DyingMaster),
-            patch("driftline.deploy.runtime.master_process.Runtime", DyingRuntime),
-        ):
-            return driftline.deploy.runtime.process.main(config)
-    return driftline.deploy.runtime.process.main(config)
+    if json.loads(config)["role"] != "master":
+        return driftline.deploy.runtime.process.main(config)
+    with (
+        patch("driftline.deploy.runtime.master_process.FileRegistry", DyingRegistry),
+        patch("driftline.deploy.runtime.master_process.Master", DyingMaster),
+        patch("driftline.deploy.runtime.master_process.Runtime", DyingRuntime),
+    ):
+        return driftline.deploy.runtime.process.main(config)
 
 
 def _dying(module: str, *arguments: object) -> list[str]:
@@ -113,9 +102,9 @@ def _dying(module: str, *arguments: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    if FILE in os.environ:
+    if FOLDER in os.environ:
         sys.exit(run_process(sys.argv[1]))
     os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
-    os.environ[POINT], os.environ[FILE], *sys.argv[1:] = sys.argv[1:]
+    os.environ[FOLDER], os.environ[KINDS], *sys.argv[1:] = sys.argv[1:]
     with patch("driftline.deploy.runtime.supervision.child.command", _dying):
         main()

@@ -29,9 +29,8 @@ KEYS = 7
 class Edited:
     """A run with two nodes in a folder of its own, whose flow is edited."""
 
-    def __init__(self, folder: Path, policy: str = "exactly-once", checkpoint_ms: int = 60) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.options = ["--policy", policy, "--checkpoint-ms", str(checkpoint_ms)]
         lines = (json.dumps({"key": f"k{i % KEYS}"}) for i in range(RECORDS))
         (folder / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
         self.edit("old")
@@ -43,7 +42,7 @@ class Edited:
         return [
             "run", str(self.folder / "flow.py"), "--input", str(self.folder / "in.jsonl"),
             "--output", str(self.folder / "out"), "--nodes", "2", "--spares", "0",
-            *self.options, *more,
+            "--checkpoint-ms", "60", *more,
         ]  # fmt: skip
 
     def start(self, *more: str) -> subprocess.Popen[str]:
@@ -84,12 +83,11 @@ class Edited:
     def versions(self) -> list[str]:
         return [version for version, *_ in self.values()]
 
-    def check(self, policy: str = "exactly-once") -> None:
+    def check(self) -> None:
         """Nothing is lost, nothing comes twice, and no state was lost on the way."""
         counted = sorted((key, n) for _, key, n in self.values())
         each = {f"k{k}": len(range(k, RECORDS, KEYS)) for k in range(KEYS)}
         assert counted == sorted((key, n + 1) for key, most in each.items() for n in range(most))
-        if policy == "exactly-once":
-            for file in ("out-0", "out-1"):
-                versions = [version for version, *_ in self.values(file)]
-                assert versions == sorted(versions, key=["old", "newer", "newest"].index)
+        for file in ("out-0", "out-1"):
+            versions = [version for version, *_ in self.values(file)]
+            assert versions == sorted(versions, key=["old", "newer", "newest"].index)

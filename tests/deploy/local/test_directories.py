@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.local.command import call
 from tests.deploy.local.run_copies import (
-    FLOW,
     RECORDS,
     Place,
     end,
@@ -25,38 +23,25 @@ from tests.deploy.local.run_copies import (
     wait_until,
 )
 
-POLICIES = [
-    "exactly-once",
-    pytest.param("two-phase", marks=pytest.mark.soak),
-    pytest.param("strong-productions", marks=pytest.mark.soak),
-    pytest.param("at-least-once", marks=pytest.mark.soak),
-]
 
-
-def deleted(path: Path, old: Path, other: Path) -> None:
+def deleted(path: Path, old: Path) -> None:
     _remove(path)
 
 
-def restored(path: Path, old: Path, other: Path) -> None:
+def restored(path: Path, old: Path) -> None:
     """From an earlier copy."""
     _remove(path)
     shutil.copytree(old, path) if old.is_dir() else shutil.copy(old, path)
 
 
-def swapped(path: Path, old: Path, other: Path) -> None:
-    path.rename(path.with_name("aside"))
-    other.rename(path)
-    path.with_name("aside").rename(other)
-
-
-def truncated(path: Path, old: Path, other: Path) -> None:
+def truncated(path: Path, old: Path) -> None:
     """In the middle; at a page of LMDB."""
     file = _largest(path)
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2 // 4096 * 4096] if len(data) > 9000 else data[:-7])
 
 
-def flipped(path: Path, old: Path, other: Path) -> None:
+def flipped(path: Path, old: Path) -> None:
     """One bit of what is in use."""
     file = _largest(path)
     data = bytearray(file.read_bytes())
@@ -76,150 +61,75 @@ def _largest(path: Path) -> Path:
     return max(files, key=lambda file: file.stat().st_size)
 
 
-Deed = Callable[[Path, Path, Path], None]
+Deed = Callable[[Path, Path], None]
 
 CASES: list[tuple[str, Deed]] = [
-    *(("state/registry", deed) for deed in (deleted, restored, truncated, flipped)),
-    *(("state/node-0", deed) for deed in (deleted, restored, swapped, truncated, flipped)),
-    *(("out", deed) for deed in (deleted, restored, truncated, flipped)),
-    *(("state", deed) for deed in (deleted, restored)),
+    *(("state/registry", deed) for deed in (deleted, restored)),
+    *(("state/node-0", deed) for deed in (deleted, restored, flipped)),
+    *(("out", deed) for deed in (deleted, restored, truncated)),
+    ("state", deleted),
 ]
 
 LOG_CASES: list[tuple[str, Deed]] = [
-    *(("state/input-0", deed) for deed in (deleted, restored, truncated, flipped)),
-    ("state", deleted),
-    ("out", restored),
+    *(("state/input-0", deed) for deed in (deleted, restored, flipped)),
 ]
 
-
-OF_EPOCHS = [("state/registry", restored), ("state/node-0", deleted), ("out", restored)]
-"""Cases in which two-phase differs."""
+UNTOUCHED: list[tuple[str, Deed | None]] = [("state", None)]
 
 
-def case(what: tuple[str, Deed]) -> str:
-    return f"{what[0].rpartition('/')[2]} {what[1].__name__}"
+def case(what: tuple[str, Deed | None]) -> str:
+    return f"{what[0].rpartition('/')[2]} {what[1].__name__ if what[1] else 'untouched'}"
 
 
-@pytest.fixture(scope="module", params=["exactly-once"])
-def copies(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Place, Place]:
-    return interrupted(tmp_path_factory.mktemp("run"), str(request.param))
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Place]:
+    return interrupted(tmp_path_factory.mktemp("run"), "exactly-once")
 
 
-@pytest.fixture(
-    scope="module",
-    params=["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)],
-)
-def logged(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Place, Place]:
-    return received(tmp_path_factory.mktemp("run"), str(request.param))
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Place]:
+    return received(tmp_path_factory.mktemp("run"), "exactly-once")
 
 
-def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Deed) -> None:
+def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Deed | None) -> None:
     old, now = copies
     place = now.copy(tmp_path.name)
-    other = place.root / "state" / "node-1"
     path = place.root / directory
-    deed(path, old.root / directory, other)
+    if deed is not None:
+        deed(path, old.root / directory)
     status, said = end(place)
     assert "Traceback" not in said, said
     if status == 0:
         assert place.problem() == "", said
     else:
+        assert deed is not None, said
         # A copy from within the session: what is named may be the directory that it does not fit.
         where = place.root if deed is restored else path
         assert str(where) in said, f"it does not say where: {said}"
         assert " error   run " in said
 
 
-@pytest.mark.parametrize("what", CASES, ids=case)
-@pytest.mark.parametrize("copies", POLICIES, indirect=True)
+@pytest.mark.parametrize("what", [*CASES, *UNTOUCHED], ids=case)
 def test_a_directory_that_does_not_fit_is_refused_or_changes_nothing(
-    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
+    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed | None]
 ) -> None:
     check(copies, tmp_path, *what)
 
 
-@pytest.mark.parametrize("what", OF_EPOCHS, ids=case)
-@pytest.mark.parametrize("copies", ["two-phase"], indirect=True)
-def test_mismatched_two_phase_directory_is_rejected_or_harmless(
-    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
-) -> None:
-    check(copies, tmp_path, *what)
-
-
-@pytest.mark.parametrize("what", LOG_CASES, ids=case)
+@pytest.mark.parametrize("what", [*LOG_CASES, *UNTOUCHED], ids=case)
 def test_mismatched_input_log_is_rejected_or_harmless(
-    logged: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
+    logged: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed | None]
 ) -> None:
     check(logged, tmp_path, *what)
 
 
-@pytest.mark.parametrize("copies", ["exactly-once", "two-phase"], indirect=True)
-def test_untouched_copy_of_a_file_run_resumes(copies: tuple[Place, Place], tmp_path: Path) -> None:
-    place = copies[1].copy(tmp_path.name)
-    status, said = end(place)
-    assert status == 0, said
-    assert place.problem() == ""
-
-
-def test_untouched_copy_of_a_producer_run_resumes(
-    logged: tuple[Place, Place], tmp_path: Path
-) -> None:
-    place = logged[1].copy(tmp_path.name)
-    status, said = end(place)
-    assert status == 0, said
-    assert place.problem() == ""
-
-
-FIRST = ["registry", "node-1", "../out/.driftline/barrier-0.mark"]
-
-
-@pytest.mark.parametrize("made", FIRST)
-def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) -> None:
+def test_a_first_start_may_be_killed_before_it_has_decided(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
     place = Place(tmp_path / "run", "two-phase", str(source))
     process = place.start()
-    wait_until((place.state / made).exists, made)
+    wait_until((place.state / "registry").exists, "the registry")
     kill(process)
     status, said = end(place)
     assert status == 0, said
     assert place.problem() == ""
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "exactly-once",
-        *(
-            pytest.param(each, marks=pytest.mark.soak)
-            for each in ("two-phase", "strong-productions")
-        ),
-    ],
-)
-def test_run_starts_from_savepoint_and_is_rejected_without_its_state(
-    copies: tuple[Place, Place], policy: str, tmp_path: Path
-) -> None:
-    now = copies[1]
-    saved = tmp_path / "saved"
-    made = call(
-        "savepoint", str(FLOW), "--state", str(now.copy("saved").state), "--output", str(saved)
-    )
-    assert made.returncode == 0, made.stderr
-    time = json.loads((saved / "manifest.json").read_text())["time"]
-    place = Place(tmp_path / "run", policy, now.source)
-    more = ("--from-snapshot", str(saved))
-    status, said = end(place, *more)
-    assert status == 0, said
-    assert min(json.loads(line)["t"][0] for line in place.lines()) == time
-    assert len(place.lines()) == 4 * (RECORDS - time + 1)
-    status, said = end(place, *more)
-    assert status == 0, said
-    assert len(place.lines()) == 4 * (RECORDS - time + 1)
-    assert "is empty" not in said, "its records were read before"
-    shutil.rmtree(place.state / "node-1")
-    status, said = end(place, *more)
-    assert (status, str(place.state / "node-1") in said) == (1, True)

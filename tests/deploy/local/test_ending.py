@@ -17,7 +17,7 @@ from driftline.coordinator.registry import (
     RunOutcome,
     SnapshotRecord,
 )
-from driftline.deploy.local.directories.survey import DirectoryReport, Problem
+from driftline.deploy.local.directories.survey import DirectoryReport
 from driftline.deploy.local.report import ExitStatus, ending_of, error_noted
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
@@ -82,42 +82,6 @@ def test_call_killed_before_its_first_decision_keeps_earlier_outcome() -> None:
     for session, how in ((2, ExitStatus.ASKED), (3, ExitStatus.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", mark=Mark("me", "input-0", session))
         assert ending_of(run, [log]).how is how
-
-
-REFUSED = "The same command is refused until the problems above are fixed."
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [
-        RunOutcome("r", "", ""),
-        RunOutcome("r", "", ENDED_ON_REQUEST),
-        RunOutcome("r", "InputError", "line 3"),
-        None,
-    ],
-)
-@pytest.mark.parametrize("policy", ["exactly-once", "at-least-once", "none"])
-def test_ending_of_a_rejected_run_does_not_promise_to_resume(
-    outcome: RunOutcome | None, policy: str
-) -> None:
-    found = [Problem("input-0 is an old copy"), Problem("node-0 is gone", fatal=False)]
-    ending = ending_of(state(policy, outcome), outputs(499), found)
-    assert "resumes" not in ending.text
-    assert "begins with" not in ending.text
-    assert ending.text.endswith(REFUSED)
-    about = ending.as_json()
-    assert (about["refused"], about["snapshot"]) == (True, None)
-
-
-@pytest.mark.parametrize("outcome", [RunOutcome("r", "", ""), None])
-def test_ending_of_a_recomputing_run_names_no_snapshot(
-    outcome: RunOutcome | None,
-) -> None:
-    found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
-    ending = ending_of(state(outcome=outcome), outputs(499), found)
-    assert ending.text.endswith("The same command resumes as described above.")
-    about = ending.as_json()
-    assert (about["refused"], about["snapshot"]) == (False, None)
 
 
 def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:

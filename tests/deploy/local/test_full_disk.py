@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from tests.deploy.local.test_log import Line, Watched
 
 STORY_LINES_MAX = 10
 RECORDS = 300
-WAITING = "cannot-open", "job-failed", "consumer-unavailable"
 OF_OTHERS = "progress", "run-ended", "log-file"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
@@ -104,43 +102,3 @@ def test_run_survives_full_disk_twice_even_during_shutdown(tmp_path: Path, disk:
         assert log.read_text().splitlines()[-1] == run.raw[-1].rstrip()
         assert not run.events("process-died")
         assert as_sent(run)
-
-
-def test_outcome_is_written_once_the_disk_has_space(tmp_path: Path, disk: SmallDisk) -> None:
-    """No other master is started for that."""
-    state = disk.folder / "state"
-    # Without snapshots: others wait for room to write a last one, before it has ended.
-    options = *OPTIONS, "--policy", "none", "--state", str(state), "--log-file", str(tmp_path / "l")
-    with Watched(tmp_path, "flow", RECORDS, *options) as run:
-        run.until("running")
-        disk.fill()
-        registry = run.until("job-failed", job="WriteState")
-        assert registry["message"].startswith("master cannot write the registry: registry in dir")
-        assert str(state) in registry["message"]
-        waits = run.until("standstill")["fields"]["reason"]
-        assert "cannot write the registry" in waits
-        assert "writing how the run ended" in waits
-        disk.make_room()
-        assert run.end() == 0, run.raw
-        assert as_sent(run)
-        assert run.until("run-ended")["fields"]["restarts"] == 0
-        assert len(told(run)) <= STORY_LINES_MAX
-
-
-def test_node_killed_on_a_full_disk_restarts_once_there_is_space(
-    tmp_path: Path, disk: SmallDisk
-) -> None:
-    state, output = disk.folder / "state", disk.folder / "out"
-    options = *OPTIONS, "--state", str(state), "--output", str(output)
-    with Watched(tmp_path, "flow", RECORDS, *options) as run:
-        run.output = output
-        run.until("snapshot")
-        disk.fill()
-        os.kill(run.until("processes-started")["fields"]["node-0"], signal.SIGKILL)
-        waits = run.until("standstill")["fields"]["reason"]
-        disk.make_room()
-        assert run.end() == 0, run.raw
-        assert as_sent(run), waits
-        assert run.until("run-ended")["fields"]["restarts"] == 1
-        places = [line["message"] for line in run.lines if line["event"] in WAITING]
-        assert [place for place in places if str(disk.folder) in place]

@@ -8,7 +8,6 @@ import pytest
 
 from driftline.connectors.files import open_source
 from driftline.deploy.local.reference import run_reference_to
-from driftline.engine.errors import FunctionFailed
 from driftline.engine.flow.flow import Flow
 
 RECORDS = 40
@@ -64,10 +63,3 @@ def test_the_name_of_a_sink_becomes_one_file_in_the_output(
     [file] = {*output.glob("*.jsonl")} - {output / "a.jsonl"}
     assert len(file.read_text().splitlines()) == RECORDS
     assert [*output.parent.iterdir()] == [output]
-
-
-def test_without_dead_letters_the_first_failure_ends_it(source: Path, tmp_path: Path) -> None:
-    source.write_text('{"n": 1}\n{"n": 2}\n')
-    with pytest.raises(FunctionFailed, match="divide") as error:
-        run_reference_to(flow(), [open_source(source)], tmp_path / "out", dead_letters=False)
-    assert "accept" not in str(error.value), "that is for runs on nodes"

@@ -25,7 +25,7 @@ flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="di
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sections of the Wikipedia sample, as JSON lines."""
     path = tmp_path_factory.mktemp("documents") / "sections.jsonl"
-    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 300)
+    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 60)
     path.write_text("".join(json.dumps(section) + "\n" for _, section in sections))
     return path
 
@@ -39,46 +39,31 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     return lines(output)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "ordering"),
-    [
-        (2, "speculative"),
-        pytest.param(3, "speculative", marks=pytest.mark.soak),
-        pytest.param(2, "buffered", marks=pytest.mark.soak),
-    ],
-)
-def test_kill_9_changes_nothing(
-    nodes: int, ordering: str, documents: Path, reference: list[str], tmp_path: Path
-) -> None:
-    report = tmp_path / "report.json"
+def run_with_kills(documents: Path, output: Path, *options: str) -> list[str]:
+    """Run the index on two nodes, one of which is killed each second; return its outputs."""
+    report = output.with_name("report.json")
     done = driftline(
-        "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
-        "--nodes", str(nodes), "--ordering", ordering, "--window", "1", "--checkpoint-ms", "200",
-        "--kill-every", "1", "--json", report,
+        "run", "driftline.index", "--input", documents, "--output", output, "--nodes", "2",
+        "--window", "1", "--checkpoint-ms", "200", "--kill-every", "1", "--json", report, *options,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["kills"] >= 1
-    assert lines(tmp_path / "out") == reference
+    return lines(output)
 
 
-@pytest.mark.parametrize(
-    "policy", ["two-phase", pytest.param("strong-productions", marks=pytest.mark.soak)]
-)
+def test_kill_9_changes_nothing(documents: Path, reference: list[str], tmp_path: Path) -> None:
+    assert run_with_kills(documents, tmp_path / "out") == reference
+
+
 def test_other_policies_deliver_once_under_kill_9(
-    policy: str, documents: Path, reference: list[str], tmp_path: Path
+    documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
-    done = driftline(
-        "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
-        "--nodes", "2", "--policy", policy, "--window", "1", "--checkpoint-ms", "100",
-        "--kill-every", "1",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
     def words(found: list[str]) -> Counter[tuple[str, str, str]]:
         values = [json.loads(line)["value"] for line in found]
         return Counter((v["word"], str(v["document"]), str(v["positions"])) for v in values)
 
-    assert words(lines(tmp_path / "out")) == words(reference)
+    found = run_with_kills(documents, tmp_path / "out", "--policy", "two-phase")
+    assert words(found) == words(reference)
 
 
 def test_a_function_that_raises_is_named_with_its_record_and_file(tmp_path: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from pathlib import Path
-from random import Random
-from time import monotonic, sleep
+from time import sleep
 from typing import TypedDict
 
 import pytest
@@ -20,22 +18,14 @@ from driftline.deploy.producer import Producer
 from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, pack
 from tests.deploy.local.command import call
-from tests.deploy.local.hostile import attack
 from tests.deploy.local.run_copies import (
     FLOW,
-    RECORDS,
     Place,
     free_port,
     kill,
     signal_all,
-    text,
-    wait_until,
 )
-from tests.deploy.runtime.raw_peer import GREETING, Peer
 from tests.engine.wire.test_codec import nested
-
-GROWTH_MAX = 128 << 20
-"""Some messages of the largest size at once, and 1,000 connections."""
 
 SIZES = """
 from driftline import Flow, ValueState
@@ -51,62 +41,6 @@ def measured(context, record, last):
 flow = Flow("sizes")
 flow.source("records").key_by("key").process(measured, ValueState("last")).sink("sizes")
 """
-
-
-def resident(process: subprocess.Popen[str]) -> int:
-    """Bytes of memory of a process."""
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def among_strangers(root: Path, trouble: Callable[[str], None]) -> None:
-    """A run whose producer sends while there is trouble: exactly its records come out."""
-    place = Place(root, "exactly-once", f"tcp://127.0.0.1:{free_port()}")
-    process, began = place.start(), monotonic()
-    try:
-        with Producer(place.source, "p", timeout_s=60) as producer:
-            for number in range(RECORDS // 2):
-                producer.send({"text": text(number)})
-            producer.flush()
-            wait_until(lambda: len(place.lines()) >= 2 * RECORDS, "outputs")
-            before = resident(process)
-            trouble(place.source)
-            for number in range(RECORDS // 2, RECORDS):
-                producer.send({"text": text(number)})
-            producer.flush()
-            growth = resident(process) - before
-            producer.end()
-        _, said = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            kill(process)
-    assert process.returncode == 0, said
-    assert place.problem() == ""
-    assert growth < GROWTH_MAX, f"{growth >> 20} MiB"
-    minutes = (monotonic() - began) / 60
-    assert len(said.splitlines()) < 20 + 3 * 6 * minutes, said
-
-
-def connect(address: str, count: int) -> None:
-    """Many connections, most of which say nothing or stop in the middle of the handshake."""
-    held: list[Peer] = []
-    for number in range(count):
-        peer = Peer(address, shaken=False)
-        peer.try_to_send(GREETING[: number % 64])
-        held.append(peer)
-        if len(held) > 800:
-            held.pop(0).close()
-    for peer in held:
-        peer.close()
-
-
-def test_run_survives_malformed_traffic(tmp_path: Path) -> None:
-    def trouble(address: str) -> None:
-        for seed in range(3):
-            attack(address, Random(seed))
-        connect(address, 1200)
-
-    among_strangers(tmp_path, trouble)
 
 
 class Record(TypedDict):

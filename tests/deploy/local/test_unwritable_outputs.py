@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from driftline import Producer, run
-from tests.deploy.local.command import ROOT, call
-from tests.deploy.local.run_copies import LIMIT_S
+from driftline import run
+from tests.deploy.local.command import call
 
 FLOW = """
 from driftline import Flow
@@ -48,24 +45,6 @@ class Command:
 
     def run(self, output: str, *options: str) -> subprocess.CompletedProcess[str]:
         return call(*self.words(self.input, output, *options))
-
-    def fed(self, output: str, *options: str) -> tuple[int, str]:
-        """A call with a producer that sends all records. Returns its status, and what it said."""
-        words = [sys.executable, "-m", "driftline"]
-        words += self.words("tcp://127.0.0.1:0", output, *options)
-        process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        said = ""
-        for line in process.stderr:
-            said += line
-            if "listening for producers on " in line:
-                with Producer(line.strip().rpartition(" ")[2], "p") as producer:
-                    for n in range(1, RECORDS + 1):
-                        producer.send({"n": n})
-                    producer.end()
-                break
-        said += process.communicate(timeout=LIMIT_S)[1]
-        return process.returncode, said
 
     def lines(self, output: str, patterns: Sequence[str] = PATTERNS) -> dict[str, list[str]]:
         """All lines of each sink, and the dead letters, in label order."""
@@ -114,59 +93,3 @@ def test_with_dead_letters_a_run_gives_the_lines_of_the_reference(command: Comma
                   dead_letters=True)  # fmt: skip
     assert command.lines("in-process") == wanted
     assert (summary.outputs, summary.dead_letters) == (2 * (RECORDS - ODD), 2 * ODD)
-
-
-def test_producer_run_resumes_with_dead_letters_after_unwritable_output(command: Command) -> None:
-    status, said = command.fed("out")
-    assert status == 1, said
-    for part in ("cannot write the output at label [", "as JSON", "--on-error dead-letter"):
-        assert part in said
-    assert "Traceback" not in said
-    again = call(*command.words("tcp://127.0.0.1:0", "out", "--on-error", "dead-letter"))
-    assert again.returncode == 0, again.stderr
-    wanted = command.wanted()
-    found = command.lines("out")
-    assert {name: list(map(_value, lines)) for name, lines in found.items()} == {
-        name: list(map(_value, lines)) for name, lines in wanted.items()
-    }
-
-
-def _value(line: str) -> object:
-    """What a line says, without its label: records of a producer have other times."""
-    value = json.loads(line)["value"]
-    if isinstance(value, dict) and "error" in value:
-        value["error"] = value["error"].partition(" at label ")[0]
-    return value
-
-
-LAZY = """
-from driftline import Flow
-
-
-class Row(dict):
-    def items(self):
-        raise OSError("the database is gone")
-
-
-def row(record):
-    return Row(n=record["n"]) if record["n"] % 4 == 0 else {"n": record["n"]}
-
-
-flow = Flow("lazy")
-rows = flow.source("records").map(row, name="row")
-rows.sink("rows")
-rows.key_by("n").scan(lambda element: element["n"], name="n").sink("numbers")
-"""
-
-
-def test_a_row_whose_items_raise_is_a_failure_of_its_function_and_kills_no_node(
-    command: Command,
-) -> None:
-    (command.directory / "odd.py").write_text(LAZY)
-    done = command.run("ended", "--nodes", "2")
-    assert done.returncode == 1
-    # Of two nodes, each may be the first to tell of a failure.
-    assert re.search(r"'row' failed at label \[\d+, 0", done.stderr)
-    assert "OSError: the database is gone" in done.stderr
-    for part in ("Traceback", "the system", "died"):
-        assert part not in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
@@ -13,9 +12,7 @@ from driftline import ValueState
 from driftline.deploy.node.backpressure import (
     AT_FIRST,
     CARELESS,
-    TELL_EVERY_S,
     TURN_S,
-    Backpressure,
     TurnBudget,
 )
 from driftline.deploy.node.input_queue import ElementBatch
@@ -73,12 +70,6 @@ def test_batch_size_adapts_to_the_measured_cost_of_an_element() -> None:
     assert first <= AT_FIRST
     assert len(others) > 50
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
-
-
-def test_element_slower_than_a_turn_is_processed_alone() -> None:
-    clock = Clock()
-    taken = work(TurnBudget(make_plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
-    assert taken[1:] == [1] * (len(taken) - 1)
 
 
 def test_cut_batch_keeps_all_elements_in_order() -> None:
@@ -191,13 +182,6 @@ def test_outputs_do_not_depend_on_where_turns_end(name: str, ordering: str) -> N
         assert not Hurried(what).run().problem, f"seed {seed}"
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("first", range(1, 3000, 100))
-def test_outputs_do_not_depend_on_where_turns_end_for_many_seeds(first: int) -> None:
-    for seed in range(first, first + 100):
-        assert not Hurried(draw_scenario(seed)).run().problem, f"seed {seed}"
-
-
 RECORDS = 250
 WAITING = 4000
 """Bytes of outputs that may wait; a record makes more than 100."""
@@ -293,21 +277,3 @@ def test_hung_disk_causes_back_pressure() -> None:
     room.run(room.stopped, 100_000)
     assert right(room, places())
     assert room.master.coordinator.recoveries == 0
-
-
-def test_back_pressure_log_is_rate_limited(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "driftline")
-    brake = Backpressure("node-7", waiting_bytes=1_000_000)
-    now = 5.0
-    assert not brake.update(1_000_000, 0, now)
-    assert brake.update(3_000_000, 0, now)
-    assert brake.update(600_000, 0, now), "the node resumes only at half of the limit"
-    assert not brake.update(500_000, 0, now)
-    assert brake.update(3_000_000, 0, now + TELL_EVERY_S / 2)
-    assert not brake.update(0, 0, now + TELL_EVERY_S / 2)
-    assert caplog.messages == [
-        "node-7 holds its input back: the consumer is slow, 3 MB wait for it",
-        "node-7 takes input again",
-    ]
-    assert brake.update(0, 9_000_000, now + TELL_EVERY_S)
-    assert "snapshots are slow, 9 MB wait" in caplog.messages[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,17 +101,6 @@ def test_aligned_epoch_holds_exactly_the_frames_before_its_markers(
     assert sizes[:-1] == [wanted.get(epoch, 0) for epoch in range(min(markers))]
 
 
-def test_unaligned_markers_do_not_block_input() -> None:
-    alignment = Alignment[str](set(CHANNELS), aligned=False)
-    alignment.mark(CHANNELS[0], 1)
-    assert alignment.admit(CHANNELS[0], "of the next epoch")
-    assert not is_complete(alignment)
-    for channel in CHANNELS[1:]:
-        alignment.mark(channel, 1)
-    assert is_complete(alignment)
-    assert alignment.next_epoch() == []
-
-
 def test_blocked_input_is_released_in_order_of_arrival() -> None:
     alignment = Alignment[str](set(CHANNELS), aligned=True)
     for channel in CHANNELS[:2]:
@@ -129,12 +117,6 @@ def test_blocked_input_is_released_in_order_of_arrival() -> None:
     assert not is_complete(alignment)
     assert alignment.admit(CHANNELS[0], "e")
     assert alignment.next_epoch() == []
-
-
-def test_marker_from_unknown_channel_raises() -> None:
-    alignment = Alignment[str](set(CHANNELS), aligned=True)
-    with pytest.raises(AssertionError, match="does not feed this port"):
-        alignment.mark(("node-9", 0), 1)
 
 
 # The front ------------------------------------------------------------------------------------

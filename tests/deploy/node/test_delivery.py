@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.deploy.node.delivery import (
-    GOSSIP_EVERY_S,
     SETTLE_AFTER_S,
-    SILENT_AFTER_S,
     DeliveryGossip,
 )
 from driftline.engine.errors import MalformedMessage
@@ -24,18 +22,6 @@ def test_no_gossip_while_the_master_reports_progress() -> None:
     node.progress(4999, now)
     assert node.send_by == float("inf")
     assert not node.is_master_silent(now + 100.0), "there is no news"
-
-
-def test_gossip_is_rate_limited_while_the_master_is_silent() -> None:
-    node = DeliveryGossip(["node-1"], 5)
-    node.progress(7, 1.0)
-    node.deliver(9, 1.5)
-    assert node.send_by == pytest.approx(1.5 + SILENT_AFTER_S)
-    node.deliver(11, 1.51)
-    assert node.send_by == pytest.approx(1.5 + SILENT_AFTER_S)
-    assert node.take_frontier() == 11
-    node.deliver(12, 1.6)
-    assert node.send_by == pytest.approx(1.6 + GOSSIP_EVERY_S)
 
 
 def test_outputs_delivered_by_all_nodes_settle_without_a_master() -> None:

@@ -189,20 +189,6 @@ def the(kind: type[M], said: list[tuple[str, Message]]) -> M:
     return found
 
 
-def test_an_answer_from_before_the_last_bundle_was_stored_is_out_of_date() -> None:
-    """Its t_last is smaller than the bundle stored since: outputs would seem to be lost."""
-    running = Delivering()
-    first = running.deliver()
-    running.stored(first)
-    second = running.deliver()
-    asked = running.ask()
-    running.stored(second)
-    assert running.answer(asked, first.t_last) == []
-    assert running.node.running
-    third = running.deliver()
-    assert third.t_last > second.t_last
-
-
 def test_a_slow_answer_counts_though_the_question_was_repeated() -> None:
     """Otherwise the answers of a consumer slower than `DELIVERY_RETRY_S` would never count."""
     running = Delivering()

@@ -18,8 +18,6 @@ from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encode_chunk
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
-    AskParts,
-    AskSlice,
     Join,
     Joined,
     Message,
@@ -189,24 +187,6 @@ def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
     assert pair.has == [2, 39]
     pair.recover(39, 100)
     pair.check()
-
-
-def test_questions_without_an_answer_are_asked_again(pair: Pair) -> None:
-    lost: list[Message] = []
-    deliver = pair.deliver
-
-    def loses(to: str, data: bytes) -> bool:
-        message = decode(data)[1]
-        if isinstance(message, AskParts | AskSlice) and type(message) not in map(type, lost):
-            lost.append(message)
-            return False
-        return deliver(to, data)
-
-    pair.deliver = loses  # type: ignore[method-assign]
-    pair.join(2)
-    pair.wait(ASK_AGAIN_S)
-    pair.wait(ASK_AGAIN_S)
-    assert (len(lost), pair.has) == (2, [2])
 
 
 def test_join_from_an_older_master_does_not_clear_the_store(pair: Pair) -> None:

@@ -76,21 +76,6 @@ def test_node_does_not_track_frontiers_without_ordering() -> None:
     assert mine.for_master() == Acknowledge(((1, 4, 99),), (), 0)
 
 
-def test_acks_that_block_no_output_reach_peers_with_a_delay() -> None:
-    mine, buffered = tracking(), tracking(ordering="buffered")
-    for node in (mine, buffered):
-        node.acks.add(1, 4, 99)
-    assert mine.end_turn(now=0.0) == ((), (), ())
-    assert buffered.end_turn(now=0.0) == (((1, 4, 99),), (), ())
-    assert mine.send_by == REPORT_WITHIN_S
-    assert mine.for_peers() == (((1, 4, 99),), (), ())
-    mine.acks.add(1, 4, 77)
-    assert mine.end_turn(now=0.0) == ((), (), ())
-    mine.acks.cover(0, (4, 5), 1)
-    assert mine.end_turn(now=0.0) == (((1, 4, 77),), ((0, 4, 5),), ()), "with what they do not know"
-    assert mine.for_peers() == ((), (), ())
-
-
 def test_outputs_are_final_without_the_last_stage_of_others() -> None:
     """Node 1 has acknowledged the first stage up to time 3, but not yet its own last stage."""
     sent = ((0, 0, 4),)

@@ -18,7 +18,6 @@ from driftline.deploy.roles.intake import (
     decode_answer,
 )
 from driftline.deploy.roles.window import WINDOW_BYTES
-from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
@@ -244,15 +243,6 @@ def test_delivered_records_are_trimmed_periodically() -> None:
     assert feeding.source.trimmed == 5
 
 
-@pytest.mark.parametrize("mode", ["at-least-once", "exactly-once", "two-phase"])
-def test_replaying_policy_does_not_trim_on_delivery(mode: str) -> None:
-    feeding = Feeding(mode)
-    feeding.start()
-    feeding.tell(Progress(9, 9), at=10.0)
-    feeding.tell(Stop("now", "", ""))
-    assert feeding.source.trimmed == 0
-
-
 @pytest.mark.parametrize(("error", "trimmed"), [("", RECORDS + 1), ("FunctionFailed", 0)])
 @pytest.mark.parametrize("ended", [False, True])
 def test_successful_end_trims_all_sent_records(error: str, trimmed: int, ended: bool) -> None:
@@ -302,9 +292,6 @@ class Bench:
             self.intake.on_job_done(job, self.log.carry_out(job))
             self.intake.turn()
 
-    def fail_to_store(self) -> None:
-        self.intake.on_job_done(self.intake.jobs.pop(0), Unavailable("log: the disk is full"))
-
     def pass_time(self, seconds: float) -> None:
         self.intake.now += seconds
         self.intake.tick(self.intake.now)
@@ -337,18 +324,3 @@ def test_full_window_sends_keep_alives_to_all_producers() -> None:
         pass
     bench.pass_time(ACK_REPEAT_S)
     assert not bench.answers(), "nobody waits any more"
-
-
-def test_full_disk_sends_keep_alives_to_producers_with_pending_records() -> None:
-    bench = Bench()
-    bench.say(IntakeKind.HELLO, "q")
-    bench.store()
-    bench.say(IntakeKind.RECORD, "p", 1, "a")
-    bench.answers()
-    bench.fail_to_store()
-    bench.pass_time(ACK_REPEAT_S)
-    assert bench.answers() == [(b"p", IntakeReply(IntakeKind.ACK, 7, 0))]
-    bench.store()
-    assert bench.answers() == [(b"p", IntakeReply(IntakeKind.ACK, 7, 1))]
-    bench.pass_time(ACK_REPEAT_S)
-    assert not bench.answers()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftline.deploy.roles.guide import TELL_EVERY_S, FindLeader, Guide
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.messages import Hello, MasterAt, MessageLost, decode, encode
+from driftline.engine.wire.messages import Hello, MasterAt, decode, encode
 
 
 class Bench:
@@ -77,17 +77,3 @@ def test_guide_sends_last_address_without_registry_and_none_without_master() -> 
     bench.finds(("", ""))
     bench.pass_time(TELL_EVERY_S)
     assert bench.told() == {}
-
-
-def test_guide_ignores_messages_for_the_master() -> None:
-    bench = Bench()
-    bench.finds(("m#1", "at m#1"))
-    bench.guide.receive(encode(("node-0", 0, 0), MessageLost(1, "a frame")))
-    assert (bench.told(), bench.guide.malformed) == ({}, 0)
-
-
-def test_guide_forgets_members_that_ended() -> None:
-    guide = Guide()
-    guide.addresses.update({"node-0": "there", "node-1": "gone", "watch": "here"})
-    guide.retain_members(["node-0", "watch", "node-2"])
-    assert guide.addresses == {"node-0": "there", "watch": "here"}

@@ -3,12 +3,11 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
 from driftline.deploy.roles.intake import IntakeKind
-from driftline.deploy.runtime.sockets.intake_socket import DRAIN, IntakeSocket
+from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.role import DurableJob
 from tests.connectors.logs.received_front import memory_disk
@@ -35,21 +34,6 @@ def test_address_in_use_raises(host: Host, directory: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match="in use by another run"):
             IntakeSocket(host.source, f"tcp://127.0.0.1:{port}", name="tcp")
-
-
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("tcp://127.0.0.1:70000", "no port: it has to end with"),
-        ("tcp://127.0.0.1", "no port: it has to end with"),
-        ("tcp://no.such.host.invalid:1", "cannot listen for producers on tcp://no.such"),
-        ("ipc:///no/such/folder/socket", "No such file"),
-        ("udp://127.0.0.1:1", "has to begin with tcp:// or ipc://"),
-    ],
-)
-def test_unusable_address_raises(host: Host, directory: Path, address: str, reason: str) -> None:
-    with pytest.raises(Unavailable, match=reason):
-        IntakeSocket(host.source, address, name="other")
 
 
 def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> None:
@@ -125,31 +109,6 @@ def test_messages_of_an_older_session_are_fenced_off(host: Host) -> None:
         wire.say(IntakeKind.RECORD, "p", 6, 1, "left in the network")
         assert wire.hear() == (IntakeKind.FENCED, 7, 0)
     assert stored(host.log) == []
-
-
-def sleeps(host: Host) -> bool:
-    """Whether the next turn of the loop waits until its time is over."""
-    began = monotonic()
-    host.runtime.step(wait_s=0.05)
-    return monotonic() - began > 0.04
-
-
-def test_intake_stops_at_the_window_while_the_front_does_not_read(directory: Path) -> None:
-    """And the loop sleeps, although there is something on the socket."""
-    window = 20
-    host = Host(directory / "log", f"ipc://{directory}/intake", window=window)
-    host.reader.reading = False
-    with Wire(host) as wire:
-        count = window + 3 * DRAIN
-        for number in range(1, count + 1):
-            wire.say(IntakeKind.RECORD, "p", 1, number, number)
-        wire.until(lambda: host.source.last_acknowledged("p") == window)
-        wire.until(lambda: sleeps(host))
-        assert host.source.waiting_records == window
-        host.reader.reading = True
-        wire.until(lambda: host.source.last_acknowledged("p") == count)
-    assert [payload for _, payload in host.reader.found] == list(range(1, count + 1))
-    host.close()
 
 
 @pytest.mark.parametrize("done", [False, True])

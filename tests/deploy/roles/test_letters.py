@@ -7,7 +7,6 @@ import pytest
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.events import FIELDS
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.sources import BadRecord
 from driftline.engine.wire.bundles import Item
 
 
@@ -42,30 +41,6 @@ def test_first_dead_letter_is_logged_at_once_and_later_ones_as_a_count(
         "error": "ZeroDivisionError: by zero",
         "line": line,
     }
-
-
-def test_bad_records_are_logged_with_file_and_reason(caplog: pytest.LogCaptureFixture) -> None:
-    letters = DeadLetters("out/dead-letters/input-0.jsonl")
-    letters.add_bad_records(5.0, [BadRecord(n, "in.jsonl", "no JSON", "x") for n in (4, 7)])
-    letters.add_bad_records(6.0, [BadRecord(9, "in.jsonl", "no text", "y")])
-    letters.log_if_due(34.0)
-    letters.log_if_due(35.0)
-    letters.log_if_due(99.0)
-    where = "in out/dead-letters/input-0.jsonl"
-    assert caplog.messages == [
-        f"2 dead letters {where}: the last one: in.jsonl, record 7: no JSON",
-        f"1 more dead letter {where}: in.jsonl, record 9: no text",
-    ]
-
-
-def test_pending_dead_letters_are_logged_on_close(caplog: pytest.LogCaptureFixture) -> None:
-    letters = DeadLetters("out/dead-letters")
-    for number in range(20):
-        letters.add_failures(5.0 + 0.06 * number, [failure(number)])
-    letters.close()
-    letters.close()
-    assert [getattr(record, FIELDS)["count"] for record in caplog.records] == [1, 19]
-    assert "the last one: operator 'divide' failed at record 19 " in caplog.messages[1]
 
 
 def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(

@@ -20,7 +20,6 @@ from driftline.deploy.roles.intake import (
     decode_request,
 )
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.events import PAUSE_S
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX, pack
 from driftline.simulation.world.disks import LogDisk
 from tests.engine.wire.test_codec import nested
@@ -131,20 +130,6 @@ def test_malformed_messages_are_dropped() -> None:
         assert bench.tell(data) == []
     assert bench.intake.malformed == len(FOREIGN)
     assert bench.say(IntakeKind.RECORD, "p", 1, 1, "a")[0].kind is IntakeKind.ACK
-
-
-def test_of_malformed_messages_the_first_is_logged_and_then_a_count(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    bench = Bench()
-    for number in range(1001):
-        bench.intake.now = number / 1001 * PAUSE_S
-        bench.tell(b"garbage")
-    for now in (PAUSE_S, 3 * PAUSE_S):
-        bench.intake.tick(now)
-    first, then = (record.getMessage() for record in caplog.records)
-    assert "dropped a malformed message: not msgpack" in first
-    assert "1000 times" in then
 
 
 def test_memory_for_unknown_clients_is_bounded() -> None:

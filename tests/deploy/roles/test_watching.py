@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from driftline.coordinator.coordinator import Phase
@@ -89,23 +87,4 @@ def test_failure_is_logged_at_once_every_half_minute_and_when_it_ends(
         "/disk: no space (for 30 s now, 31 times)",
         "/disk: no space (for 60 s now, 61 times)",
         "/disk has space; it had failed 70 times in 70.0 s",
-    ]
-
-
-def test_stalled_run_logs_the_obstacle_with_backoff(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    standstill = RunStallDetector()
-    with caplog.at_level(logging.WARNING):
-        for now in range(100):
-            standstill.update(float(now), 0, False, "nothing")
-        for now in range(100, 150):
-            standstill.update(float(now), 7, True, "node-1")
-        standstill.update(150.0, 8, True, "node-1")
-        standstill.update(151.0, 8, False, "nothing")
-    assert caplog.messages == [
-        "no progress for 10 s: node-1",
-        "no progress for 20 s: node-1",
-        "no progress for 40 s: node-1",
-        "there is progress again, after 50 s",
     ]

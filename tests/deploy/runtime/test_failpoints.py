@@ -44,13 +44,13 @@ def test_a_leader_may_be_killed_at_each_failpoint(run: Run, folder: Path) -> Non
         for name, pid in list(cluster.pids.items()):
             if name.startswith("master") and stands_still(pid):
                 cluster._killed.add(name)  # so that it is no loop of crashes
-                cluster._processes[name].kill()
+                run.kill(name)
 
     run.meanwhile = kill_who_stands_still
-    run.outputs(1500)
+    run.outputs(1000)
     for node in ("node-0", "node-1"):
-        run.cluster._processes[node].kill()
-        run.outputs(run.kept.count + 800)
+        run.kill(node)
+        run.outputs(500)
     run.ends()
     seen = {file.name for file in folder.iterdir()}
     assert seen > SURELY, f"no master was killed at {SURELY - seen}"

@@ -13,19 +13,6 @@ import pytest
 from tests.deploy.runtime.metrics.scraping import free_ports, scrape
 from tests.deploy.runtime.test_silent_processes import FLOW, Served
 
-FALLS = f"""
-import os, sys
-{
-    FLOW.replace(
-        "def count(record, total):",
-        '''def count(record, total):
-    if record["id"] < 0:
-        print("about to fall", file=sys.stderr, flush=True)
-        os._exit(0)''',
-    )
-}
-"""
-
 Start = Callable[..., Served]
 
 
@@ -83,17 +70,3 @@ def test_spares_take_the_places_of_others_or_are_replaced(start: Start, tmp_path
     run.wait(lambda: run.told("spare-died", status=2), "a spare that refuses the new file")
     run.process.send_signal(signal.SIGTERM)
     run.ends_in_good_order()
-
-
-def test_a_crash_loop_that_begins_with_a_spare_ends_with_its_record(start: Start) -> None:
-    run = start(flow=FALLS)
-    run.producer.send({"id": -7})
-    run.wait(lambda: run.process.poll() is not None, "the end")
-    run.told("")
-    assert run.process.returncode == 1
-    starts = [line["spare"] for line in run.told("process-started")]
-    assert len(starts) == 4
-    assert starts[0]  # the next spare is ready in time for a later one, or not
-    assert {line["process"] for line in run.told("print")} < {"node-0", "node-1"}
-    [error] = [str(line["said"]) for line in run.lines if "died 5 times" in str(line["said"])]
-    assert "'id': -7" in error

@@ -10,14 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
 from driftline import Producer
-from driftline.deploy.roles.window import WINDOW
 from driftline.engine.errors import Unavailable
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,9 +78,6 @@ class Served:
             ]
         fields["event"] = event
         return [line for line in self.lines if fields.items() <= line.items()]
-
-    def has_told(self, event: str, times: int) -> bool:
-        return len(self.told(event)) == times
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         deadline = monotonic() + LIMIT_S
@@ -156,20 +151,3 @@ def test_processes_that_hang_are_replaced_also_while_the_run_is_asked_to_end(
     for name, pid in pids.items():
         assert served.told("process-hung", name=name, pid=pid)
         assert len(served.told("process-silent", name=name, pid=pid)) == 1
-
-
-def test_outputs_continue_without_a_master_and_failover_needs_no_recovery(
-    served: Served,
-) -> None:
-    served.stop("master")
-    served.send(10 * WINDOW)
-    served.await_outputs()
-    assert not served.told("process-died"), "while nothing is heard of the master"
-    for number in (1, 2, 3):
-        os.kill(served.pid("master"), signal.SIGKILL)
-        served.send()
-        served.await_outputs()
-        served.wait(partial(served.has_told, "taken-over", number), "a new master leads")
-    served.process.send_signal(signal.SIGTERM)
-    served.ends_in_good_order()
-    assert not served.told("recovery")

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[3]
 
 FLOW = """
@@ -27,15 +25,6 @@ def count(key, total):
 flow = Flow("slow")
 slowed = flow.source("records").map(slow, name="slow")
 slowed.key_by(lambda k: k).scan(count, ValueState("n")).sink()
-
-def slow_count(record, total):
-    time.sleep(float(record["text"]))
-    total.set((total.get() or 0) + 1)
-    return total.get()
-
-late = Flow("slow in a keyed operator")
-late.source("records").key_by(lambda r: int(r["id"]) % 7).scan(
-    slow_count, ValueState("n"), name="slow count").sink()
 """
 
 HOLDS_THE_LOCK = """
@@ -106,47 +95,9 @@ def test_slow_record_is_logged_and_completes_without_recovery(tmp_path: Path) ->
     assert all("source 'records'" in what and "label [" in what for _, what in told)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("options", [("--ordering", "buffered"), (), ("--policy", "two-phase")])
-def test_a_slow_keyed_operator_on_three_nodes_ends(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    run = Run(tmp_path, [0.05] * 60, *SHORT, "--nodes", "3", *options, name="slow.py:late")
-    assert not run.recoveries
-    assert sorted(map(str, run.values)) == sorted(str(i // 7 + 1) for i in range(60))
-
-
 def test_function_that_holds_the_gil_is_given_more_time(tmp_path: Path) -> None:
     """Nothing in the process can speak meanwhile: it is missed, but not for ever."""
     run = Run(tmp_path, [0, 3.5, 0], *SHORT, name="lock.py")
     assert run.values == [0, 1, 2]
     assert len(run.recoveries) <= 2
     assert "is there again after" in run.said
-
-
-@pytest.mark.soak
-def test_function_killed_for_holding_the_gil_gets_more_time_on_restart(
-    tmp_path: Path,
-) -> None:
-    """11 s until the first kill, 21 s until the second one."""
-    run = Run(tmp_path, [0, 14, 0], *SHORT, name="lock.py")
-    assert run.values == [0, 1, 2]
-    assert run.said.count("it is killed, and started again") == 1
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("seconds", "options", "name"),
-    [
-        ([0.02] * 1000, (), "slow.py:flow"),
-        ([0] * 5 + [20] + [0] * 5, (), "slow.py:flow"),
-        ([0.1] * 600, ("--nodes", "3"), "slow.py:late"),
-        ([0.1] * 600, ("--nodes", "3", "--policy", "strong-productions"), "slow.py:late"),
-    ],
-)
-def test_slow_functions_complete_with_default_limits(
-    tmp_path: Path, seconds: list[float], options: tuple[str, ...], name: str
-) -> None:
-    run = Run(tmp_path, seconds, *options, name=name)
-    assert not run.recoveries
-    assert len(run.values) == len(seconds)

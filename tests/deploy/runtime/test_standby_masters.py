@@ -5,43 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
+from msgspec.structs import replace
 
-from driftline import run_reference
 from driftline.coordinator.zookeeper import LeaderQueue, connect
-from driftline.deploy.roles.consumer import ConsumerServer
-from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.guide import Guide
 from driftline.deploy.roles.status_poller import StatusPoller
-from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.master_process import MASTERS
 from driftline.deploy.runtime.metrics.endpoint import port_file_path, read_port_file
-from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
-from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.plan import make_plan
-from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord
+from tests.deploy.runtime.hosted_run import HostedRun, Records
 from tests.deploy.runtime.metrics.scraping import ask, samples
-from tests.deploy.runtime.test_keyed_cluster import FLOW, RECORDS, Given, Kept
 from tests.zookeepers import SESSION_S, Ensemble
-
-LIMIT_S = 90.0
 
 RECORD_S = 0.003
 
-WINDOW = 50
 
-
-class Paced(Given):
+class Paced(Records):
     """The records, so slowly that a run outlasts masters, as it waits for none; until `hurry`."""
 
     hurry = False
@@ -53,9 +40,9 @@ class Paced(Given):
             yield record
 
 
-class Run:
-    """A run with standby masters; the front and the consumer are in this process. `metrics`: where
-    the others serve them; `forgets`: whether a master that has died loses its place at once."""
+class Run(HostedRun):
+    """A run with standby masters. `metrics`: where the others serve them; `forgets`: whether a
+    master that has died loses its place at once."""
 
     def __init__(
         self,
@@ -67,57 +54,35 @@ class Run:
         *,
         forgets: bool = False,
     ) -> None:
-        (directory / "flow.py").write_text(FLOW)
-        self.flow = load_flow(str(directory / "flow.py"))
-        flow_plan, chosen, self.kept = make_plan(self.flow), get_policy("exactly-once"), Kept()
-        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
+        self.paced = Paced(1 << 60)
+        super().__init__(directory, stack, self.paced)
         where = f"{zookeeper.addresses}/{name}"
-        config = ProcessConfig(
-            flow=str(directory / "flow.py"), nodes=2, policy="exactly-once", checkpoint_s=0.2,
-            ordering="speculative", state=str(directory / "state"), sockets=sockets,
-            identity=flow_plan.identity(), run="test", session=1, dead_letters=False,
-            zookeeper=where, session_s=SESSION_S, guide=f"ipc://{sockets}/agent",
-            log_level=logging.INFO, metrics=metrics, submitted_as="a-name",
+        config = replace(
+            self.config, session=1, zookeeper=where, session_s=SESSION_S,
+            guide=f"ipc://{self.sockets}/agent", log_level=logging.INFO, metrics=metrics,
+            submitted_as="a-name",
         )  # fmt: skip
-        self.sockets = sockets
-        self.runtime = runtime = Runtime()
-        stack.callback(runtime.close, linger_ms=0)
-        guide = Guide()
+        self.guide = guide = Guide()
         client = connect(where, SESSION_S)
         stack.callback(client.stop)
         succession = LeaderQueue(
-            client, MASTERS, changed=lambda: runtime.call_soon_threadsafe(guide.on_queue_changed)
+            client,
+            MASTERS,
+            changed=lambda: self.runtime.call_soon_threadsafe(guide.on_queue_changed),
         )
-        runtime.add(guide, config.guide, lambda job: succession.leader())
-        self.source = Paced()
-        self.front = Front(
-            0, 2, flow_plan, chosen, self.source, new_id, process="f", run="test", window=WINDOW
-        )
-        self.front.address = runtime.add(self.front, config.address("front-0"))
+        self.runtime.add(guide, config.guide, lambda job: succession.leader())
         self.front.addresses["master"] = config.master_at
-        runtime.add(ConsumerServer(lambda barrier: self.kept), config.address("consumer"))
         self.watch = StatusPoller(every_s=inf)
-        self.watch.address = runtime.add(self.watch, config.address("watch"))
+        self.watch.address = self.runtime.add(self.watch, config.address("watch"))
         guide.addresses["watch"] = self.watch.address
-        self.guide = guide
-        self.cluster = stack.enter_context(
-            LocalCluster(
-                config, masters=2, died=succession.forget if forgets else lambda name: None
-            )
-        )
+        died = succession.forget if forgets else lambda name: None
+        self.start(LocalCluster(config, masters=2, died=died))
         self.meanwhile: Callable[[], None] = lambda: None
         """What else is done in the loop."""
 
-    def go(self, until: Callable[[], bool], what: str) -> None:
-        give_up_at = monotonic() + LIMIT_S
-        while not until():
-            assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}"
-            self.runtime.step(wait_s=0.01)
-            self.cluster.supervise(self.front.settled, self.front.furthest)
-            self.meanwhile()
-
-    def outputs(self, count: int) -> None:
-        self.go(lambda: self.kept.count >= count, f"{count} outputs")
+    def supervise(self) -> None:
+        self.cluster.supervise(self.front.settled, self.front.furthest)
+        self.meanwhile()
 
     def leader(self) -> str:
         """The name of the process that leads, as the guide knows it."""
@@ -139,13 +104,9 @@ class Run:
         self.go(lambda: self.guide.leader[0] not in ("", before), "another master leads")
 
     def ends(self) -> None:
-        self.source.hurry = True
-        self.go(lambda: self.front.stopped, "the end")
-        expected: dict[object, list[object]] = {}
-        for item in run_reference(self.flow, [RECORDS]):
-            assert isinstance(item.value, tuple)
-            expected.setdefault(item.value[0], []).append(item.value[1])
-        assert self.kept.values == expected
+        self.paced.hurry = True
+        self.source.last = self.front.furthest
+        super().ends()
 
 
 @pytest.fixture
@@ -174,18 +135,18 @@ def test_standbys_take_over_from_leaders_that_are_killed_or_stand_still_without_
     assert leader["driftline_incarnation", "master"] == 1
     assert ("driftline_phase", "running") not in standby
     assert standby["process_resident_memory_bytes",] > 0
-    run.cluster._processes[name].kill()
+    run.kill(name)
     run.another_leads(process)
     run.go(lambda: told(caplog, "taken-over") == 1, "it takes over")
     run.go(lambda: run.leads_alone(1 - number), f"{name} stands by, the other master leads")
     after = run.scraped(1 - number)
     assert after["driftline_master_epoch", "master"] > leader["driftline_master_epoch", "master"]
-    run.outputs(run.kept.count + 400)
+    run.outputs(400)
     name, process = run.leader(), run.guide.leader[0]
     pid = run.cluster.pids[name]
     os.kill(pid, signal.SIGSTOP)
     run.another_leads(process)
-    run.outputs(run.kept.count + 400)
+    run.outputs(400)
     os.kill(pid, signal.SIGCONT)
     run.go(lambda: run.cluster.pids[name] != pid, "its end, as its session is over")
     run.ends()
@@ -197,15 +158,15 @@ def test_a_node_and_the_leader_die_together_and_a_node_dies_without_zookeeper(
 ) -> None:
     """Only a leader whose decision is written may begin an incarnation."""
     run.outputs(400)
-    run.cluster._processes[run.leader()].kill()
-    run.cluster._processes["node-1"].kill()
-    run.outputs(run.kept.count + 400)
+    run.kill(run.leader())
+    run.kill("node-1")
+    run.outputs(400)
     [server] = zookeeper.servers
     server.kill()
     try:
-        run.outputs(run.kept.count + 400)
+        run.outputs(400)
         before = run.cluster.restarts_of["node-1"]
-        run.cluster._processes["node-1"].kill()
+        run.kill("node-1")
         run.go(lambda: run.cluster.restarts_of["node-1"] > before, "the node is started again")
     finally:
         server.start()

@@ -6,14 +6,12 @@ Each test ends with an honest member that is heard as if nobody else had been th
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from time import monotonic
 
 import pytest
 import zmq
@@ -191,65 +189,3 @@ def test_a_gigabyte_of_a_member_ends_its_connection_before_it_is_allocated(membe
     assert member.hears_its_friend()
     assert member.node.malformed == 0
     assert resident() - before < GROWTH_MAX
-
-
-def test_parts_without_an_end_are_forgotten_with_their_connection(member: Member) -> None:
-    with member.hosts.raw(member.address, "two") as spoken:
-        for _ in range(3):
-            spoken.send(encode(("node-1", 0, 0), Alive("part", 1, 0)), zmq.SNDMORE)
-        member.hosts.until(lambda: accepted(member) == 1)
-    member.hosts.until(lambda: accepted(member) == 0)
-    assert member.hears_its_friend()
-    assert [message for _, message in member.node.heard] == [ALIVE]
-    assert member.node.malformed == 0
-
-
-def test_a_member_may_be_busy_for_long_while_much_waits_for_it(member: Member) -> None:
-    """Its friends' connections stay, as nothing depends on the speed of functions."""
-    large = [bytes(PART_BYTES)] * 64
-    with member.hosts.raw(member.address, "two") as spoken:
-        for _ in range(20):  # 80 MiB, more than ZeroMQ would hold at a usual mark
-            spoken.send_multipart(large, copy=False)
-        spoken.send(encode(("node-1", 0, 0), ALIVE))
-        runtime = member.hosts.runtimes[0]
-        assert runtime._inboxes[0].socket.poll(10_000)
-        member.hosts.until(lambda: bool(member.node.heard))
-    assert member.node.malformed == 20
-    assert member.hears_its_friend()
-
-
-def accepted(member: Member) -> int:
-    """How many connections ZeroMQ has at the port."""
-    port = int(member.endpoint.rpartition(":")[2])
-    found = 0
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
-                continue
-        with suppress(OSError), socket.fromfd(int(descriptor), socket.AF_INET, 1) as one:
-            name = one.getsockname()
-            found += isinstance(name, tuple) and name[1] == port and bool(one.getpeername())
-    return found
-
-
-def test_a_crowd_of_strangers_holds_no_member_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many connections that stop somewhere in the handshake are closed once their time is over."""
-    monkeypatch.setattr(transport, "HANDSHAKE_MS", 1000)
-    with Hosts(tmp_path) as hosts, ExitStack() as stack:
-        member = Member(hosts)
-        assert member.hears_its_friend()
-        before = resident()
-        for number in range(300):
-            peer = stack.enter_context(Peer(member.endpoint, shaken=False))
-            peer.try_to_send(CURVE_GREETING[: number % 65])
-        begun = monotonic()
-        assert member.hears_its_friend()
-        late, _ = hosts.start("two", "front-0")
-        late.addresses["node-0"] = member.address
-        late.send("node-0", ALIVE)
-        hosts.until(lambda: ("front-0", ALIVE) in member.node.heard)
-        assert monotonic() - begun < 5, "strangers held it up"
-        hosts.until(lambda: accepted(member) == 2)
-        assert resident() - before < GROWTH_MAX

@@ -227,11 +227,6 @@ def test_fresh_removes_damaged_files(copy: Copy, damaged: str) -> None:
     assert copy.files() == set()
 
 
-def test_fresh_without_earlier_files_creates_nothing(copy: Copy, tmp_path: Path) -> None:
-    remove_run(copy.flow(), tmp_path / "none" / "state", tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-
-
 def test_fresh_in_python_requires_node_processes(
     copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,20 @@
-"""Folders of sockets, and drafts: those of whoever lives stay, those of the killed go."""
+"""What killed processes leave: folders of sockets, drafts, and claims on directories."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
+from threading import Timer
+from unittest.mock import patch
 
 import pytest
 
 from driftline.deploy.local.directories import leftovers
 from driftline.deploy.local.directories.leftovers import socket_folder
+from driftline.deploy.runtime import claims
+from driftline.engine.durable import Lock
+from driftline.engine.errors import InUse
 
 
 @pytest.fixture
@@ -42,3 +47,12 @@ def test_drafts_of_killed_processes_go(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     leftovers.clear_drafts(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".driftline.lock", "registry.1"]
+
+
+def test_claim_waits_for_a_process_that_exits_and_fails_if_it_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    held = Lock(path, "taken")
+    with patch.object(claims, "CLAIM_S", 0.0), pytest.raises(InUse, match="in use by another run"):
+        claims.claim(path)
+    Timer(0.1, held.release).start()
+    claims.claim(path).release()

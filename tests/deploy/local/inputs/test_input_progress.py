@@ -30,12 +30,11 @@ class Call:
         self,
         source: Source | RetainedSource,
         start: int,
-        policy: str = "exactly-once",
     ) -> None:
         self.aside: list[BadRecord] = []
         ids = count(1)
         self.front = Front(
-            0, 1, make_plan(FLOW), policy_of(policy), source, lambda: next(ids),
+            0, 1, make_plan(FLOW), policy_of("exactly-once"), source, lambda: next(ids),
             on_bad=self.aside.extend,
         )  # fmt: skip
         self.tally = InputProgress(self.front, source, start)
@@ -84,25 +83,6 @@ def test_records_of_a_file_count_once(tmp_path: Path) -> None:
     figures = second.look()
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
     assert str(figures) == "in.jsonl 100 %"
-
-
-def test_file_progress_follows_delivered_records(tmp_path: Path) -> None:
-    file = tmp_path / "in.jsonl"
-    file.write_text("".join(f'{{"id": {n}}}\n' for n in range(1000, 2000)))
-    call = Call(open_source(file), 1)
-    call.begin(1)
-    shown = []
-    for delivered in range(1, 1001, 50):
-        call.deliver(delivered)
-        percent = call.look().percent
-        assert percent is not None
-        shown.append(percent)
-        assert percent == pytest.approx((delivered - 1) / 10, abs=8)
-    assert shown == sorted(shown)
-    call.begin(1, incarnation=2)
-    assert call.look().percent == shown[-1], "a replay takes nothing back"
-    call.deliver(INFINITY)
-    assert call.look().percent == 100.0
 
 
 class Clock:
@@ -163,12 +143,11 @@ def test_lag_of_producer_records_starts_when_they_are_accepted(
     log.close()
 
 
-@pytest.mark.parametrize("name", ["exactly-once", "two-phase"])
-def test_lag_of_standard_input_starts_when_records_are_read(tmp_path: Path, name: str) -> None:
+def test_lag_of_standard_input_starts_when_records_are_read(tmp_path: Path) -> None:
     seconds = [1000.0]
     log = InputLog(tmp_path / "log", "flow")
     source = PipedSource(log, today_us=lambda: int(seconds[0] * 1e6))
-    call = Call(source, 1, policy=name)
+    call = Call(source, 1)
     for number in range(1, 4001):
         source.take({"n": number})
     write(source, log)

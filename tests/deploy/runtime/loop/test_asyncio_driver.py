@@ -84,19 +84,6 @@ def test_finished_job_and_turn_request_wake_the_driver(runtime: Runtime) -> None
     run(test)
 
 
-def test_due_tick_wakes_the_driver(runtime: Runtime) -> None:
-    ticks: list[float] = []
-
-    class Ticking(Listener):
-        def tick(self, now: float) -> float:
-            ticks.append(now)
-            return now + 0.01
-
-    runtime.add(Ticking("node-0"), "inproc://node-0")
-    run(lambda: _result(Looped(runtime, lambda: len(ticks) >= 3 or None)))
-    assert ticks[-1] - ticks[0] >= 0.02
-
-
 def test_driver_does_not_poll_a_socket_without_room(
     runtime: Runtime, sender: zmq.Socket[bytes]
 ) -> None:
@@ -154,7 +141,3 @@ def test_role_error_ends_the_driver_and_busy_role_yields_to_other_tasks(runtime:
         beside.cancel()
 
     run(test)
-
-
-async def _result(looped: Looped[bool]) -> None:
-    assert await looped.result()

@@ -7,19 +7,11 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from driftline import Flow, FlowTest, run
-from driftline.deploy.runtime.loop.memory import (
-    GIVE_BACK_S,
-    YOUNG_MAX,
-    YOUNG_MIN,
-    GcScheduler,
-    MallocTrimmer,
-)
 
 RECORDS = 5_000
 TEXT_BYTES = 16_000
@@ -82,81 +74,6 @@ def test_a_function_that_makes_cycles_does_not_fill_the_memory(policy: str, tmp_
     assert max(largest) < 3 * min(filter(None, largest)), "the memory grows with the input"
 
 
-class Cycle:
-    """An object that refers to itself, and says when it is gone."""
-
-    gone = 0
-
-    def __init__(self) -> None:
-        self.me = self
-
-    def __del__(self) -> None:
-        Cycle.gone += 1
-
-
-class Process:
-    """A collector, and how many blocks of memory it sees."""
-
-    def __init__(self) -> None:
-        self.blocks = 1000
-        self.collector = GcScheduler(lambda: self.blocks)
-        self.collector.collect_when_idle(now=1.0)
-        Cycle.gone = 0
-
-    def rest(self, now: float) -> int:
-        """Nothing is to be done. Returns how many cycles are gone since the last time."""
-        Cycle.gone = 0
-        if self.collector.is_due(now):
-            self.collector.collect_when_idle(now)
-        return Cycle.gone
-
-
-@pytest.fixture
-def process() -> Iterator[Process]:
-    yield Process()
-    gc.unfreeze()
-    gc.enable()
-
-
-def make_cycles(count: int) -> None:
-    for _ in range(count):
-        Cycle()
-
-
-def test_at_rest_new_cycles_are_collected_but_not_at_every_moment(process: Process) -> None:
-    make_cycles(YOUNG_MIN)
-    assert process.rest(now=1.5) == 0
-    assert process.rest(now=2.5) == YOUNG_MIN
-    make_cycles(YOUNG_MIN)
-    assert process.rest(now=3.0) == 0
-    assert process.rest(now=4.0) == YOUNG_MIN
-
-
-def test_without_rest_cycles_are_collected_once_they_are_many_or_have_waited(
-    process: Process,
-) -> None:
-    make_cycles(YOUNG_MAX // 2)
-    process.collector.collect_if_urgent(now=2.0)
-    assert Cycle.gone == 0
-    make_cycles(YOUNG_MAX // 2)
-    process.collector.collect_if_urgent(now=2.0)
-    assert Cycle.gone == YOUNG_MAX // 2 * 2
-    make_cycles(YOUNG_MIN)
-    process.collector.collect_if_urgent(now=11.0)
-    assert Cycle.gone == YOUNG_MAX
-    process.collector.collect_if_urgent(now=13.0)
-    assert Cycle.gone == YOUNG_MAX + YOUNG_MIN
-
-
-def test_full_collection_waits_until_the_process_has_grown(process: Process) -> None:
-    kept = [Cycle() for _ in range(2 * YOUNG_MAX)]
-    process.collector.collect_if_urgent(now=2.0)
-    kept.clear()
-    assert process.rest(now=30.0) == 0
-    process.blocks = 1251
-    assert process.rest(now=60.0) == 2 * YOUNG_MAX
-
-
 def test_running_a_flow_in_a_process_of_the_user_leaves_its_collector_alone() -> None:
     flow = Flow("shout")
     flow.source("words").map(str.upper).sink()
@@ -202,17 +119,3 @@ def test_idle_process_returns_freed_memory_to_the_system() -> None:
     script = FREES_EVERY_OTHER.replace("FREED", str(freed))
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     assert int(done.stdout) >= freed
-
-
-def test_memory_is_given_back_twice_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = 0.0
-    monkeypatch.setattr("driftline.deploy.runtime.loop.memory.process_time", lambda: cpu)
-    given_back: list[int] = []
-    second = 0
-    freed = MallocTrimmer(lambda: given_back.append(second))
-    for second in range(200):
-        if 100 <= second < 150:
-            cpu += 0.5
-        if freed.is_due(second):
-            freed.trim_when_idle(second)
-    assert given_back == [150, 150 + GIVE_BACK_S]

@@ -103,22 +103,6 @@ def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) ->
     assert node.heard == [("consumer", AskPromise(7))]
 
 
-class Promising(zmq.Socket[bytes]):
-    """A socket that always says that it has a message, as ZeroMQ may do when one is lost."""
-
-    def get(self, option: int) -> int:
-        return zmq.POLLIN
-
-
-def test_a_message_that_is_lost_at_the_last_moment_is_no_error(runtime: Runtime) -> None:
-    node = Listener("node-0")
-    runtime.add(node, "inproc://node-0")
-    inbox = runtime._inboxes[0]
-    inbox.socket = Promising(shadow=inbox.socket)
-    inbox.take(wait_ms=10)
-    assert node.heard == []
-
-
 class Dying(Listener):
     """Meets what nobody has thought of."""
 

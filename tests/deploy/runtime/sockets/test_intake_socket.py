@@ -57,18 +57,6 @@ def test_messages_without_room_wait_in_a_bounded_backlog_and_come_again(
     host.close()
 
 
-def test_a_backlog_is_worked_off_once_there_is_room_though_nothing_comes(directory: Path) -> None:
-    host = Host(directory / "log", f"ipc://{directory}/intake", window=2)
-    host.reader.reading = False
-    with Wire(host) as wire:
-        for number in range(1, 8):
-            wire.say(IntakeKind.RECORD, "p", 1, number, number)
-        wire.until(lambda: len(host.intake._backlog) == 5)
-        host.reader.reading = True
-        wire.until(lambda: host.source.last_acknowledged("p") == 7)
-    host.close()
-
-
 def test_open_connections_are_counted(directory: Path) -> None:
     host = Host(directory / "log", "tcp://127.0.0.1:*")
     with Wire(host) as wire:
@@ -126,13 +114,6 @@ def test_producers_with_heartbeats_that_break_off_cannot_end_the_process(directo
     program = [sys.executable, "-m", "tests.deploy.runtime.heartbeats", str(directory)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_file_of_a_socket_is_removed_with_it(directory: Path) -> None:
-    host = Host(directory / "log", f"ipc://{directory}/intake")
-    assert (directory / "intake").exists()
-    host.close()
-    assert not (directory / "intake").exists()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])

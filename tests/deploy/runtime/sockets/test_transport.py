@@ -13,7 +13,6 @@ from driftline.deploy.runtime.loop import runtime as module
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.keys import Authorised, Rights, add_keys, make_keys, read_key
 from driftline.deploy.runtime.sockets.transport import Transport, TransportConfig
-from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, PayloadError, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 from driftline.engine.wire.messages import Alive, Bundle, BundleStored, Progress, Stop
@@ -60,12 +59,6 @@ def test_a_member_cannot_speak_in_the_name_of_another(
     assert (node.heard, node.malformed) == ([], 4)
     [line] = [text for text in caplog.messages if "dropped" in text]
     assert "the key two does not speak for 'master'" in line
-
-
-def test_without_the_check_of_names_a_member_could_stop_a_run(hosts: Hosts) -> None:
-    """So the test above is about this check."""
-    with patch.object(KeyVoice, "may_send_as", lambda voice, name: True):
-        assert third_name(hosts).heard == [("master", STOP)] * 3
 
 
 def test_role_may_send_only_its_own_message_types(hosts: Hosts) -> None:

@@ -103,17 +103,6 @@ def test_a_spare_that_does_not_answer_gets_no_role_and_is_replaced(
     waiting.launched[1].process.wait(60)
 
 
-def test_a_spare_that_is_not_needed_ends_by_itself(
-    waiting: Scripted, caplog: pytest.LogCaptureFixture
-) -> None:
-    waiting.until_ready()
-    [spare] = waiting.spares._spares
-    spare.close()
-    assert spare.child.process.wait(60) == 0
-    spare.child.flush()
-    assert caplog.messages == ["it is not needed"]
-
-
 @pytest.mark.parametrize(("script", "most"), [("exit(9)", DEATHS_MAX), ("exit(2)", 1)])
 def test_spares_that_die_again_and_again_or_cannot_start_are_given_up(
     script: str, most: int, caplog: pytest.LogCaptureFixture
