@@ -86,6 +86,7 @@ def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch)
     assert json.loads((here / "s.json").read_text())["errors"] == 3
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
 def test_users_of_locust_find_what_they_put(here: Path) -> None:
     for seconds in (10, 60):  # a slow machine needs more of them

@@ -1,5 +1,8 @@
 """Whatever is in a file, the sources say which record is bad and why, and never more than that."""
 
+from __future__ import annotations
+
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,10 @@ from hypothesis import strategies as st
 from driftline.connectors.files import open_source
 from driftline.engine.errors import InputError, Unavailable
 from driftline.engine.sources import BadRecord, strict
+from driftline.engine.sources.record import RAW_CHARS
 from driftline.engine.wire.codec import pack
 from tests.connectors.files.samples import bad, dump, everything, page, write
+from tests.connectors.poison import POISON
 
 
 @pytest.mark.parametrize(
@@ -249,3 +254,19 @@ def test_arbitrary_bytes_never_raise_while_reading(
     for item in found:
         pack([item.reason, item.text] if isinstance(item, BadRecord) else item[1])
     assert everything(source, 2) == found[1:]
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_poison_record_in_a_file_is_a_bad_record_with_a_short_line(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.jsonl"
+    records = [{"id": 1}, POISON[kind], {"id": 3}]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    one, bad, three = open_source(path).read(1)
+    assert (one, three) == ((1, {"id": 1}), (3, {"id": 3}))
+    assert isinstance(bad, BadRecord)
+    assert (bad.time, bad.file) == (2, "in.jsonl")
+    line = bad.as_line()
+    assert len(line) < 2 * RAW_CHARS
+    assert json.loads(line)["reason"] == bad.reason
