@@ -94,17 +94,6 @@ def test_unencodable_record_is_named(iterate: Callable[[list[object]], object]) 
         list(run(echo(), {"records": iterate(["a", object(), "c"])}))  # type: ignore[dict-item]
 
 
-def test_exception_of_an_iterator_reaches_the_caller_unchanged() -> None:
-    def breaking() -> Iterator[int]:
-        yield 1
-        yield 2
-        raise KeyError("of mine")
-
-    found: list[object] = []
-    with pytest.raises(KeyError, match="of mine"):
-        found += (item.value for item in run(echo(), [breaking()]))
-
-
 # Iterators are lazy -----------------------------------------------------------------------------
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from driftline import FlowError, RunSummary, run, run_reference
+from driftline import RunSummary, run, run_reference
 from driftline.api.run import as_others_import
-from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
-from driftline.engine.flow.loading import FILE_MODULE_PREFIX, load_flow
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.loading import load_flow
 from tests.api import flows
 from tests.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
 
@@ -73,45 +73,12 @@ def test_importable_flow_runs_in_processes_and_resumes(tmp_path: Path) -> None:
         run(IMPORTABLE, {"orders": ORDERS[1:]}, tmp_path, nodes=2)
 
 
-def test_error_of_a_node_is_that_of_the_reference(tmp_path: Path) -> None:
-    with pytest.raises(FunctionFailed, match="operator 'divide' failed at label \\[2, 0\\]"):
-        run("tests.api.flows:FAILING", [[1, 0]], tmp_path / "one")
-
-
 def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:
     assert as_others_import(flows.FAILING)[0].endswith(":FAILING")
     loaded = load_flow(str(script(tmp_path, "")))
     assert as_others_import(loaded)[0] == f"{tmp_path / 'orders.py'}:flow"
     for flow in (running_totals(), failing()):
         assert as_others_import(flow) == ("", flow)
-
-
-MADE = """
-from driftline import Flow
-
-class Odd:
-    def __eq__(self, other):
-        raise ValueError("not to be compared")
-
-def make(bound):
-    def sum_to(number):
-        return number and bound and number + sum_to(number - 1)
-    flow = Flow("sums")
-    flow.source("numbers").map(sum_to).sink("sums")
-    return flow
-
-flow = make({bound})
-"""
-
-
-def test_flow_made_anew_with_other_values_has_no_name(tmp_path: Path) -> None:
-    path = tmp_path / "made.py"
-    for bound in ("5", "[1, 2]", "Odd()"):
-        path.write_text(MADE.format(bound=bound))
-        assert as_others_import(load_flow(str(path)))[0] == f"{path}:flow"
-        module = vars(sys.modules[f"{FILE_MODULE_PREFIX}made"])
-        module["flow"] = other = module["make"](7)
-        assert as_others_import(other) == ("", other)
 
 
 def test_flow_that_differs_between_processes_is_rejected(tmp_path: Path) -> None:
@@ -138,12 +105,3 @@ def test_unguarded_script_error_explains_how_to_guard_the_call(tmp_path: Path) -
     assert "orders.py calls run(...) while it is loaded for the flow in it" in last
     assert f"put the call under `{GUARD}`" in last
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("call", ["FlowTest(flow)", "simulate(flow, [[]])"])
-def test_flow_test_and_simulate_are_rejected_while_a_flow_is_loaded(
-    call: str, tmp_path: Path
-) -> None:
-    path = script(tmp_path, f"from driftline import FlowTest, simulate\n{call}\n")
-    with pytest.raises(FlowError, match="while it is loaded for the flow in it"):
-        run(f"{path}:flow", [[]])

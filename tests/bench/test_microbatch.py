@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from driftline.bench.measuring.meter import Arrival
-from driftline.bench.systems.microbatch import MicroBatch, summarise_error
+from driftline.bench.systems.microbatch import MicroBatch
 from driftline.bench.systems.processes import address
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
@@ -46,11 +46,6 @@ def fake(tmp_path: Path) -> Iterator[Fake]:
     fake.context.destroy(linger=0)
 
 
-def test_batch_is_grouped_by_document(fake: Fake) -> None:
-    arrivals = fake.batch(0, ("b", "d1"), ("a", "d0"), ("b", "d0"))
-    assert [(number, words) for number, words, _ in arrivals] == [(0, ["a", "b"]), (1, ["b"])]
-
-
 def test_redelivered_batch_is_dropped(fake: Fake) -> None:
     assert fake.batch(0, ("a", "d0"))
     assert fake.batch(1, ("b", "d0"))
@@ -61,15 +56,3 @@ def test_redelivered_batch_is_dropped(fake: Fake) -> None:
 def test_error_of_spark_is_raised_as_unavailable(fake: Fake) -> None:
     with pytest.raises(Unavailable, match="no such trigger"):
         fake.says("no such trigger")
-
-
-@pytest.mark.parametrize(
-    ("told", "line"),
-    [
-        ("[A] no.\n=== Plan ===\nProject", "[A] no."),
-        ("[F] Query [id = 1] terminated with exception: [A] no.\n=== Plan", "[A] no."),
-        ("", "ValueError"),
-    ],
-)
-def test_a_reason_is_one_line(told: str, line: str) -> None:
-    assert summarise_error(ValueError(told)) == line

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftline.connectors.files.files import FileSource, SeveralFiles
-from driftline.connectors.inputs import Input, Piped, open_given_files, open_inputs
+from driftline.connectors.inputs import Input, Piped, open_inputs
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.record import Shape
@@ -89,17 +89,6 @@ def test_invalid_input_error_lists_the_valid_names(
         open_inputs(flow(*sources.split()), given)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        ["b.jsonl", "a.txt"],
-        ["two=a.txt", "one=b.jsonl"],
-    ],
-)
-def test_each_source_has_its_input(given: list[str], folder: Path) -> None:
-    assert [names(f) for f in open_inputs(flow("one", "two"), given)] == [["b.jsonl"], ["a.txt"]]
-
-
 def test_standard_input_and_tcp_addresses_are_inputs(folder: Path) -> None:
     shape = Shape(text_field="t")
     found = open_inputs(flow("one", "two"), ["two=-", "one=tcp://*:5555"], shape)
@@ -111,12 +100,6 @@ def test_standard_input_and_tcp_addresses_are_inputs(folder: Path) -> None:
     [made_up] = open_inputs(flow("one"), ["zipf:3"])
     assert not isinstance(made_up, str | Piped)
     assert made_up.name == "zipf of 3 documents"
-
-
-@pytest.mark.parametrize("given", ["-", "tcp://*:5555"])
-def test_open_given_files_rejects_inputs_that_are_not_files(given: str) -> None:
-    with pytest.raises(Unavailable, match=r"^the reader reads files, not .*state directory"):
-        open_given_files(flow("one"), [given], Shape(), "the reader")
 
 
 def test_entries_of_a_directory_that_are_left_out_are_named(

@@ -43,7 +43,7 @@ flow = Flow("shop")
 flow.source("orders").key_by("user").scan(number, ValueState("seen")).sink("numbered")
 """
 
-ORDERS = [{"user": f"user-{i % 7}", "item": i} for i in range(400)]
+ORDERS = [{"user": f"user-{i % 7}", "item": i} for i in range(160)]
 
 
 class SinkShop(Shop):
@@ -83,7 +83,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
     opening = "\n\ndef open_sink(address, context):\n    return SqliteConsumer('outputs.db')\n"
     install_package(tmp_path, SINK + opening)
     shop = SinkShop(tmp_path, "shop://main/outputs")
-    for count in (40, 120):
+    for count in (20, 60):
         command = shop.begin("--kill-every", "2")
         shop.until(lambda: len(shop.outputs()) >= count)  # noqa: B023
         command.send_signal(signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_
     assert shop.outputs() == sorted(once + once)
     (tmp_path / "outputs.db").unlink()
     with (tmp_path / "orders.jsonl").open("a") as file:
-        file.write('{"user": "user-1", "item": 400}\n')
+        file.write('{"user": "user-1", "item": 160}\n')
     assert shop.begin().wait(timeout=60) == 1
     log = shop.log()
     assert "python:shop_sink.py:outputs has lost outputs of barrier-" in log

@@ -146,17 +146,3 @@ def test_dead_letter_is_an_output_and_its_element_changes_no_state() -> None:
     letter = found[1].value
     assert isinstance(letter, tuple)
     assert letter[:4] == ("picky", "0", "b", "ValueError: not ab")
-
-
-def test_failure_names_the_raising_key_function() -> None:
-    flow = Flow("failing")
-    flow.source("in").key_by(lambda value: value["user"]).scan(len, name="op").sink()
-    with pytest.raises(FunctionFailed, match="'key of op' failed"):
-        list(run_reference(flow, [[{"user": "a"}, {}]]))
-
-
-def test_unencodable_payload_is_a_failure_of_the_operator_that_made_it() -> None:
-    flow = Flow("strict")
-    flow.source("in").map(lambda v: {v}, name="m").key_by(len).scan(len, name="op").sink()
-    with pytest.raises(FunctionFailed, match=r"'m' failed.*type set cannot travel"):
-        list(run_reference(flow, [["a"]]))

@@ -7,7 +7,7 @@ from random import Random
 
 Record = dict[str, object]
 
-COUNT = 60
+COUNT = 40
 """Records of a source."""
 
 

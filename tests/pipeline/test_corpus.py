@@ -12,12 +12,10 @@ import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
 
-from driftline.connectors.files import ZipfSource, find_sample, open_source
+from driftline.connectors.files import ZipfSource, open_source
 from driftline.connectors.files import splits as splits_module
 from driftline.engine.errors import StateMismatch
-from driftline.engine.reference import run_reference
-from driftline.engine.sources import BadRecord, ListSource, Source, strict
-from driftline.index.flow import inverted_index
+from driftline.engine.sources import BadRecord, ListSource, Source
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
 from driftline.pipeline.corpus import CorpusCounts, make_corpus
@@ -59,15 +57,6 @@ def read_parquet(file: Path) -> list[dict[str, object]]:
     return rows
 
 
-def test_the_sample_is_a_corpus(spark: SparkSession, tmp_path: Path) -> None:
-    source = open_source(find_sample(), sections=True)
-    documents = [document for _, document in strict(source.read(1)) if isinstance(document, dict)]
-    assert make_corpus(spark, source, tmp_path, "parquet") == CorpusCounts(len(documents), 0)
-
-    found = [row for file in sorted(tmp_path.glob("*.parquet")) for row in read_parquet(file)]
-    assert found == [{"time": n, **document} for n, document in enumerate(documents, 1)]
-
-
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_corpus_of_a_split_dump_has_all_its_documents(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
@@ -91,23 +80,6 @@ def test_corpus_of_a_split_dump_has_all_its_documents(
     ]
 
 
-def test_json_lines_corpus_gives_the_same_outputs_as_the_dump(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
-    source = dump(tmp_path / "dump.xml.bz2", bad=0)
-    make_corpus(spark, source, tmp_path / "out", "jsonl")
-    together = tmp_path / "corpus.jsonl"
-    files = sorted(tmp_path.glob("out/documents-*.jsonl"))
-    together.write_bytes(b"".join(file.read_bytes() for file in files))
-    flow = inverted_index()
-    outputs = [
-        list(run_reference(flow, [[document for _, document in read(found)[0]]]))
-        for found in (open_source(together), source)
-    ]
-    assert outputs[0] == outputs[1]
-
-
 def test_records_keep_ids_and_records_without_text_are_dead_letters(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -129,18 +101,6 @@ def test_records_keep_ids_and_records_without_text_are_dead_letters(
     ]
 
 
-def test_truncated_dump_gives_a_corpus_up_to_the_truncation(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    dump(tmp_path / "whole.xml.bz2", bad=0)
-    path = tmp_path / "dump.xml.bz2"
-    path.write_bytes((tmp_path / "whole.xml.bz2").read_bytes()[:-20])
-    source = open_source(path, sections=True)
-    assert make_corpus(spark, source, tmp_path / "out", "jsonl") == CorpusCounts(80, 1)
-    (bad,) = lines(tmp_path / "out", "dead-letters/*")
-    assert (bad["record"], bad["file"]) == (81, "dump.xml.bz2")
-
-
 def test_outputs_that_are_there_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "documents-spark-00000.parquet").write_text("mine")
     with pytest.raises(StateMismatch, match="already holds outputs"):
@@ -160,10 +120,3 @@ def test_the_command_makes_a_corpus_and_reports_it(
     assert told.pop("seconds") > 0
     assert told == {"documents": 60, "bad_records": 0}
     assert sum(len(read_parquet(file)) for file in out.glob("*.parquet")) == 60
-
-
-def test_a_format_that_nothing_writes_is_a_usage_error(tmp_path: Path) -> None:
-    options = ["--input", "zipf:1", "--output", str(tmp_path / "out"), "--format=csv"]
-    found = CliRunner().invoke(command, ["corpus", *options])
-    assert found.exit_code == 2
-    assert "'csv' is not one of" in " ".join(found.output.split())

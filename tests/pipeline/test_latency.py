@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from driftline.bench.commands import bench
@@ -21,17 +19,13 @@ from driftline.bench.experiments.comparison import write_raw
 from driftline.bench.measuring.meter import RunMeter, percentiles
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.engine.errors import Unavailable
-from driftline.engine.ui.pictures import colour_of_policy
-from driftline.pipeline import latency
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
 from driftline.pipeline.latency import (
     PERCENTILES,
-    Analysis,
     Series,
     Summary,
     analyse,
-    draw_latency,
     read_records,
 )
 
@@ -84,18 +78,18 @@ def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path)
 
 
 def test_percentiles_of_many_records_are_exact(spark: SparkSession, tmp_path: Path) -> None:
-    numbers = spark.range(0, 200_000, 1, 4)
+    numbers = spark.range(0, 40_000, 1, 4)
     path = tmp_path / "records.parquet"
     numbers.selectExpr(
         "if(id % 4 = 0, 'two-phase', 'exactly-once') AS policy",
         "cast(if(id % 8 < 4, 50, 500) AS int) AS checkpoint_ms",
         "id AS document",
-        "id / 1000 AS at_s",
+        "id / 200 AS at_s",
         "round(exp(randn(7)) * if(id % 4 = 0, 100, 2), 3) AS latency_ms",
         "0L AS lost",
     ).write.parquet(str(path))
     found = analyse(read_records(spark, [path]), bucket_s=50)
-    assert (found.records, found.bucket_s) == (200_000, 50)
+    assert (found.records, found.bucket_s) == (40_000, 50)
 
     table = pq.read_table(path).to_pandas()
     for series in found.series:
@@ -117,23 +111,9 @@ def test_percentiles_of_many_records_are_exact(spark: SparkSession, tmp_path: Pa
     assert len(found.series) == 4
 
 
-def test_latency_is_null_if_all_outputs_are_lost(spark: SparkSession, tmp_path: Path) -> None:
-    record = {"policy": "none", "checkpoint_ms": None, "at_s": 0.5, "latency_ms": None, "lost": 3}
-    path = tmp_path / "a [strange] {name}*.jsonl"
-    path.write_text(json.dumps(record))
-    (series,) = analyse(read_records(spark, [path])).series
-    told = series.as_json()
-    assert [told[name] for name in ("p50_ms", "max_ms", "lost", "documents")] == [None, None, 3, 0]
-    assert [part.lost for _, part in series.timeline] == [3]
-    assert series.histogram == []
-
-
-@pytest.mark.parametrize("line", ['{"policy": "none", "at', '{"policy": 7}', '{"id": 1}', "7"])
-def test_malformed_record_is_reported_with_its_file(
-    spark: SparkSession, tmp_path: Path, line: str
-) -> None:
+def test_malformed_record_is_reported_with_its_file(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "01-none.jsonl").write_text('{"policy": "none", "at_s": 1, "latency_ms": 1}\n')
-    (tmp_path / "02-other.jsonl").write_text(line)
+    (tmp_path / "02-other.jsonl").write_text('{"policy": 7}')
     with pytest.raises(Unavailable, match=r"^02-other.jsonl holds a line that is not a record"):
         analyse(read_records(spark, [tmp_path]))
 
@@ -160,7 +140,7 @@ def test_the_command_draws_what_the_bench_wrote(
         "--rate=200",
         "--policies=none",
         "--no-durable",
-        "--repeat=2",
+        "--repeat=1",
     ]
     bench_options += [f"--raw={raw}", f"--plot={tmp_path / 'bars.png'}"]
     assert CliRunner().invoke(bench, ["latency", *bench_options]).exit_code == 0
@@ -171,37 +151,11 @@ def test_the_command_draws_what_the_bench_wrote(
     found = CliRunner().invoke(command, ["latency", *options])
     assert found.exit_code == 0, found.output
     rows = json.loads(done.read_text())["rows"]
-    assert [(row["policy"], row["documents"]) for row in rows] == [("floor", 100), ("none", 100)]
-    assert sum(part["documents"] for part in rows[0]["timeline"]) == 100
+    assert [(row["policy"], row["documents"]) for row in rows] == [("floor", 50), ("none", 50)]
+    assert sum(part["documents"] for part in rows[0]["timeline"]) == 50
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def series(policy: str, checkpoint_ms: int | None, durable: bool) -> Series:
     summary = Summary(4, dict.fromkeys(PERCENTILES, 2.0), 0, 0)
     return Series(policy, checkpoint_ms, durable, summary, [(0.0, summary)], [(1, 2, 3), (2, 3, 1)])
-
-
-def test_a_policy_has_its_colour_with_either_kind_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(latency, "save", lambda figure, path: drawn.append(figure))
-    rows = [
-        series("floor", None, False),
-        series("two-phase", 50, False),
-        series("exactly-once", 50, False),
-        series("exactly-once", 1000, True),
-    ]
-    draw_latency(Analysis(16, 1.0, rows), Path("latency.png"))
-    (figure,) = drawn
-    titles = {panel.get_title(): panel for panel in figure.axes if panel.get_title()}
-    assert {
-        title: [(line.get_label(), to_hex(line.get_color()).upper()) for line in panel.get_lines()]
-        for title, panel in titles.items()
-    } == {
-        "inputs and outputs in memory": [
-            ("floor", colour_of_policy("floor")),
-            ("two-phase, 50 ms", colour_of_policy("two-phase")),
-            ("exactly-once, 50 ms", colour_of_policy("exactly-once")),
-        ],
-        "inputs and outputs durable": [("exactly-once, 1000 ms", colour_of_policy("exactly-once"))],
-    }
-    assert all(panel.yaxis_inverted() for panel in titles.values()), "the largest are at the top"

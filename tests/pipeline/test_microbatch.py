@@ -15,7 +15,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from driftline.engine.wire.codec import pack, unpack
-from driftline.pipeline.microbatch import CONF, MapInSpark, start, whole_records
+from driftline.pipeline.microbatch import CONF, MapInSpark, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,10 +162,3 @@ def test_a_flow_of_another_form_is_refused(streaming: SparkSession, tmp_path: Pa
     flow.source("words").map(str.upper).sink()
     with pytest.raises(FlowError, match="is source, map, sink: micro-batches take"):
         start(streaming, flow, tmp_path, tmp_path, Taker().take)
-
-
-def test_incomplete_record_is_left_for_the_next_batch() -> None:
-    data = b"".join(map(pack, ["a", "b", "c"]))
-    assert whole_records(data[:-1]) == [pack("a"), pack("b")]
-    assert whole_records(data, most=1) == [pack("a")]
-    assert whole_records(b"") == []

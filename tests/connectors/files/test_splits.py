@@ -1,7 +1,6 @@
 """Splits of a source, read by themselves, are the source: same records, same times."""
 
 import bz2
-import json
 import pickle
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.connectors.files import ZipfSource, open_source
+from driftline.connectors.files import open_source
 from driftline.connectors.files import splits as splits_module
 from driftline.connectors.files.splits import first_rows_and_times, splits_of
 from driftline.engine.sources import Source
@@ -117,26 +116,3 @@ def test_splits_stop_at_malformed_xml_in_a_dump(tmp_path: Path) -> None:
     whole = list(open_source(path).read(1))
     assert count == 4
     assert read[:-1] == whole[:-1]  # the last one tells of the place, which is that in the split
-
-
-def test_csv_file_is_one_split(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("id,text\n" + "".join(f'{n},"a\nb"\n' for n in range(50)))
-    read, count = together(open_source(path), 4)
-    assert count == 1
-    assert read == list(open_source(path).read(1))
-
-
-def test_generated_documents_can_be_split() -> None:
-    read, count = together(ZipfSource(10), 3)
-    assert count == 3
-    assert read == list(open_source("zipf:10").read(1))
-
-
-def test_a_text_file_has_no_byte_order_mark_in_its_middle(tmp_path: Path) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_text("".join(f"\ufeffline {n}\n" for n in range(40)))
-    read, count = together(open_source(path), 5)
-    assert count == 5
-    assert read == list(open_source(path).read(1))
-    assert json.dumps(read[1]) == json.dumps((2, {"text": "\ufeffline 1", "id": 2}))

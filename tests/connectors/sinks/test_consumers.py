@@ -15,7 +15,6 @@ from driftline.connectors.sinks import (
     Consumer,
     LastStored,
     MemoryConsumer,
-    commit_record,
 )
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.wire.bundles import to_blob
@@ -111,17 +110,6 @@ def test_reopened_consumer_resumes(kind: str, tmp_path: Path) -> None:
     assert written(kind, tmp_path / "out") == uninterrupted(kind, tmp_path / "other", bundles)
 
 
-def test_a_large_bundle_is_kept_without_its_blobs(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_record, "KEPT_BYTES", 10)
-    bundle = stream(4)[3]
-    consumer = OPEN[kind](tmp_path)
-    consumer.deliver(bundle)
-    assert consumer.last(BARRIER, GROUPS) == LastStored(bundle.t_last, bundle.checksum, ())
-    consumer.close()
-
-
 @pytest.mark.parametrize("opened", [json_lines, in_lmdb])
 def test_outputs_of_another_flow_are_refused(
     opened: Callable[..., Consumer], tmp_path: Path
@@ -132,12 +120,6 @@ def test_outputs_of_another_flow_are_refused(
     with pytest.raises(StateMismatch, match="another flow"):
         opened(tmp_path, "barrier-1", "you")
     opened(tmp_path, BARRIER, "me").close()
-
-
-def test_directory_of_another_format_is_rejected(tmp_path: Path) -> None:
-    json_lines(tmp_path).close()
-    with pytest.raises(StateMismatch, match="format"):
-        in_lmdb(tmp_path)
 
 
 def test_a_directory_with_other_files_is_refused(kind: str, tmp_path: Path) -> None:
@@ -167,26 +149,24 @@ def test_concurrent_processes_can_open_one_new_directory(kind: str, tmp_path: Pa
         "open = b.json_lines if sys.argv[1] == 'json-lines' else b.in_lmdb;"
         "open(Path(sys.argv[2]), sys.argv[3], sys.argv[4]).deliver(b.stream(1)[0])"
     )
-    for attempt in range(2):
-        path = tmp_path / str(attempt)
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", script, kind, path, f"barrier-{number}", f"{number % 2}"],
-                cwd=ROOT,
-                stderr=subprocess.PIPE,
-            )
-            for number in range(4)
-        ]
-        errors = [process.communicate()[1] for process in processes]
-        refused = [b"StateMismatch" in error for error in errors]
-        assert refused in ([False, True] * 2, [True, False] * 2), errors
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, kind, tmp_path, f"barrier-{number}", f"{number % 2}"],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(4)
+    ]
+    errors = [process.communicate()[1] for process in processes]
+    refused = [b"StateMismatch" in error for error in errors]
+    assert refused in ([False, True] * 2, [True, False] * 2), errors
 
 
 @pytest.mark.slow
 def test_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one(
     kind: str, tmp_path: Path
 ) -> None:
-    count, chance, confirmed, kills = 400, Random(kind), -1, 0
+    count, chance, confirmed, kills = 150, Random(kind), -1, 0
     path = tmp_path / "out"
     command = [sys.executable, "-m", "tests.connectors.sinks.bundles"]
     arguments = [*command, kind, str(path), str(count)]
@@ -194,7 +174,7 @@ def test_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one(
         with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            for _ in range(chance.randint(0, 90)):
+            for _ in range(chance.randint(0, 35)):
                 confirmed = int(process.stdout.readline() or confirmed)
             os.kill(process.pid, signal.SIGKILL)
             rest = process.stdout.read().split()
@@ -210,3 +190,9 @@ def test_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one(
     assert kills > 3
     bundles = stream(count)
     assert written(kind, path) == uninterrupted(kind, tmp_path / "other", bundles)
+
+
+def test_directory_of_another_format_is_rejected(tmp_path: Path) -> None:
+    json_lines(tmp_path).close()
+    with pytest.raises(StateMismatch, match="format"):
+        in_lmdb(tmp_path)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import LEVELS_MAX
 from driftline.engine.errors import PayloadError
-from driftline.engine.operators.context import Failure
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.wire.bundles import Item, from_blob, to_blob
+from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import round_trip
 from tests.connectors.sinks.bundles import FAILURE, FLOW
 
@@ -39,17 +38,6 @@ def test_dead_letter_line_has_named_fields() -> None:
 
 
 UNHELD = [b"bytes" * 100, float("nan"), {1: "x" * 5000}, {"a": {("a", 1): 1}}]
-
-
-@pytest.mark.parametrize("levels", [100, 400, 900, 2000, 100_000])
-def test_a_dead_letter_can_be_written_however_deep_its_record_is_nested(levels: int) -> None:
-    record: object = 1
-    for _ in range(levels):
-        record = [record]
-    failure = Failure.from_exception("op", None, record, ValueError("bad"))
-    [item] = from_blob(to_blob([(7, 0)], FAILURES, [failure.payload()]))
-    assert item == Item((7, 0), FAILURES, failure.payload())
-    assert '"operator": "op"' in LINES.format(item)
 
 
 @pytest.mark.parametrize("value", [*UNHELD, ("a", float("inf"))], ids=repr)

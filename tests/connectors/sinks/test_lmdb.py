@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.connectors.sinks import lmdb as module
 from driftline.connectors.sinks.lmdb import LmdbConsumer, _from_key, item_key, read_items
-from driftline.engine.errors import PayloadError, Unavailable
+from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item, to_blob
 from driftline.engine.wire.messages import Bundle
 from tests.connectors.sinks.bundles import BARRIER, FLOW, GROUPS, PowerLoss, in_lmdb, items, stream
@@ -47,15 +47,6 @@ def test_reading_a_missing_or_open_directory_raises_unavailable(tmp_path: Path) 
         list(read_items(tmp_path))
     consumer.close()
     assert list(read_items(tmp_path)) == []
-
-
-def test_a_label_that_is_too_long_for_a_key_is_told(tmp_path: Path) -> None:
-    consumer = in_lmdb(tmp_path)
-    blob = to_blob([(1, *[9] * 250)], [0], ["a"])
-    with pytest.raises(PayloadError, match="label of 251 numbers"):
-        consumer.deliver(Bundle(BARRIER, 1, GROUPS, (blob,), 0, 0))
-    assert consumer.last(BARRIER, GROUPS).t_last == -1
-    consumer.close()
 
 
 def test_the_address_space_grows(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ import sys
 from importlib import invalidate_caches
 from pathlib import Path
 
-import pytest
-
 from driftline import Flow
 from driftline.engine.flow.code import Code, code_of
 from driftline.engine.flow.loading import load_flow
@@ -202,16 +200,15 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "operator"), CHANGED, ids=[case[1] for case in CHANGED])
-def test_code_change_of_an_operator_changes_only_its_digest(
-    old: str, new: str, operator: str, tmp_path: Path
-) -> None:
-    assert FLOW.count(old) == 1
-    before, after = digests(tmp_path / "a"), digests(tmp_path / "b", FLOW.replace(old, new))
-    # a sink's digest includes the fields of the operator before it
-    changed = [name for name in after.changed(before) if name != "out"]
-    assert changed == [operator]
-    assert after.text != before.text
+def test_code_change_of_an_operator_changes_only_its_digest(tmp_path: Path) -> None:
+    before = digests(tmp_path / "before")
+    for number, (old, new, operator) in enumerate(CHANGED):
+        assert FLOW.count(old) == 1
+        after = digests(tmp_path / str(number), FLOW.replace(old, new))
+        # a sink's digest includes the fields of the operator before it
+        changed = [name for name in after.changed(before) if name != "out"]
+        assert changed == [operator], new
+        assert after.text != before.text
 
 
 def test_code_change_in_an_imported_user_module_changes_the_digest(tmp_path: Path) -> None:
@@ -259,13 +256,6 @@ def test_digest_uses_the_values_of_variables_at_load_time(tmp_path: Path) -> Non
     function.__globals__["CACHE"]["word"] = 1
     assert code_of(flow).text == before.text
     assert before.unseen == ("LOCK (lock) in 'variables'",)
-
-
-def test_codes_of_different_pythons_are_not_compared() -> None:
-    one, other = (Code(python, (("a", python),)) for python in ("Python 3.11", "Python 3.12"))
-    assert other.changed(one) == []
-    assert other.text != one.text
-    assert Code("Python 3.11", (("a", "x"), ("b", "y"))).changed(one) == ["a"]
 
 
 class Endless:

@@ -107,18 +107,6 @@ def test_fields_are_kept_only_by_operators_that_keep_the_payload() -> None:
     assert flow.sinks[0].fields == ("word", "n")
 
 
-def test_a_union_has_fields_only_where_all_streams_agree() -> None:
-    flow = Flow("fields")
-    one = flow.source("a", fields=["x", "y"])
-    same = flow.source("b", fields=["x", "y"])
-    other = flow.source("c", fields=["y", "x"])
-    none = flow.source("d")
-    assert one.union(same).vertex.fields == ("x", "y")
-    assert one.union(same, other).vertex.fields is None
-    assert one.union(none).vertex.fields is None
-    assert flow.union(one, same).vertex.fields == ("x", "y")
-
-
 def test_inputs_are_put_in_the_order_of_their_sources() -> None:
     flow = Flow("two")
     flow.source("left").union(flow.source("right")).sink()

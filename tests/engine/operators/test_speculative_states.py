@@ -26,7 +26,7 @@ from tests.engine.operators.operators import (
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(story=stories())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_settling_keeps_outputs_and_snapshots_match_their_frontier(kind: str, story: Story) -> None:
     flow = flow_of(kind)
     vertex = flow.vertices[1]
@@ -56,7 +56,7 @@ def test_settling_keeps_outputs_and_snapshots_match_their_frontier(kind: str, st
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(story=stories())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_closing_a_complete_time_keeps_outputs_and_snapshots(kind: str, story: Story) -> None:
     flow = flow_of(kind)
     vertex = flow.vertices[1]

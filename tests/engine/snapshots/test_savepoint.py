@@ -1,4 +1,4 @@
-"""Damaged savepoints: any change raises SnapshotDamaged."""
+"""Savepoints: damage is detected, and states map to a different flow."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from random import Random
 
 import pytest
 
-from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.errors import SnapshotDamaged, StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
-from driftline.engine.state.managed import ValueState
+from driftline.engine.keygroups import GroupCache
+from driftline.engine.snapshots.merging import read_segment
+from driftline.engine.snapshots.savepoint import (
+    Savepoint,
+    open_savepoint,
+    write_manifest,
+    write_table,
+)
+from driftline.engine.snapshots.savepoint_mapping import Choice, fit
+from driftline.engine.state.managed import ListState, MapState, State, ValueState
+from driftline.engine.state.table import StateTable
 
 FLOW = Flow("saved")
 FLOW.source("in").key_by(0).scan(lambda *_: None, ValueState[object]("value")).sink()
@@ -34,3 +43,127 @@ def test_invalid_manifest_content_is_reported_as_damage(data: bytes, tmp_path: P
     (tmp_path / "manifest.json").write_bytes(data)
     with pytest.raises(SnapshotDamaged, match=r"manifest\.json is damaged"):
         open_savepoint(tmp_path)
+
+
+def flow_of(*operators: tuple[str, tuple[State, ...]], source: str = "in") -> Flow:
+    flow = Flow("f", groups=4)
+    stream = flow.source(source)
+    for name, states in operators:
+        stream = stream.key_by(0).process(lambda *_: (), *states, name=name)
+    stream.sink()
+    return flow
+
+
+VALUE, LIST = ValueState[object]("v"), ListState[object]("l")
+OLD = flow_of(("A/b", (VALUE, LIST)), ("a/b", (VALUE,)), ("empty", (VALUE,)))
+
+
+@pytest.fixture
+def savepoint(tmp_path: Path) -> Savepoint:
+    """Return a savepoint: key 7's value is its operator's name; operator `empty` has no state."""
+    for vertex in OLD.vertices:
+        table = StateTable(vertex.states, [])
+        if vertex.is_keyed and vertex.name != "empty":
+            for state in table.states(7):
+                state.assign(0 if state.name == "l" else None, f"{vertex.name} {state.name}")
+        write_table(tmp_path, vertex, table, GroupCache(4))
+    write_manifest(tmp_path, OLD, 5)
+    return open_savepoint(tmp_path)
+
+
+def contents(savepoint: Savepoint, flow: Flow, choice: Choice) -> dict[tuple[str, str], object]:
+    fitted = fit(savepoint, flow, choice)
+    return {
+        (operator, state): rows[0][-1]
+        for group in range(4)
+        for operator, state, rows in read_segment(fitted.segment(group))
+    }
+
+
+def refusal(savepoint: Savepoint, flow: Flow, choice: Choice = Choice()) -> str:  # noqa: B008
+    with pytest.raises(StateMismatch) as refused:
+        fit(savepoint, flow, choice)
+    return str(refused.value)
+
+
+def test_states_swap_their_operators(savepoint: Savepoint) -> None:
+    flow = flow_of(("a/b", (LIST, VALUE)), ("A/b", (VALUE,)))
+    swap = Choice(rename=(("A/b", "a/b"), ("a/b", "A/b")))
+    assert contents(savepoint, flow, swap) == {
+        ("a/b", "v"): "A/b v",
+        ("a/b", "l"): "A/b l",
+        ("A/b", "v"): "a/b v",
+    }
+
+
+def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
+    flow = flow_of(("A/b", (MapState[object, object]("v"),)))
+    said = refusal(savepoint, flow, Choice(drop=("nothing",)))
+    assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in said
+    assert "operator 'A/b': its state 'l', a ListState, is not there any more" in said
+    assert "operator 'a/b' is not in the flow" in said
+    assert "--drop-state nothing: it has no such state. It has that of A/b, a/b" in said
+    drop = Choice(drop=("A/b.v", "A/b.l", "a/b"))
+    assert contents(savepoint, flow, drop) == {}
+
+
+@pytest.mark.parametrize(
+    ("rename", "said"),
+    [
+        ((("gone", "A/b"),), "it has no operator or source 'gone'"),
+        ((("A/b", "gone"),), "the flow has no 'gone'"),
+        ((("A/b", "a/b"),), "it has a 'a/b', too: rename that one, or --drop-state a/b"),
+        ((("A/b", "empty"), ("a/b", "empty")), "names an operator twice"),
+        ((("A/b", "A/b"), ("A/b", "a/b")), "names an operator twice"),
+    ],
+)
+def test_invalid_renaming_is_rejected_with_a_reason(
+    rename: tuple[tuple[str, str], ...], said: str, savepoint: Savepoint
+) -> None:
+    assert said in refusal(savepoint, OLD, Choice(rename=rename))
+
+
+def test_notes_list_states_that_start_empty_and_removed_sources(savepoint: Savepoint) -> None:
+    flow = flow_of(
+        ("A/b", (VALUE, LIST, MapState[object, object]("m"))),
+        ("a/b", (VALUE,)),
+        ("empty", (VALUE,)),
+        ("new", (VALUE,)),
+        source="other",
+    )
+    assert fit(savepoint, flow).notes == (
+        "state 'm' of operator 'A/b' begins empty",
+        "operator 'new' begins empty",
+        "source 'in' is gone",
+    )
+
+
+def test_other_key_groups_are_refused(savepoint: Savepoint) -> None:
+    flow = Flow("g", groups=64)
+    flow.source("in").sink()
+    said = refusal(savepoint, flow)
+    assert "has 4 key groups, and flow 'g' has 64" in said
+    assert "Flow('g', groups=4)" in said
+
+
+def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path) -> None:
+    def behind(name: str) -> Flow:
+        flow = Flow("f", groups=4)
+        stream = flow.source("in").map(str, name=name)
+        stream.key_by(0).process(lambda *_: (), VALUE).sink()
+        return flow
+
+    old = behind("this")
+    for vertex in old.vertices:
+        table = StateTable(vertex.states, [])
+        if vertex.is_keyed:
+            table.states(7)[0].assign(None, "kept")
+        write_table(tmp_path, vertex, table, GroupCache(4))
+    write_manifest(tmp_path, old, 5)
+    start = open_savepoint(tmp_path)
+    [name] = [vertex.name for vertex in old.vertices if vertex.is_keyed]
+    said = refusal(start, behind("another"))
+    assert f"'{name}' has no name of its own" in said
+    assert f"--rename-state {name}={name}" in said
+    confirmed = Choice(rename=((name, name),))
+    assert contents(start, behind("another"), confirmed) == {(name, "v"): "kept"}

@@ -10,12 +10,11 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import group_of
 from driftline.engine.snapshots.merging import by_group, merge, read_segment, restore
-from driftline.engine.state.changelog import CHUNK_CHANGES_MIN, EARLY_FROM
-from driftline.engine.state.managed import MapState, ValueState
+from driftline.engine.state.changelog import EARLY_FROM
+from driftline.engine.state.managed import MapState
 from driftline.engine.wire.codec import encode_rows, pack
 from tests.engine.snapshots.tables import (
     FLOW,
-    OPERATORS,
     Step,
     Table,
     capture,
@@ -74,23 +73,6 @@ def test_mixed_segment_is_split_by_key_group_without_loss(
         for _, _, rows in read_segment(b"".join(chunks)):
             assert {group_of(row[0], FLOW.groups) for row in rows} == {group}
     assert loaded(map(b"".join, parts.values())) == held(found)
-
-
-def test_changes_of_a_large_block_are_encoded_after_earlier_changes() -> None:
-    found = {"second": Table(OPERATORS[1]), "third": Table(MAPPED)}
-    small, large = found["second"], found["third"]
-    for number in range(3):
-        for table in (small, large):
-            for key in range(CHUNK_CHANGES_MIN if number == 1 else 2):
-                [state] = table.states(key)
-                if isinstance(state, MapState):
-                    state["slot"] = (number, key)
-                elif isinstance(state, ValueState):
-                    state.set((number, key))
-            table.keep()
-    again = {name: Table(vertex) for name, vertex in (("second", OPERATORS[1]), ("third", MAPPED))}
-    restore(again, capture(found).values())
-    assert held(again) == held(found)
 
 
 def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:

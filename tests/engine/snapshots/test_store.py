@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from driftline.engine.snapshots.jobs import (
 )
 from driftline.engine.snapshots.merging import restore, restore_owned_rows
 from driftline.engine.snapshots.store import NEWEST, LmdbStore, PartStore
-from driftline.engine.state.managed import MapState
 from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.tables import (
     FLOW,
@@ -130,16 +128,6 @@ def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
                 part_store(kv).carry_out(load_job(number))
         kv.data[key] = value
     assert load(part_store(kv), 4)[0] == b"meta 4"
-
-
-def test_a_missing_segment_is_detected() -> None:
-    kv = MemoryKeyValue("memory")
-    fill(part_store(kv, 99), range(1, 4))
-    for key in sorted(kv.data):
-        value = kv.data.pop(key)
-        with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(0, allow_later=True))
-        kv.data[key] = value
 
 
 def test_damaged_snapshot_leaves_the_previous_one_loadable() -> None:
@@ -297,32 +285,6 @@ def test_changes_and_removals_survive_the_merging_of_parts(
     assert load(store, len(shown))[1] == shown[-1]
     if len(shown) > 1:
         assert load(store, len(shown) - 1)[1] == shown[-2]
-
-
-def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> None:
-    kv = MemoryKeyValue("memory")
-    store = part_store(kv, merge_at=4)
-    written = 0
-
-    def write(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
-        nonlocal written
-        written += sum(map(len, puts.values()))
-        MemoryKeyValue.write(kv, puts, deletes)
-
-    kv.write = write  # type: ignore[method-assign]
-    found = tables()
-    stored = 0
-    for number in range(1, 400):
-        table = found["first"]
-        value = table.states("abcdef"[number % 6])[2]
-        assert isinstance(value, MapState)
-        value[number] = "x" * 50
-        table.keep()
-        segments = capture(found)
-        stored += sum(map(len, segments.values()))
-        store.carry_out(StoreSnapshot(number, segments, b""))
-        store.carry_out(CommitSnapshot(number, number - 1))
-    assert written < 20 * stored
 
 
 def test_fallback_snapshot_is_kept_while_later_ones_are_abandoned() -> None:

@@ -57,16 +57,15 @@ class Numbers:
         return self.name
 
 
-@pytest.mark.parametrize("size", [0, 30, 300])
-def test_cached_records_use_no_more_memory_than_counted(size: int) -> None:
-    cached = CachedSource(Numbers(20_000, size))
+def test_cached_records_use_no_more_memory_than_counted() -> None:
+    cached = CachedSource(Numbers(5_000, 30))
     tracemalloc.start()
     try:
         read = sum(1 for _ in cached.read(1))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert read == 20_000
+    assert read == 5_000
     assert taken < 1.1 * cached.bytes
 
 

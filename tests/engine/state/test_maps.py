@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -11,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.state.managed import (
-    ListState,
     MapState,
-    ReducingState,
     ValueState,
     undo,
 )
 from driftline.engine.state.plain import Undo, plain_state
 from driftline.engine.state.table import StateTable, as_serialised
 from driftline.engine.wire.codec import pack
-from tests.engine.state.states import DECLARED, exact, fresh
+from tests.engine.state.states import exact, fresh
 
 
 @given(st.permutations(["b", "a", 1, 2, (1,), None, -1, "aa"]), st.integers(0, 2**32))
@@ -40,14 +37,6 @@ def test_map_order_does_not_depend_on_its_history(keys: list[object], seed: int)
             del undo_log[mark:]
     assert list(state) == sorted(keys, key=pack)
     assert state.keys() == [key for key, _ in state.items()]
-
-
-def test_a_copy_of_a_map_is_in_the_order_of_its_keys() -> None:
-    state, _ = fresh(MapState[str, int]("map"))
-    state["b"], state["a"] = 2, 1
-    for copied in (dict(state), list(state), {**state}, state.copy(), state | {}):
-        assert list(copied) == ["a", "b"]
-    assert list(reversed(state)) == ["b", "a"]
 
 
 EQUAL: list[object] = [1, True, 0, False, 0.0, -0.0, 1.0, (1,), (True,), (1.0,)]
@@ -83,64 +72,7 @@ def test_equal_keys_of_different_types_are_different_keys_of_a_map(kind: str) ->
     assert exact(mapped.items()) == exact([(key, at) for at, key in enumerate(keys[:-1])])
 
 
-@pytest.mark.parametrize("serialised", [False, True])
-@pytest.mark.parametrize(
-    ("change", "result", "after"),
-    [
-        (lambda state: state.pop("a"), 1, {"z": 2}),
-        (lambda state: state.pop("b", 7), 7, {"a": 1, "z": 2}),
-        (lambda state: state.popitem(), ("z", 2), {"a": 1}),
-        (lambda state: state.setdefault("b", 1), 1, {"a": 1, "b": 1, "z": 2}),
-        (lambda state: state.setdefault("a", 5), 1, {"a": 1, "z": 2}),
-        (lambda state: state.update({"b": 1}), None, {"a": 1, "b": 1, "z": 2}),
-        (lambda state: state.update([("a", 3)], b=1), None, {"a": 3, "b": 1, "z": 2}),
-        (lambda state: state.__ior__({"b": 1}).copy(), {"a": 1, "b": 1, "z": 2}, None),
-    ],
-)
-def test_a_map_changes_as_a_dictionary_does_and_each_change_can_be_undone(
-    change: Callable[[MapState[str, int]], object],
-    result: object,
-    after: dict[str, int] | None,
-    serialised: bool,
-) -> None:
-    state, undo_log = fresh(MapState[str, int]("map"))
-    if serialised:
-        as_serialised(state)
-    state.update(z=2, a=1)
-    before = len(undo_log)
-    assert change(state) == result
-    assert state.copy() == (after if after is not None else result)
-    undo(undo_log[before:])
-    assert state.items() == [("a", 1), ("z", 2)]
-
-
 # Values, lists and tables of states: reads return what was written, and keys are isolated
-
-
-def test_a_value_that_was_never_set_is_the_default_and_none_can_be_a_value() -> None:
-    state, _ = fresh(ValueState[object]("value"))
-    assert state.get() is None
-    assert state.get("default") == "default"
-    state.set(None)
-    assert state.get("default") is None
-    assert not state.is_empty()
-
-
-def test_states_of_different_keys_have_nothing_in_common() -> None:
-    table = StateTable(DECLARED, [])
-    for key in ("a", "b"):
-        for state in table.states(key):
-            assert state.is_empty()
-        value, many, mapped, total = table.states(key)
-        assert isinstance(value, ValueState)
-        assert isinstance(many, ListState)
-        assert isinstance(mapped, MapState)
-        assert isinstance(total, ReducingState)
-        value.set(key)
-        many.append(key)
-        mapped[key] = key
-        total.add(key)
-    assert all(state.is_empty() for state in DECLARED)
 
 
 def test_only_a_key_with_nothing_in_its_states_is_reclaimed() -> None:

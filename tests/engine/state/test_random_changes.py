@@ -250,5 +250,5 @@ def shown(table: StateTable) -> object:
     )
 
 
-StateMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+StateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
 TestStateMachine = StateMachine.TestCase

@@ -30,7 +30,6 @@ from driftline.engine.state.values import (
     freeze_outputs,
     holds,
     is_plain,
-    slot_of,
     thaw,
     thaw_argument,
     thaw_output,
@@ -155,18 +154,6 @@ def test_error_names_path_and_type_of_an_unencodable_value(value: object, reason
         assert str(sent.value) == str(kept.value) == why_unencodable(value)
 
 
-def test_encoding_and_storing_have_the_same_depth_limit() -> None:
-    def works(function: Callable[[object], object], levels: int) -> bool:
-        try:
-            function(deep(levels))
-        except PayloadError:
-            return False
-        return True
-
-    for levels in range(1010, 1030):
-        assert works(round_trip, levels) == works(freeze, levels)
-
-
 # States ---------------------------------------------------------------------------------------
 
 
@@ -218,7 +205,7 @@ def look(states: tuple[object, ...]) -> str:
 
 
 @given(before=operations, after=operations)
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
     before: list[tuple[Callable[..., object], object, object]],
     after: list[tuple[Callable[..., object], object, object]],
@@ -270,11 +257,6 @@ def test_only_storable_immutable_values_stay_unfrozen(found: list[object]) -> No
     assert can_stay_unfrozen(slots, found) == all(map(may_be_stored, found))
 
 
-@given(st.lists(atoms | huge | plain, min_size=1, max_size=4))
-def test_storable_slots_stay_unfrozen(slots: list[object]) -> None:
-    assert can_stay_unfrozen(slots, [None] * len(slots)) == all(map(may_be_stored, slots))
-
-
 def test_cyclic_value_raises_payload_error() -> None:
     """For example, children that refer to their parent: encoding the cycle raises PayloadError."""
     twice: list[object] = []
@@ -287,13 +269,6 @@ def test_cyclic_value_raises_payload_error() -> None:
         for put in (round_trip, freeze):
             with pytest.raises(PayloadError, match="nested more than 1000 deep"):
                 put(value)
-
-
-def test_a_slot_that_cannot_be_stored_is_an_error() -> None:
-    assert slot_of("a") == "a"
-    for bad in (("a", float("nan")), "\ud800", 2**64, (2**64, 1.5)):
-        with pytest.raises(PayloadError):
-            slot_of(bad)
 
 
 # The wire ---------------------------------------------------------------------------------------

@@ -1,17 +1,21 @@
-"""Options that commands share: the parsed values, and the values that are rejected."""
+"""Options that commands share, and reports in a narrow terminal."""
 
 from __future__ import annotations
 
 import json
 import os
+from io import StringIO
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.record import Shape
+from driftline.engine.ui import pictures
+from driftline.engine.ui.consoles import ProgressView, print_report
 from driftline.engine.ui.options import (
     FiniteRange,
     json_option,
@@ -141,3 +145,26 @@ def test_failed_command_does_not_remove_a_named_pipe(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     CliRunner().invoke(job, [f"--json={pipe}", "--how=usage"])
     assert pipe.is_fifo()
+
+
+def test_a_report_is_one_line_however_narrow_the_console() -> None:
+    out = StringIO()
+    print_report(
+        Console(file=out, width=10), {"records": 12, "bad_records": 0, "records_per_s": 1.5}
+    )
+    assert out.getvalue() == "12 records, 0 bad records, 1.5 records per s\n"
+
+
+def test_figures_are_seen_in_a_narrow_terminal() -> None:
+    out = StringIO()
+    view = ProgressView(Console(file=out, width=40, force_terminal=True), [])
+    with view:
+        view.show_line(f"12 records, 12 outputs, lag 7.0 s, p50 2.1 ms; {'waiting ' * 9}at last")
+    for figure in ("12 outputs,", "7.0", "2.1", "at last"):
+        assert figure in out.getvalue()
+
+
+def test_error_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"pip install 'driftline\[bench\]'"):
+        pictures.check_matplotlib()

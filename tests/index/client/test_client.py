@@ -23,10 +23,11 @@ from driftline.index.client import (
     QueryRefused,
     ServiceUnavailable,
     TooLarge,
+    WatchEvent,
     Written,
 )
-from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
-from tests.index.client.serving import InProcess
+from driftline.index.client.batches import LINES_MAX
+from tests.index.client.serving import Cut, InProcess, Proxy
 
 OF_SERVICES = {"numpy", "lark", "starlette", "uvicorn", "snowballstemmer"}
 
@@ -132,27 +133,6 @@ def test_bulk_reports_bad_lines_and_writes_the_others(client: IndexClient) -> No
         client.put(rare, {"title": float("inf")})
 
 
-def test_a_bulk_with_one_id_again_and_again_keeps_the_order(client: IndexClient) -> None:
-    id = word()
-    found = done(client.bulk({"id": id, "year": n} for n in range(3 * SAME_ID_MAX + 1)))
-    labels = [each.label for each in found]
-    assert labels == sorted(set(labels))
-    assert client.get(id).document == {"year": 3 * SAME_ID_MAX}
-
-
-def test_collections_are_apart(client: IndexClient) -> None:
-    rare = word()
-    strict = client.collection("strict")
-    strict.put(rare, {"text": rare})
-    with pytest.raises(NotFound):
-        client.get(rare)
-    with pytest.raises(Invalid, match="title"):
-        strict.put(rare, {"title": rare})
-    with pytest.raises(NotFound, match="documents, strict"):
-        client.collection("none").get(rare)
-    assert strict.count(rare).total == 1
-
-
 def test_errors_have_a_class_and_machine_readable_details(
     client: IndexClient, service: InProcess
 ) -> None:
@@ -254,3 +234,43 @@ def done(results: Iterator[Written | FailedLine]) -> list[Written]:
         assert isinstance(each, Written), each
         found.append(each)
     return found
+
+
+def test_watch_reports_documents_that_enter_or_leave(service: InProcess, proxy: Proxy) -> None:
+    rare = f"w{uuid4().hex}"
+    with (
+        IndexClient(service.url, token=service.token, session=True) as direct,
+        IndexClient(proxy.url, token=service.token) as client,
+    ):
+        stored = direct.put_watch(rare, f"title:{rare}")
+        assert (direct.get_watch(rare).q, direct.get_watch(rare).label) == (
+            f"title:{rare}",
+            stored.label,
+        )
+        with pytest.raises(QueryRefused):
+            direct.put_watch(rare, "(tea")
+        expected = []
+        for n in range(12):
+            begins = direct.put(f"{rare}{n}", {"title": rare})
+            expected.append(WatchEvent(begins.label, f"{rare}{n}", "entered", rare))
+            direct.put(f"{rare}{n}", {"title": rare, "year": n})
+            ceases = direct.delete(f"{rare}{n}")
+            expected.append(WatchEvent(ceases.label, f"{rare}{n}", "left", rare))
+        proxy.plans.extend(Cut(200 + 60 * n) for n in range(20))
+        with client.watch_events(rare, stored.label) as events:
+            assert [next(events) for _ in expected] == expected
+            assert proxy.connections > 3
+        direct.remove_watch(rare)
+        with pytest.raises(NotFound):
+            direct.get_watch(rare)
+
+
+async def test_the_client_for_asyncio_has_watches_as_well(service: InProcess) -> None:
+    rare = f"w{uuid4().hex}"
+    async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
+        stored = await client.put_watch(rare, rare, wait="visible")
+        assert (await client.get_watch(rare)).q == rare
+        written = await client.put(rare, {"title": rare})
+        async with client.watch_events(rare, stored.label) as events:
+            assert await anext(events) == WatchEvent(written.label, rare, "entered", rare)
+        await client.remove_watch(rare)

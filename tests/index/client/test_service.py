@@ -58,17 +58,17 @@ def test_writes_are_taken_once_and_can_be_read_after_their_label(
     name = f"p{uuid4().hex}"
     begin = client.put(name, {"year": 0}).label
     with IndexProducer(service.zmq, name) as producer:
-        for n in range(2000):
-            producer.put(f"{name}-{n % 500}", {"title": name, "year": n})
+        for n in range(600):
+            producer.put(f"{name}-{n % 150}", {"title": name, "year": n})
         producer.put(name, {"year": 1}, if_label="none")  # does not hold
         producer.put(name, {"year": 2}, if_label=begin)
         producer.flush()
-        assert producer.acknowledged == 2002
-        assert client.count(name, after=producer.label).total == 500
+        assert producer.acknowledged == 602
+        assert client.count(name, after=producer.label).total == 150
         assert client.get(name, at=producer.label).document == {"year": 2}
         last = producer.label
     with IndexProducer(service.zmq, name, collection="strict") as producer:
-        assert producer.acknowledged == 2002
+        assert producer.acknowledged == 602
         assert producer.label >= last
         producer.put(name, {"text": name})
         producer.flush()
@@ -77,7 +77,7 @@ def test_writes_are_taken_once_and_can_be_read_after_their_label(
     with client.changes(begin) as changes:
         while not told or told[-1].document != {"year": 2}:
             told.append(next(changes))
-    assert [each.document["year"] for each in told if each.document] == [*range(2000), 2]
+    assert [each.document["year"] for each in told if each.document] == [*range(600), 2]
 
 
 def test_invalid_records_become_dead_letters(service: Serving, client: IndexClient) -> None:
@@ -112,7 +112,7 @@ def test_session_reads_its_own_writes(service: Serving) -> None:
     """Without a key a write is answered before anybody sees it."""
     with IndexClient(service.url, token=service.token, session=True) as client:
         rare = f"w{uuid4().hex}"
-        for n in range(50):
+        for n in range(10):
             client.collection("strict").put(f"{rare}{n}", {"text": rare}, key="")
             assert client.collection("strict").count(rare).total == n + 1
 
@@ -140,20 +140,20 @@ def test_python_blocks_on_page_run(
 
 
 def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) -> None:
-    bulk: list[Line] = [{"id": f"b{n}", "year": n} for n in range(1200)]
+    bulk: list[Line] = [{"id": f"b{n}", "year": n} for n in range(400)]
     with (
         IndexClient(service.url, token=service.token) as client,
         IndexClient(service.url, token=service.token) as reader,
     ):
         begin = client.put("begin", {}).label
         changes = reader.changes(begin)
-        sending = Thread(target=_send, args=(service, 1200))
+        sending = Thread(target=_send, args=(service, 400))
         sending.start()
         labels: list[str] = []
         again = Thread()
         again.start()
         for number, result in enumerate(client.bulk(bulk)):
-            if number in (200, 1100):
+            if number in (100, 300):
                 again.join()
                 service.kill()
                 again = Thread(target=service.start)
@@ -163,13 +163,13 @@ def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) 
         single = client.put("one", {"year": 1}, if_label="none")
         sending.join()
         again.join()
-        told = [next(changes) for _ in range(2401)]
-        assert len({each.label for each in told}) == 2401
+        told = [next(changes) for _ in range(801)]
+        assert len({each.label for each in told}) == 801
         assert [each.label for each in told] == sorted(each.label for each in told)
         by_kind = {kind: [each for each in told if each.id[0] == kind] for kind in "bpo"}
         assert sorted(each.label for each in by_kind["b"]) == sorted(labels)
-        assert {each.id for each in by_kind["b"]} == {f"b{n}" for n in range(1200)}
-        assert [each.id for each in by_kind["p"]] == [f"p{n}" for n in range(1200)]
+        assert {each.id for each in by_kind["b"]} == {f"b{n}" for n in range(400)}
+        assert [each.id for each in by_kind["p"]] == [f"p{n}" for n in range(400)]
         assert [each.label for each in by_kind["o"]] == [single.label]
 
 

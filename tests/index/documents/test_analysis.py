@@ -56,11 +56,6 @@ def test_analyser_splits_text_into_words(name: str, text: str, words: str) -> No
     assert analyser(name).words(text) == words.split(" ")
 
 
-def test_hangul_is_pairs_of_syllables_however_it_is_written() -> None:
-    words = analyser("cjk").words("대한민국 강")
-    assert [unicodedata.normalize("NFC", word) for word in words] == ["대한", "한민", "민국", "강"]
-
-
 @pytest.mark.parametrize("name", ALL)
 @given(text=texts)
 @example(text="İ½ " + "㍿" * 3 + " x\u0301\u0301 " + "a" * 300 + "é" * 300)
@@ -73,12 +68,6 @@ def test_word_spans_cover_their_words(name: str, text: str) -> None:
         assert len(word) <= WORD_MAX
         if name in ("folded", "cjk"):  # the lower case of a sigma depends on what is beside it
             assert word in by.words(text[start:end])
-
-
-def test_word_span_includes_combining_accents() -> None:
-    for name in ("plain", "folded"):
-        assert analyser(name).word_spans("(cafe\u0301)") == [(1, 6)]
-        assert analyser(name).word_spans("e\u0301 co\u00adop") == [(0, 2), (3, 8)]
 
 
 def without_ignored(text: str) -> str:

@@ -167,12 +167,3 @@ def test_a_fingerprint_stays_until_something_differs(tmp_path: Path, articles: C
     changed = [load(tmp_path, ARTICLES.replace(*change)) for change in changes]
     prints = {schema.collections["articles"].fingerprint() for schema in changed}
     assert len(prints | {articles.fingerprint()}) == len(changes) + 1
-
-
-def test_fields_in_another_order_are_the_same_schema(tmp_path: Path, articles: Collection) -> None:
-    table, *fields = ARTICLES.strip().splitlines()
-    turned = load(tmp_path, "\n".join([table, *reversed(fields)])).collections["articles"]
-    assert list(turned.by_name) == list(articles.by_name)[::-1]
-    assert turned.fingerprint() == articles.fingerprint()
-    assert [field.name for field in turned.texts] == [field.name for field in articles.texts]
-    assert [field.name for field in turned.values] == [field.name for field in articles.values]

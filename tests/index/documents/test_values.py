@@ -1,4 +1,4 @@
-"""Values are compared by what they say, however that is written."""
+"""Values and versions: compared by what they say, and back from their payload."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.connectors.files.generated import positions_of_words, words_of_text
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.codec import round_trip
 from driftline.index.documents.values import (
     Kind,
     date_in_words,
@@ -17,6 +20,16 @@ from driftline.index.documents.values import (
     period_of,
     value_of,
 )
+from driftline.index.documents.versions import (
+    DocumentVersion,
+    ReplacedField,
+    decode,
+    encode,
+    replaced_fields,
+    words_of,
+)
+from tests.engine.state.states import exact, travelling
+from tests.index.documents.versions import versions
 
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=offsets)
@@ -66,3 +79,28 @@ def test_number_and_its_text_have_the_same_value(number: float) -> None:
 def test_invalid_number_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a (finite )?number"):
         number_of(text)
+
+
+@given(versions)
+def test_version_round_trips_through_its_payload(version: DocumentVersion) -> None:
+    payload = round_trip(encode(version))
+    assert exact(payload) == exact(encode(version))  # sender and receiver see the same types
+    assert decode(payload) == version
+
+
+@given(travelling)
+def test_malformed_version_is_rejected(payload: object) -> None:
+    with pytest.raises(MalformedMessage, match="not a version of a document"):
+        decode(payload)
+
+
+@given(st.text())
+def test_word_positions_equal_those_of_the_text(text: str) -> None:
+    found = words_of(words_of_text(text))
+    assert {word: list(positions) for word, positions in found.words} == positions_of_words(text)
+    assert found.length == len(words_of_text(text))
+
+
+def test_replaced_version_is_described_by_length_and_words() -> None:
+    version = DocumentVersion("c", "7", (words_of(["a", "b", "a"]), None), (), b"")
+    assert replaced_fields(version) == (ReplacedField(3, ("a", "b")), None)

@@ -10,14 +10,12 @@ import httpx
 import pytest
 
 from driftline.serve.http.access import new_token
-from driftline.serve.http.metrics import figures_in
 from tests.index.http.browser import CHROMIUM, Chromium, chromium
 from tests.index.truth.service import Service, served
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium: `make browser`")
 
 IDS = "[...document.querySelectorAll('#hits > li')].map(each => each.dataset.id).join()"
-TILES = "document.querySelectorAll('#tiles dd').length"
 GOOD = "document.querySelector('#dot.good')"
 
 WILD = '<img src=x onerror="document.title=1"> & <b>"wild"</b> \'cat\''
@@ -27,13 +25,12 @@ CATS = {
     "2": {"title": "Dogs", "text": "A dog barked at a cat."},
     "3": {"title": "Tea", "text": "Tea is made of leaves."},
     "a/b?c=<i>": {"title": WILD, "text": f"wilder {WILD}"},
-    **{f"many-{n}": {"title": f"Number {n}", "text": "many of a kind"} for n in range(25)},
 }
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(Service(tmp_path_factory.mktemp("service") / "state", "--searchers", "2")) as found:
+    with served(Service(tmp_path_factory.mktemp("service") / "state")) as found:
         url = found.url
         lines = "".join(json.dumps({"id": id, **document}) + "\n" for id, document in CATS.items())
         httpx.post(f"{url}/documents:bulk?wait=visible", content=lines).raise_for_status()
@@ -54,14 +51,6 @@ def page(browser: Chromium, service: str) -> Iterator[Chromium]:
     browser.until(GOOD)
     yield browser
     assert browser.problems == []
-
-
-def test_page_runs_the_query_in_its_address(page: Chromium, service: str) -> None:
-    page.show(f"{service}/?q=cat")
-    page.until(f"{IDS} === 'a/b?c=<i>,1,2'")
-    assert page.text("#summary") == "3 documents"
-    assert "ms of it in the service" in page.text("#timing")
-    assert page.value("document.querySelector('#hits mark').textContent") == "cat"
 
 
 def test_page_is_usable_by_keyboard(page: Chromium) -> None:
@@ -122,31 +111,6 @@ def test_document_contents_are_not_rendered_as_markup(page: Chromium, service: s
     page.until("document.querySelector('.document pre').textContent.includes('wilder')")
     assert page.value("document.querySelectorAll('#hits :is(img, b, i)').length") == 0
     assert page.value("document.title") == "Driftline index"
-
-
-def test_more_of_a_long_list_is_shown(page: Chromium, service: str) -> None:
-    page.show(f"{service}/?q=many")
-    page.until("document.querySelectorAll('#hits > li').length === 10")
-    for number in 20, 25:
-        page.value("document.getElementById('more').click()")
-        page.until(f"document.querySelectorAll('#hits > li').length === {number}")
-    assert page.value("document.getElementById('more').hidden") is True
-    assert page.value(f"new Set(({IDS}).split(',')).size") == 25
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (360, False)])
-def test_page_fits_the_window_width_in_both_colour_schemes(
-    page: Chromium, service: str, tmp_path: Path, width: int, dark: bool
-) -> None:
-    page.resize(width, 800, dark)
-    page.show(f"{service}/?q=cat")
-    page.until(f"{IDS} && document.querySelectorAll('svg text').length && {TILES}")
-    assert page.value("document.documentElement.scrollWidth") == width
-    page.picture(tmp_path / f"page-{width}{'-dark' * dark}.png")
-    assert (tmp_path / f"page-{width}{'-dark' * dark}.png").stat().st_size > 20_000
-    figures = figures_in(httpx.get(f"{service}/metrics").text)
-    parts = page.value("[...document.querySelectorAll('#parts details')].map(e => e.dataset.part)")
-    assert parts == list(figures)
 
 
 def test_page_resumes_changes_after_a_restart(browser: Chromium, tmp_path: Path) -> None:

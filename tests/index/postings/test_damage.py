@@ -28,7 +28,7 @@ def test_a_flipped_bit_is_found(page: int, tmp_path: Path, monkeypatch: pytest.M
     write([tail_of(5, ROWS)], tmp_path / "good")
     data = (tmp_path / "good").read_bytes()
     errors: list[str] = []
-    places = [at for at in range(0, len(data), 61) if not 40 <= at < 64]  # nothing is there
+    places = [at for at in range(0, len(data), 127) if not 40 <= at < 64]  # nothing is there
     for number, at in enumerate(places):
         path = tmp_path / f"{number % 2}"
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << number % 8]) + data[at + 1 :])
@@ -49,20 +49,6 @@ def test_a_file_that_was_cut_off_is_found(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data + b"\0")
     with pytest.raises(DamagedSegment, match="the end is damaged"):
         Segment(path)
-
-
-def test_a_damaged_part_is_not_merged(tmp_path: Path, data: bytes) -> None:
-    """What is in no checked section at opening is found when it is read for the merge."""
-    good = Segment(tmp_path / "good")
-    postings = good.postings(0, next(good.words(0, "")))
-    assert postings is not None
-    at = data.index(postings._words.postings.read(0, 64))
-    path = tmp_path / "bad"
-    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    bad = Segment(path)
-    with pytest.raises(DamagedSegment, match="section 'postings 0' is damaged"):
-        write([bad], tmp_path / "merged")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "good"]
 
 
 def test_a_file_of_another_version_is_refused(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from driftline.index.postings import memory_segment as tails
@@ -20,6 +20,7 @@ from tests.index.postings.model import (
 )
 
 
+@settings(max_examples=25)
 @given(rows)
 def test_memory_segment_has_each_version_as_soon_as_it_is_added(some: list[Row]) -> None:
     tail = MemorySegment(7, TEXT_FIELDS, VALUE_FIELDS)
@@ -57,7 +58,7 @@ def test_later_writes_do_not_change_earlier_reads(
 ) -> None:
     """Also where arrays were moved because they were full."""
     monkeypatch.setattr(tails, "RECENT", recent)
-    some = many_rows(150, seed=2)
+    some = many_rows(60, seed=2)
     tail = MemorySegment(0, TEXT_FIELDS, VALUE_FIELDS)
     arrays: list[tuple[Array, bytes]] = []
     postings: list[tuple[Postings, list[int]]] = []

@@ -31,7 +31,7 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(segments, "CACHE_RATIO", {1: 0, 1 << 14: 1}[request.param])
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(rows, st.data())
 def test_merge_result_is_independent_of_merge_order(some: list[Row], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(some)), max_size=4)))
@@ -52,7 +52,7 @@ def test_merge_result_is_independent_of_merge_order(some: list[Row], data: st.Da
         check(parts[0], 3, some)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(rows, st.data())
 def test_versions_are_left_out_as_if_they_had_never_been(
     some: list[Row], data: st.DataObject
@@ -70,13 +70,13 @@ def test_versions_are_left_out_as_if_they_had_never_been(
 
 @pytest.mark.slow
 def test_segments_with_many_versions(tmp_path: Path) -> None:
-    some = many_rows(120, seed=4)
+    some = many_rows(48, seed=4)
     sealed: list[SegmentReader] = [
         write([tail_of(begin, some[begin:end])], tmp_path / f"{begin}")
-        for begin, end in ((0, 50), (50, 51), (51, 110))
+        for begin, end in ((0, 20), (20, 21), (21, 44))
     ]
-    check(sealed[0], 0, some[:50])
-    sealed.append(tail_of(110, some[110:]))
+    check(sealed[0], 0, some[:20])
+    sealed.append(tail_of(44, some[44:]))
     check(write(sealed, tmp_path / "all"), 0, some)
     check(Segment(tmp_path / "all"), 0, some)
 
@@ -84,11 +84,11 @@ def test_segments_with_many_versions(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:
     """Whatever the order of merges was, so replicas can be compared. Stored blocks may differ."""
-    some = many_rows(60, seed=5)
+    some = many_rows(30, seed=5)
     some = [Row(row.time, row.version._replace(stored=b"")) for row in some]
     write([tail_of(0, some)], tmp_path / "at once")
-    first = write([tail_of(0, some[:30])], tmp_path / "first")
-    second = write([tail_of(30, some[30:50]), tail_of(50, some[50:])], tmp_path / "second")
+    first = write([tail_of(0, some[:15])], tmp_path / "first")
+    second = write([tail_of(15, some[15:25]), tail_of(25, some[25:])], tmp_path / "second")
     write([first, second], tmp_path / "merged")
     assert (tmp_path / "merged").read_bytes() == (tmp_path / "at once").read_bytes()
 

@@ -252,7 +252,7 @@ def indexed(document: Document) -> model.Document:
     return model.Document(tuple(map(tuple, texts)), document.tags, document.year, day)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(queries, st.lists(documents, min_size=1, max_size=5))
 def test_parsed_query_matches_the_intended_documents(said: Said, there: list[Document]) -> None:
     means = [said.meant(None, document) for document in there]
@@ -264,7 +264,7 @@ def test_parsed_query_matches_the_intended_documents(said: Said, there: list[Doc
     assert [model.matches(root, indexed(document)) for document in there] == means
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(queries)
 def test_query_tree_is_canonical_and_round_trips(said: Said) -> None:
     try:
@@ -348,7 +348,7 @@ def test_query_prints_in_its_canonical_form(text: str, form: str) -> None:
     assert str(parse(text, ARTICLES)) == form
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.text("ab_3é", max_size=4) | st.sampled_from(["AND", "OR", "NOT", "ANDY", "TO"]))
 def test_single_word_shortcut_equals_the_grammar(word: str) -> None:
     found: list[Query | str] = []
@@ -369,7 +369,7 @@ pieces = st.sampled_from(
 texts = st.lists(letters | pieces, max_size=6).map("".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.lists(texts | pieces, max_size=8).map(" ".join) | st.text())
 def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
     wrong: QueryError | None = None
@@ -428,16 +428,6 @@ def test_an_error_says_what_is_wrong_and_where() -> None:
 PARSED = Collection("parsed", (*ONE.fields, ValueField("y", 3, Kind.NUMBER)), "refused")
 
 
-def test_error_excerpt_of_a_long_query_shows_the_position() -> None:
-    text = "\t".join(["word"] * 100) + " )"
-    with pytest.raises(QueryError) as caught:
-        parse(text, ONE)
-    query, marks = caught.value.picture.split("\n")
-    assert query[marks.index("^")] == ")"
-    assert len(query) < 80
-    assert "\t" not in query
-
-
 def test_hostile_texts_end_with_an_error() -> None:
     for text, error in (
         ("a " * 500_000, "the query has 1000000 characters; the most is 4096"),
@@ -485,10 +475,3 @@ def test_query_that_does_not_fit_the_collection_is_rejected() -> None:
         with pytest.raises(QueryError) as caught:
             parse(text, ARTICLES)
         assert str(caught.value).startswith(error), text
-
-
-def test_a_collection_without_texts_is_asked_by_field() -> None:
-    numbers = Collection("numbers", (ValueField("year", 0, Kind.NUMBER),), "refused")
-    assert str(parse("* year:5", numbers)) == "year:[5.0 TO 5.0]"
-    with pytest.raises(QueryError, match="there is no text field"):
-        parse("cat", numbers)

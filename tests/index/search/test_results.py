@@ -11,7 +11,7 @@ from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import DEFAULT
 from driftline.index.query.parsing import parse
 from driftline.index.query.tree import Fuzzy, Phrase, Prefix, Scoring, Term
-from driftline.index.search.results import LENGTH, READ_MAX, snippet, snippets
+from driftline.index.search.results import LENGTH, snippet, snippets
 from tests.index.search.model import frequency, phrase_starts
 
 TEXT = st.lists(
@@ -92,9 +92,3 @@ def test_a_document_has_a_snippet_of_each_text() -> None:
     assert piece.more
     assert 0.9 * LENGTH < len(piece.text) <= LENGTH
     assert abs(piece.marks[0][0] - (len(piece.text) - piece.marks[-1][1])) < 10, "in the middle"
-
-
-def test_a_huge_text_is_read_to_a_limit() -> None:
-    text = "a" * (READ_MAX + 5) + " b"
-    assert snippet(text, analyser("plain"), [Term(0, "f", "b")]).text == "a" * LENGTH
-    assert snippet(text, analyser("plain"), [Prefix(0, "f", "a")]).marks == ()

@@ -217,19 +217,6 @@ def test_a_checkpoint_with_other_parts_is_refused(tmp_path: Path) -> None:
                     loaded(tmp_path, [*parts[:number], *wrong, *parts[number + 1 :]])
 
 
-def test_segments_outside_the_checkpoint_are_removed(tmp_path: Path) -> None:
-    parts = saved(tmp_path)
-    named = segments(tmp_path)
-    kept = tmp_path / "notes"
-    left = ["00000099.segment", ".00000098.segment.123", f".{named[0].name}.7"]
-    for path in (kept, *(tmp_path / name for name in left)):
-        path.write_text("something")
-    searcher = Searcher(SCHEMA, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 7, "nobody knows yet what is needed"
-    searcher.load(parts)
-    assert sorted(tmp_path.iterdir()) == [*named, kept]
-
-
 def test_rebuilding_view_keeps_old_files_until_it_is_saved(tmp_path: Path) -> None:
     parts = saved(tmp_path)
     before = segments(tmp_path)

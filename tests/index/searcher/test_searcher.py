@@ -11,7 +11,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.index.searcher import collection as holding
@@ -40,6 +40,7 @@ def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_merges_soon")
+@settings(max_examples=30)
 @given(
     history=histories(),
     shards=st.integers(1, 2),

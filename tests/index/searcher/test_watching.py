@@ -208,7 +208,7 @@ def test_damage_never_causes_wrong_watch_events(tmp_path: Path) -> None:
     replica.happen("save", items)
     [path] = tmp_path.glob("*.segment")
     good, refused = path.read_bytes(), list[str]()
-    for at in range(0, len(good), 5):
+    for at in range(0, len(good), 17):
         path.write_bytes(flipped(good, at))
         try:
             searcher = loaded(tmp_path, replica.checkpoint or [])

@@ -10,9 +10,9 @@ import httpx
 
 from tests.index.truth.service import PARTS, Service
 
-DOCUMENTS = int(os.environ.get("DOCUMENTS", "2000"))
+DOCUMENTS = int(os.environ.get("DOCUMENTS", "400"))
 
-LINES = 1000
+LINES = 200
 
 
 def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:

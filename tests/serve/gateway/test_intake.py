@@ -1,7 +1,8 @@
-"""The intake of a service: the gateway's records beside those of producers."""
+"""The gateway: its records beside those of producers, its last outputs, and turns of streams."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +16,11 @@ from driftline.deploy.roles.intake import RETRY_AFTER_S
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.source import BadRecord
+from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
+from driftline.serve.gateway.service import RECENT_BYTES_MAX, RECENT_MAX, RecentOutputs
+from driftline.serve.gateway.subscriptions import FairScheduler
 
 WINDOW = 64
 
@@ -110,3 +114,46 @@ def test_full_disk_refuses_what_waits_and_names_the_directory(service: Service) 
     assert codes == {1: "unavailable", 2: "full"}
     (_, refused) = service.told[-1]
     assert "/srv/index/input-0" in str(refused)
+
+
+def test_recent_outputs_hold_all_or_none_of_a_time() -> None:
+    for size, kept in ((1, RECENT_MAX), (RECENT_BYTES_MAX // 10, 10)):
+        recent = RecentOutputs(0)
+        value = "key", "a" * (size - 3)
+        times = [2 * n for n in range(3 * kept // 2)]
+        for time in times:
+            recent.add([Item((time, n), 0, value) for n in (0, 1)])
+        found = [time for time in times if recent.at(time) is not None]
+        assert found == times[-(kept // 2) :]
+        assert all(len(recent.at(time) or ()) == 2 for time in found)
+        assert recent.at(times[-1] - 1) == []
+
+
+PASSES = 20
+
+
+def test_scheduler_limits_streams_to_one_piece_per_loop_pass() -> None:
+    async def drive() -> tuple[int, set[int]]:
+        turns = FairScheduler()
+        done = [0] * 100
+
+        async def stream(number: int) -> None:
+            while True:
+                await turns.wait_for_turn()
+                done[number] += 1
+
+        streams = [asyncio.create_task(stream(number)) for number in range(len(done))]
+        await asyncio.sleep(0)
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+        meanwhile = sum(done)
+        streams.pop().cancel()  # one that waits for its turn leaves
+        while min(done[:-1]) < 2:
+            await asyncio.sleep(0)
+        for each in streams:
+            each.cancel()
+        return meanwhile, set(done[:-1])
+
+    meanwhile, done = asyncio.run(drive())
+    assert 0 < meanwhile <= PASSES
+    assert done <= {2, 3}, "they have their turns one after the other"

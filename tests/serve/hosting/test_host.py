@@ -187,17 +187,6 @@ def test_long_query_runs_in_slices_between_other_queries() -> None:
     assert min(len(took_s["long"]), len(took_s["other"])) > 10
 
 
-def test_outputs_with_the_same_time_are_applied_together() -> None:
-    live = Live()
-    items = [Item((time, n), 0, "a") for time in (3, 5) for n in range(2 * APPLY_ITEMS)]
-    live.feeds.forward(Span(0, 9, items))
-    live.deliver()
-    assert (live.view.time, len(live.view.items)) == (4, 2 * APPLY_ITEMS)
-    while live.turn():
-        pass
-    assert (live.view.time, live.view.items) == (9, items)
-
-
 def test_checkpoint_starts_under_a_continuous_stream_of_spans() -> None:
     """What comes next is not applied before, so the view is not ahead of what is durable."""
     live = Live()
@@ -287,38 +276,3 @@ def test_deferred_work_runs_despite_constant_queries() -> None:
         live.ask(number, {"what": "count"})
         live.turn()
     assert view.done == [*["ask"] * (DEFERRALS_MAX + 1), "settle"] * 3
-
-
-class Costly(Recording):
-    """A view that takes as many seconds for an answer as the question says."""
-
-    def ask(self, question: Question, pause: PauseHook = no_pause) -> Mapping[str, object]:
-        seconds = question.get("seconds", 0)
-        assert isinstance(seconds, int)
-        self.clock_s += seconds
-        return super().ask({})
-
-
-def test_query_waits_for_at_most_one_query_of_a_busy_client() -> None:
-    live = Live(view=Costly())
-
-    def ask(numbers: range, asker: str, seconds: int) -> None:
-        for number in numbers:
-            live.ask(number, {"seconds": seconds}, asker)
-
-    def answered() -> list[int]:
-        live.turn()
-        numbers = [decode_answer(data)[0] for _, data in live.host.answers]
-        live.host.answers.clear()
-        return numbers
-
-    ask(range(1, 7), "heavy", 2)
-    assert answered() == [1]
-    ask(range(7, 9), "cheap", 0)
-    assert answered()[:2] == [7, 8]
-    ask(range(9, 10), "cheap", 0)
-    assert answered()[0] == 9
-    rest: list[int] = []
-    while live.host.has_ready_questions:
-        rest += answered()
-    assert rest[-3:] == [4, 5, 6], "the heavy one has its answers in order"

@@ -1,9 +1,10 @@
-"""Limits: of what is at work, of how often one asks; and clients that leave."""
+"""Requests: limits, clients that leave, and JSON that cannot be read."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import ApiError
 from driftline.serve.http.access import Access, new_token
+from driftline.serve.http.content import WATCH_AFTER_S, loads, while_connected
 from driftline.serve.http.metrics import figures_in
 from driftline.serve.http.operations import SERVICE, AppState, Call, HttpSettings, Operation
 from driftline.serve.views.tokens import token_of
@@ -275,3 +277,35 @@ async def test_body_that_drips_is_refused_and_logged(
         writer.close()
     (line,) = [each for each in caplog.records if "body arrived too slowly" in each.message]
     assert line.levelname == "WARNING"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte-order mark; send UTF-8 without one"),
+        (b"9" * 5000, "an integer has too many digits: send it as a string"),
+        (b'{"a": \xff}', "byte 6 is not UTF-8"),
+        (b"[" * 100_000, "this is not valid JSON: it is nested too deep"),
+        (b'{"a": 1, "a": 2}', "this is not valid JSON: the name 'a' is there twice"),
+        (b"[NaN]", "this is not valid JSON: NaN is not a number of JSON"),
+        (b"{", "this is not valid JSON: "),
+        (b"{} {}", "a second value follows the first; in a bulk request each has its own line"),
+        (b" ", "this is not valid JSON: it is empty"),
+    ],
+)
+def test_unreadable_json_is_rejected_with_a_message(data: bytes, said: str) -> None:
+    with pytest.raises(ApiError, match=re.escape(said)) as refused:
+        loads(data)
+    assert refused.value.code == "invalid"
+    assert "sys." not in str(refused.value)
+
+
+async def stays() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_finished_answer_leaves_no_task_behind() -> None:
+    assert await while_connected(stays, asyncio.sleep(2 * WATCH_AFTER_S, "answer")) == "answer"
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
