@@ -204,7 +204,7 @@ def as_others_import(flow: Flow) -> tuple[str, Flow]:
                     raise
                 except FlowError:
                     continue
-                if _looks(other) == _looks(flow):
+                if _describe(other) == _describe(flow):
                     return f"{where}:{name}", other
     return "", flow
 
@@ -232,7 +232,7 @@ def _file_or_name(module: ModuleType) -> str:
     return str(Path(file).absolute()) if file.endswith(".py") and ":" not in file else ""
 
 
-def _looks(flow: Flow) -> object:
+def _describe(flow: Flow) -> object:
     """Return a value that is equal for flows with the same graph and code.
 
     A script may build the same graph with other values under ``if __name__ == "__main__":``.

@@ -78,7 +78,7 @@ class Members:
         if lease.is_asked:
             gap_s = now - lease.last_hello_at
             lease.unanswered_s = lease.unanswered_s + gap_s if gap_s <= HELLO_GAP_S else 0.0
-        self._heard(name, lease, now)
+        self._renew(name, lease, now)
         lease.address, lease.last_hello_at, lease.present = address, now, True
         return False
 
@@ -86,9 +86,9 @@ class Members:
         """Note a heartbeat. A process that is gone stays so until its `hello`."""
         lease = self._leases.get(name)
         if lease is not None and lease.process == process:
-            self._heard(name, lease, now)
+            self._renew(name, lease, now)
 
-    def _heard(self, name: str, lease: Lease, now: float) -> None:
+    def _renew(self, name: str, lease: Lease, now: float) -> None:
         """Note a message of a process, and adapt its timeout to its silence before the message."""
         silent_s, lease.last_heard_at = now - lease.last_heard_at, now
         if not lease.present and silent_s > lease.timeout_s:

@@ -107,7 +107,7 @@ class Resizing:
         """The next layout; () if there is none."""
         self.refusal_reason = ""
         """Why the last request cannot be met; empty if it can."""
-        self._asked_first = 0
+        self._requested_first = 0
         """`first` of the latest request that was not ignored; see `Resize`."""
         self._policy = policy
         self._fronts = fronts
@@ -145,10 +145,10 @@ class Resizing:
 
         May be repeated. A request is ignored if its `first` is not 0 and smaller than before.
         """
-        if self.phase is ResizePhase.SWITCHING or 0 < first < self._asked_first:
+        if self.phase is ResizePhase.SWITCHING or 0 < first < self._requested_first:
             return
         self.refusal_reason = self._why_not(nodes)
-        is_later, self._asked_first = first > self._asked_first, first
+        is_later, self._requested_first = first > self._requested_first, first
         if self.refusal_reason or (
             nodes == len(self.next_layout or layout) and not (is_later and self.next_layout)
         ):

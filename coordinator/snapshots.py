@@ -101,7 +101,7 @@ class Snapshots:
         """Time of the newest committed snapshot."""
         self._next_at = 0.0
         """When the next snapshot is due (seconds, monotonic)."""
-        self._begun_at = 0.0
+        self._started_at = 0.0
         """When the last snapshot was begun, or was due without anything new."""
 
     def begin_from(self, start: SnapshotRecord, now: float) -> None:
@@ -118,7 +118,7 @@ class Snapshots:
 
     def request_early(self) -> None:
         """Make the next snapshot due as soon as HURRIED_EVERY_S after the previous one began."""
-        self._next_at = min(self._next_at, self._begun_at + HURRIED_EVERY_S)
+        self._next_at = min(self._next_at, self._started_at + HURRIED_EVERY_S)
 
     def make_due(self, now: float) -> None:
         """Make the next snapshot due now."""
@@ -132,7 +132,7 @@ class Snapshots:
 
     def pending_s(self, now: float) -> float:
         """Return the age of the snapshot under way, in seconds; 0 without one."""
-        return max(0.0, now - self._begun_at) if self.pending is not None else 0.0
+        return max(0.0, now - self._started_at) if self.pending is not None else 0.0
 
     @property
     def waits_for(self) -> str:
@@ -148,7 +148,7 @@ class Snapshots:
             return []
         self._next_at = now + self._interval
         by_time = self._policy.cuts_by_time
-        self._begun_at = now
+        self._started_at = now
         time = delivered if by_time else 0
         if by_time and (time <= self._time or time >= INFINITY):
             return []
@@ -161,7 +161,7 @@ class Snapshots:
 
     def begin(self, time: int, now: float) -> Outgoing:
         """Begin a snapshot as of a time, which is the delivered frontier."""
-        self._begun_at = now
+        self._started_at = now
         self.number += 1
         self.pending = PendingSnapshot(self.number, time, {*self._nodes})
         return [(node, Prepare(self.number, time)) for node in self._nodes]
@@ -206,7 +206,7 @@ class Snapshots:
         self.pending = None
         self.committed += 1
         self.committed_at = now
-        self.durations.add(max(0.0, now - self._begun_at))
+        self.durations.add(max(0.0, now - self._started_at))
         number, time = state.snapshots[0].number, state.snapshots[0].time
         fields = event_fields("snapshot", snapshot=number, time=time)
         log.debug("%s is committed", snapshot_name(number, time), extra=fields)

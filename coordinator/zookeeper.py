@@ -83,7 +83,7 @@ class ZooKeeperRegistry:
         self._path = path
         self._answer_s = answer_s
         servers = servers_of(client)
-        self._where = f"{client.chroot}{path} in ZooKeeper at {servers}"
+        self._location = f"{client.chroot}{path} in ZooKeeper at {servers}"
 
     def read(self) -> ClusterState | None:
         return self._decoded(self._read_newest()[0])
@@ -92,8 +92,8 @@ class ZooKeeperRegistry:
         data = encode_state(state)
         if len(data) > DATA_BYTES_MAX:
             raise PayloadError(
-                f"registry {self._where}: the state has {len(data):,} bytes, and ZooKeeper stores "
-                f"at most {DATA_BYTES_MAX:,}: use fewer nodes, or a flow with fewer operators"
+                f"registry {self._location}: the state has {len(data):,} bytes, and ZooKeeper "
+                f"stores at most {DATA_BYTES_MAX:,}: use fewer nodes, or a flow of fewer operators"
             )
         stored, version = self._read_newest()
         if not may_replace(state, self._decoded(stored), again=again):
@@ -127,15 +127,15 @@ class ZooKeeperRegistry:
             pending.get(timeout=self._answer_s)
 
     def _decoded(self, data: bytes | None) -> ClusterState | None:
-        return None if data is None else decode_state(data, self._where)
+        return None if data is None else decode_state(data, self._location)
 
     def _taken_over_error(self) -> StateMismatch:
-        return StateMismatch(f"registry {self._where}: another master has taken over")
+        return StateMismatch(f"registry {self._location}: another master has taken over")
 
     def _translated_errors(
         self, passed_through: tuple[type[Exception], ...] = ()
     ) -> AbstractContextManager[None]:
-        what = f"registry {self._where}"
+        what = f"registry {self._location}"
         return translated_errors(self._client, what, self._answer_s, passed_through)
 
 

@@ -114,7 +114,7 @@ class ZooKeeperServer:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
-        self._log_begins = 0
+        self._log_offset = 0
         """Offset in its log at which the lines of this process begin."""
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class ZooKeeperServer:
             self.port = int(listener.getsockname()[1])
         self._configure()
         log = self.directory / LOG
-        self._log_begins = log.stat().st_size if log.exists() else 0
+        self._log_offset = log.stat().st_size if log.exists() else 0
         lifeline = Lifeline()
         with (self.directory / JAVA_OUTPUT).open("wb") as said:
             self._process = subprocess.Popen(
@@ -234,7 +234,7 @@ class ZooKeeperServer:
         status = self._process.poll()
         lines = [describe_exit(status)] if status is not None else []
         with suppress(OSError), (self.directory / LOG).open(errors="replace") as log:
-            log.seek(self._log_begins if os.fstat(log.fileno()).st_size >= self._log_begins else 0)
+            log.seek(self._log_offset if os.fstat(log.fileno()).st_size >= self._log_offset else 0)
             told = [line for line in log.read().splitlines() if not _QUIET.match(line)]
             lines += told[-SHOWN_LINES:]
         with suppress(OSError):

@@ -96,7 +96,7 @@ def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
     if nodes > submission.groups:
         raise FlowError(f"flow {name!r} has {submission.groups} key groups: so many nodes at most")
 
-    def asked(before: Submission) -> Submission:
+    def with_requested_nodes(before: Submission) -> Submission:
         state = registry_of(tree, name)
         if has_ended(state, before):
             raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
@@ -110,7 +110,7 @@ def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
             )
         return with_desired_nodes(tree, before, state, nodes)
 
-    return update_submission(tree, name, asked, submission.run)
+    return update_submission(tree, name, with_requested_nodes, submission.run)
 
 
 def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
@@ -119,13 +119,13 @@ def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
     Raises RunReplaced if the flow was submitted again.
     """
 
-    def kept(before: Submission) -> Submission:
+    def with_current_nodes(before: Submission) -> Submission:
         if before.first_desired_node != submission.first_desired_node:
             return before
         state = registry_of(tree, before.name)
         return with_desired_nodes(tree, before, state, len(before.current_layout(state)))
 
-    return update_submission(tree, submission.name, kept, submission.run)
+    return update_submission(tree, submission.name, with_current_nodes, submission.run)
 
 
 def with_desired_nodes(

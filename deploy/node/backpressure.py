@@ -208,8 +208,8 @@ class Backpressure:
         """Total time during which `is_paused` held."""
         self.waiting_bytes = waiting_bytes
         self._name = name
-        self._told_at = -inf
-        self._told = False
+        self._logged_at = -inf
+        self._is_logged = False
         """Whether the current or last pause was logged."""
 
     def update(self, waiting: int, unsaved: int, now: float) -> bool:
@@ -222,9 +222,9 @@ class Backpressure:
         before, self.is_paused = self.is_paused, waiting > most or unsaved > self.waiting_bytes
         self.paused_time.update(self.is_paused, now)
         if self.is_paused and not before:
-            self._told = now >= self._told_at + TELL_EVERY_S
-            if self._told:
-                self._told_at = now
+            self._is_logged = now >= self._logged_at + TELL_EVERY_S
+            if self._is_logged:
+                self._logged_at = now
                 log.warning(
                     "%s holds its input back: %s",
                     *(self._name, self._why(waiting, unsaved)),
@@ -232,7 +232,7 @@ class Backpressure:
                         "backpressure", name=self._name, waiting=waiting, unsaved=unsaved
                     ),
                 )
-        elif before and not self.is_paused and self._told:
+        elif before and not self.is_paused and self._is_logged:
             log.info(
                 "%s takes input again",
                 self._name,

@@ -114,7 +114,7 @@ class DeliveryGossip:
     """
 
     def __init__(self, others: Iterable[str], start: int) -> None:
-        self._of_others = dict.fromkeys(others, start)
+        self._delivered_by_others = dict.fromkeys(others, start)
         self._master_delivered = start
         self._since = inf
         """When this node's frontier got ahead of the master's, or the last `Progress` if later;
@@ -146,9 +146,9 @@ class DeliveryGossip:
 
     def on_delivered(self, node: str, delivered: int) -> None:
         """Record another node's delivered frontier. Raises MalformedMessage."""
-        if node not in self._of_others:
+        if node not in self._delivered_by_others:
             raise MalformedMessage(f"{node!r} is not another node")
-        self._of_others[node] = max(self._of_others[node], delivered)
+        self._delivered_by_others[node] = max(self._delivered_by_others[node], delivered)
 
     def is_master_silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
         """Return whether this node has been ahead for `after` seconds without `Progress`."""
@@ -164,7 +164,7 @@ class DeliveryGossip:
         """Return the time up to which to settle now without the master; 0 for none."""
         if not self.is_master_silent(now, SETTLE_AFTER_S):
             return 0
-        least = min((self.delivered, *self._of_others.values()))
+        least = min((self.delivered, *self._delivered_by_others.values()))
         if least <= max(self.settled, self._master_delivered):
             return 0
         self.settled = least

@@ -411,7 +411,7 @@ class Node(Member):
             if tracking.is_stale and stages.input_queue.has_several():
                 self._advance()
             if self.backpressure.is_paused:  # otherwise the end of the last turn has done this
-                self._look_at_unsaved()
+                self._check_unsaved()
             if self.backpressure.update(self.barrier.waiting_bytes, self._unsaved, self.now):
                 self._stage = last
             else:
@@ -440,7 +440,7 @@ class Node(Member):
             self._acknowledge()
             self._advance()
             self._send_bundle()
-        self._look_at_unsaved()
+        self._check_unsaved()
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
@@ -592,7 +592,7 @@ class Node(Member):
     def _unsaved_bytes(self) -> int:
         return self.pipeline.unsaved_bytes + self._snapshots.unstored_bytes
 
-    def _look_at_unsaved(self) -> None:
+    def _check_unsaved(self) -> None:
         self._unsaved = self._unsaved_bytes() if self.pipeline.waits_for_snapshot else 0
 
     def _acknowledge(self) -> None:

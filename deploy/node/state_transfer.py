@@ -345,15 +345,15 @@ class StateServer:
     """
 
     def __init__(self) -> None:
-        self._asked_at = -inf
+        self._requested_at = -inf
 
     def is_being_read(self, now: float) -> bool:
         """Return whether a node may be reading parts."""
-        return now < self._asked_at + READS_S
+        return now < self._requested_at + READS_S
 
     def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
         """Return the job that answers a question."""
-        self._asked_at = now
+        self._requested_at = now
         if isinstance(message, AskSlice):
             return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
         snapshots = (

@@ -129,7 +129,7 @@ class ConsumerServer(Role):
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
             if message.barrier in self.trouble:
-                self._works_again(message)
+                self._record_recovery(message)
 
     def tick(self, now: float) -> float:
         if self._letters is not None:
@@ -180,7 +180,7 @@ class ConsumerServer(Role):
         told = self._trouble_logs.setdefault(barrier, Trouble("consumer-unavailable"))
         told.record_failure(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
 
-    def _works_again(self, message: FetchLast | Bundle) -> None:
+    def _record_recovery(self, message: FetchLast | Bundle) -> None:
         barrier = message.barrier
         if isinstance(message, Bundle):
             self._unstored.discard(barrier)

@@ -288,7 +288,7 @@ class Front(Member):
             self.report(Failed(self.incarnation, "InputError", str(self._fatal.error())))
             self._fatal = None
         self.window_full_time.update(self.window.full, self.now)
-        while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():
+        while self._epochs and min(self._epochs[0][1], INFINITY) <= self._read_durable():
             number, offset = self._epochs.pop(0)
             self.send("master", Prepared(number, offset))
         return more
@@ -436,7 +436,7 @@ class Front(Member):
             self._cached.trim(self.next)
         if over:  # after the frames: trackers need the largest time sent (`Tracker.reached`)
             self._end, self.next = self.next, INFINITY
-        if self._covered < self.next or self._durable < self._now_durable():
+        if self._covered < self.next or self._durable < self._read_durable():
             self._promise()
         return more
 
@@ -463,11 +463,11 @@ class Front(Member):
             self.send(self.nodes[node], frame)
             self._covered = end
 
-    def _now_durable(self) -> int:
+    def _read_durable(self) -> int:
         return INFINITY if self.live is None else self.live.durable
 
     def _promise(self) -> None:
-        self._durable = self._now_durable()
+        self._durable = self._read_durable()
         for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next

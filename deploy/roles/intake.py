@@ -457,7 +457,7 @@ class ProducerLog:
     def __init__(self, source: ReceivedSource, needed: bool = True) -> None:
         self._source = source
         self._needed = needed
-        self._here = source.producers > 0
+        self._is_connected = source.producers > 0
         """Whether a producer was connected at the last `update`. Before the first one: whether any
         producer has sent records, in any run."""
         self._disconnected_at = inf
@@ -476,9 +476,9 @@ class ProducerLog:
             self._over = True
             self._log_over()
         elif connected:
-            self._here, self._disconnected_at = True, inf
-        elif self._here:
-            self._here, self._disconnected_at = False, now
+            self._is_connected, self._disconnected_at = True, inf
+        elif self._is_connected:
+            self._is_connected, self._disconnected_at = False, now
         elif self._needed and now >= max(self._disconnected_at + GONE_S, self._log_at):
             self._disconnected_at, self._log_at = inf, now + PAUSE_S
             self._log_none()

@@ -112,7 +112,7 @@ class Master(Role):
         """Since when that work has been the oldest while no member worked."""
         self._steps: dict[str, int] = {}
         """Member -> its number of steps of work in its last `Alive`."""
-        self._worked = False
+        self._progressed = False
         """Whether a member has worked since the last check."""
         self._repeated = 0.0
         """When an unchanged `Progress` was last repeated."""
@@ -222,7 +222,7 @@ class Master(Role):
             return
         if isinstance(message, Alive):
             coordinator.alive(sender, message)
-            self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
+            self._progressed |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
         coordinator.set_time(self.now)
@@ -298,10 +298,10 @@ class Master(Role):
             time = min(self.tracker.delivered, self.tracker.reached)
             self.coordinator.consider_snapshot(time)
         self._pass_on()
-        self._look_for_stalls(now)
+        self._check_for_stalls(now)
         return self.coordinator.deadline
 
-    def _look_for_stalls(self, now: float) -> None:
+    def _check_for_stalls(self, now: float) -> None:
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
             has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
@@ -345,8 +345,8 @@ class Master(Role):
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts
         heard = self.coordinator.members.all_heard(members, now - HEARD_WITHIN_S)
-        worked = self._worked or not heard
-        self._worked = False
+        worked = self._progressed or not heard
+        self._progressed = False
         if oldest is None or oldest != self._oldest or worked:  # slow work is not lost
             self._oldest, self._oldest_since = oldest, now
         elif now - self._oldest_since > self.stalled_after_s:
@@ -401,27 +401,27 @@ class RunStallDetector:
     def __init__(self) -> None:
         self._progress: object = None
         self._since = 0.0
-        self._tell_after = STANDSTILL_S
-        self._told = False
+        self._report_after_s = STANDSTILL_S
+        self._stall_reported = False
         self._pause_max = inf
 
     def on_end_requested(self, now: float) -> None:
         """Log the next lines sooner, since a user waits for the end of the run."""
-        self._tell_after = min(self._tell_after, now - self._since + END_STALL_TIMEOUT_S)
+        self._report_after_s = min(self._report_after_s, now - self._since + END_STALL_TIMEOUT_S)
         self._pause_max = ENDING_EVERY_S
 
     def update(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
         """Log a stall; `progress` differs from the last call's if the run has progressed."""
         stood = now - self._since
         if has_work and progress == self._progress:
-            if stood >= self._tell_after:
+            if stood >= self._report_after_s:
                 pause = min(max(STANDSTILL_S, 2 * stood) - stood, self._pause_max)
-                self._tell_after, self._told = stood + pause, True
+                self._report_after_s, self._stall_reported = stood + pause, True
                 fields = event_fields("standstill", seconds=stood, reason=waits_for)
                 log.warning("no progress for %.0f s: %s", stood, waits_for, extra=fields)
             return
-        if self._told:
+        if self._stall_reported:
             fields = event_fields("standstill-over", seconds=stood)
             log.warning("there is progress again, after %.0f s", stood, extra=fields)
         self._progress, self._since = progress, now
-        self._tell_after, self._told = STANDSTILL_S, False
+        self._report_after_s, self._stall_reported = STANDSTILL_S, False

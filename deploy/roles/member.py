@@ -46,7 +46,7 @@ class Member(Role):
         self.ready = False
         """Whether the member has its state and all answers that it needs to run."""
         self._next_hello = 0.0
-        self._steps_told = 0
+        self._steps_reported = 0
         """`steps` in the last `Alive`."""
 
     @property
@@ -129,8 +129,8 @@ class Member(Role):
             return
         me = self.address, self.process, self.incarnation, int(self.ready), self.obstacle
         self.send("master", Hello(*me))
-        if self.steps != self._steps_told or self.blocks_others:
-            self._steps_told = self.steps
+        if self.steps != self._steps_reported or self.blocks_others:
+            self._steps_reported = self.steps
             self.send("master", Alive(self.process, self.steps, int(self.blocks_others)))
         if self.trouble is not None:
             self.send("master", self.trouble)

@@ -155,12 +155,12 @@ class StandardInput(Receiver):
         piped: Piped,
         *,
         name: str = "standard-input",
-        asked_to_end: Callable[[], bool] = lambda: False,
+        is_stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`asked_to_end`: returns whether the run was asked to end. If so, the end of the pipe does
-        not end the stream: the program that writes to it received the same Ctrl-C."""
+        """`is_stop_requested`: returns whether the run was asked to end. If so, the end of the pipe
+        does not end the stream: the program that writes to it received the same Ctrl-C."""
         super().__init__(source, name=name)
-        self._asked_to_end = asked_to_end
+        self._is_stop_requested = is_stop_requested
         if sys.stdin is None or sys.stdin.closed:
             raise Unavailable("there is no standard input to read")
         self.file = sys.stdin.fileno()
@@ -194,7 +194,7 @@ class StandardInput(Receiver):
             log.info("reading standard input", extra=fields)
 
     def has_room(self) -> bool:
-        return not (self._ended or self._asked_to_end()) and super().has_room()
+        return not (self._ended or self._is_stop_requested()) and super().has_room()
 
     def drain(self) -> None:
         """Read once, and process all complete lines.
@@ -207,7 +207,7 @@ class StandardInput(Receiver):
             return
         except OSError as error:
             raise Unavailable(f"standard input cannot be read: {error.strerror}") from None
-        if self._asked_to_end():
+        if self._is_stop_requested():
             return
         whole, newline, rest = data.rpartition(b"\n")
         if newline or not data:

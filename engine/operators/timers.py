@@ -93,7 +93,7 @@ class Timers:
         self._state = state
         self._key = key
         self.now = now
-        self._least = least
+        self._min_time = least
         self._on_change = on_change
 
     def set(self, name: str, at: object = None, *, after: Duration | None = None) -> None:
@@ -120,7 +120,7 @@ class Timers:
             time = self.now + parse_duration(after, f"timer {name!r}: after", least=-TIMER_LIMIT)
         else:
             time = to_microseconds(at, "us") if not isinstance(at, int) else at
-        if not self._least <= time < TIMER_LIMIT:
+        if not self._min_time <= time < TIMER_LIMIT:
             raise ValueError(
                 f"timer {name!r}: a timer that fires at {self.now} can only set later timers, "
                 f"not one at {time}"

@@ -304,18 +304,18 @@ class SegmentLog:
                     found.append(StoredFrame(number, at, payload))
                     at = found[-1].end
         except Unavailable:
-            self._check_there(number)
+            self._check_exists(number)
             raise
         if not found:
             raise damaged_at(path, offset)
         return found
 
     def _size(self, number: int) -> int:
-        self._check_there(number)
+        self._check_exists(number)
         with self._translate_errors():
             return path_of(self.directory, number).stat().st_size
 
-    def _check_there(self, number: int) -> None:
+    def _check_exists(self, number: int) -> None:
         if not path_of(self.directory, number).exists():
             raise SegmentRemoved(f"{path_of(self.directory, number)} has been removed")
 

@@ -153,7 +153,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
     """Validate and convert an untrusted record. Raises DocumentRefused."""
     match record:
         case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
-            _check_rest(more)
+            _check_no_other_fields(more)
             collection = _collection(name, schema, f"the watch {short_repr(id)}")
             try:
                 check_id(id)
@@ -169,7 +169,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
             "key": str(key),
             **more,
         }:
-            _check_rest(more)
+            _check_no_other_fields(more)
             collection = _collection(name, schema, f"the document {short_repr(id)}")
             try:
                 collection.check(id, {} if document is None else document)
@@ -206,7 +206,7 @@ def _with_name(
     return type(error)(f"{what} {short_repr(id)} of {short_repr(collection.name)}: {error}")
 
 
-def _check_rest(more: Mapping[object, object]) -> None:
+def _check_no_other_fields(more: Mapping[object, object]) -> None:
     if more:
         raise DocumentRefused(f"a write has no {short_repr(next(iter(more)))}")
 

@@ -96,10 +96,10 @@ def change_operation(index: Index) -> Operation:
         collection = index.collection(call)
         since = since_of(call, index.backend)
 
-        def told(items: Sequence[Item]) -> dict[str, Json] | None:
+        def to_json(items: Sequence[Item]) -> dict[str, Json] | None:
             return change(collection, items)
 
-        parts = changes(index.backend, since, told, call.settings.heartbeat_s)
+        parts = changes(index.backend, since, to_json, call.settings.heartbeat_s)
         return EventStream(parts)
 
     return Operation(

@@ -159,7 +159,7 @@ def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
         _field(name, collection, keywords, "with keywords to count", "facet").number
         for name in question.facets
     ]
-    start_after = _behind(question, by)
+    start_after = _start_position(question, by)
     found = asked.shard.search(
         query, asked.time, question.limit, start_after, sort=sort, facets=numbers, pause=asked.pause
     )
@@ -222,7 +222,7 @@ def _field(
     return found
 
 
-def _behind(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
+def _start_position(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
     """Return the position after which hits start; `by`: the sort field. Raises ApiError."""
     if question.start_after is None:
         return None

@@ -117,9 +117,9 @@ class CollectionIndex:
             )
         self.shard.apply(time, version)
         if self._has(version.id):
-            self.watches.apply(time, version, partial(self._before, time, version.id))
+            self.watches.apply(time, version, partial(self._version_before, time, version.id))
 
-    def _before(self, time: int, id: str) -> DocumentVersion | None:
+    def _version_before(self, time: int, id: str) -> DocumentVersion | None:
         """Return a document's version as of a time, without `replaced`; None if there is none."""
         ordinal = self.shard.find(id, time)
         if ordinal is None:

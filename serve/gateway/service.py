@@ -89,7 +89,7 @@ class ServiceBackend:
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
         """Name of a view's shard -> its last figures."""
-        self._began_us = time_ns() // 1000
+        self._started_us = time_ns() // 1000
         self._outputs = 0
         self._delays = LatencyWindow()
         """Seconds from the label time of a record to the arrival of its output here."""
@@ -225,7 +225,7 @@ class ServiceBackend:
         if span.items:
             now, here = time_ns() // 1000, monotonic()
             for item in span.items[-MEASURED:]:
-                if item.label[0] >= self._began_us:  # earlier records predate this process
+                if item.label[0] >= self._started_us:  # earlier records predate this process
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         failures = [item for item in span.items if item.sink < 0]
         self._failed += len(failures)

@@ -96,8 +96,8 @@ class FairQueue:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[bytes, int]]] = {}
         self._used_s: dict[str, float] = {}
-        """Client -> its used time; a client without an entry has used `_least_s`."""
-        self._least_s = 0.0
+        """Client -> its used time; a client without an entry has used `_min_used_s`."""
+        self._min_used_s = 0.0
         """The used time of the client served last, before it was served."""
 
     def __bool__(self) -> bool:
@@ -107,13 +107,13 @@ class FairQueue:
         """Append a question to the queue of its client."""
         if asker not in self._waiting:
             self._waiting[asker] = deque()
-            self._used_s[asker] = max(self._least_s, self._used_s.get(asker, 0.0))
+            self._used_s[asker] = max(self._min_used_s, self._used_s.get(asker, 0.0))
         self._waiting[asker].append(key)
 
     def pop(self) -> tuple[bytes, int]:
         """Remove and return the next question. Precondition: the queue is not empty."""
         asker = self._next
-        self._least_s = self._used_s[asker]
+        self._min_used_s = self._used_s[asker]
         waiting = self._waiting[asker]
         key = waiting.popleft()
         if not waiting:
@@ -129,7 +129,7 @@ class FairQueue:
         return bool(self._waiting) and self._used_s[self._next] < self._used(asker)
 
     def _used(self, asker: str) -> float:
-        return self._used_s.get(asker, self._least_s)
+        return self._used_s.get(asker, self._min_used_s)
 
     def charge(self, asker: str, seconds: float) -> None:
         """Charge a client for the time of an answer or of a slice of it."""
@@ -138,7 +138,7 @@ class FairQueue:
             self._used_s = {
                 asker: used
                 for asker, used in self._used_s.items()
-                if used > self._least_s or asker in self._waiting
+                if used > self._min_used_s or asker in self._waiting
             }
 
 
@@ -342,7 +342,7 @@ class ViewHost(Role):
             return True  # first let the runtime send answers and receive questions
         self._put_off = 0
         self.view.settle()
-        self._look_for_work()
+        self._find_work()
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
     def _send_time(self) -> None:
@@ -440,7 +440,7 @@ class ViewHost(Role):
         """Whether the process may exit: no job runs, and the last checkpoint lacks few outputs."""
         return self.job is None and self._items < CHECKPOINT_ITEMS_MIN
 
-    def _look_for_work(self) -> None:
+    def _find_work(self) -> None:
         if self.job is not None:
             return
         view = self.view

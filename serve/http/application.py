@@ -124,15 +124,19 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     path = request.scope["path"][:200]
     if error.status_code == HTTP_STATUS["method"]:
         allowed = (error.headers or {}).get("Allow", "")
-        return _told(request, ApiError("method", f"here one can {allowed}"), {"Allow": allowed})
-    return _told(request, ApiError("path", f"there is nothing at {path!r}: see /openapi.json"))
+        return _answer_error(
+            request, ApiError("method", f"here one can {allowed}"), {"Allow": allowed}
+        )
+    return _answer_error(
+        request, ApiError("path", f"there is nothing at {path!r}: see /openapi.json")
+    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return _told(request, INTERNAL)
+    return _answer_error(request, INTERNAL)
 
 
-def _told(
+def _answer_error(
     request: Request, refused: ApiError, headers: Mapping[str, str] | None = None
 ) -> Response:
     told: RequestLog = request.scope[REQUEST_LOG_KEY]

@@ -61,7 +61,7 @@ def look_beside(
     journal, torn = report_on_journal(state / FOLDER, run, all_segments=True)
     with translate_os_errors("journal", state / FOLDER):
         is_trimmed = has_journal and not journal.damage and oldest_retained_time(state / FOLDER) > 0
-    derived, notes = _look_at_views(views, check_files, _GONE if is_trimmed else _ANEW)
+    derived, notes = _check_views(views, check_files, _GONE if is_trimmed else _ANEW)
     kept = [journal]
     if is_alone := (state / SERVICE_FILE).exists() and run is None:
         for folder in sorted((state / FLOWS).glob("*/")):
@@ -77,12 +77,12 @@ def look_beside(
     except DriftlineError as error:
         refusals.append(str(error))
     if torn:  # a crash may leave a torn end; after an orderly end it is damage
-        (damage if _ended_in_good_order(run, journal) else notes).append(torn)
+        (damage if _ended_cleanly(run, journal) else notes).append(torn)
     told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
     return Beside(tuple(kept), tuple(derived), RECOVERY_ADVICE, *told, is_alone=is_alone)
 
 
-def _look_at_views(
+def _check_views(
     directories: Sequence[Path], check_files: CheckFiles, follows: str
 ) -> tuple[list[DirectoryReport], list[str]]:
     """Return reports on views, and notes on unchecked views; `follows`: the effect of damage."""
@@ -103,7 +103,7 @@ def _look_at_views(
     return found, notes
 
 
-def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> bool:
+def _ended_cleanly(run: ClusterState | None, journal: DirectoryReport) -> bool:
     """Return whether the last session that opened the journal ended normally."""
     if run is None or journal.mark is None:
         return False

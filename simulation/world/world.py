@@ -53,6 +53,8 @@ class SimulatedHost(Struct):
     """Number in the name of the newest process; each `end` adds one, too."""
     turn_due: bool = False
     """Whether a turn of the process is scheduled."""
+    tick_at: float = inf
+    """When the next tick of the process is scheduled."""
     disk_free_at: float = 0.0
     """When the disk has executed all jobs so far."""
     paused_until: float = 0.0
@@ -78,8 +80,6 @@ class World(Struct):
     """Called after every turn of every role, after its messages were sent."""
     on_exit: Callable[[SimulatedHost], None]
     """Called when a process has ended normally."""
-    tick_s: float = 0.05
-    """Longest time between two calls of `Role.tick`, whatever the role asks for."""
     hosts: dict[str, SimulatedHost] = field(default_factory=dict)
     fatal_error: DriftlineError | None = None
     """Error by which a process has ended the run."""
@@ -153,7 +153,7 @@ class World(Struct):
         host.disk_free_at = 0.0
         host.paused_until = 0.0
         if self._safely(host, "at its start", lambda: self._make(host)):
-            self._tick(host, host.process)
+            self._tick_at(host, self.timeline.now)
 
     def _start_again(self, host: SimulatedHost, starts: int) -> None:
         if host.starts == starts:  # not started meanwhile
@@ -197,17 +197,24 @@ class World(Struct):
         self.timeline.at_time(host.paused_until, event)
         return True
 
-    def _tick(self, host: SimulatedHost, process: str) -> None:
-        if host.process != process or not host.roles:
+    def _tick_at(self, host: SimulatedHost, when: float) -> None:
+        """Schedule the next tick, in place of the one that is scheduled."""
+        host.tick_at = when
+        if when < inf:
+            self.timeline.at_time(when, partial(self._tick, host, host.process, when))
+
+    def _tick(self, host: SimulatedHost, process: str, when: float) -> None:
+        if host.process != process or host.tick_at != when or not host.roles:
             return
-        if self._is_away(host, lambda: self._tick(host, process)):
+        if self._is_away(host, lambda: self._tick(host, process, when)):
             return
         now = self.timeline.now
-        delay = self.tick_s
+        due = inf
         for role in host.roles.values():
             role.now = now
-            delay = min(delay, role.tick(now) - now)
-        self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
+            role.tick_by = inf
+            due = min(due, role.tick(now))
+        self._tick_at(host, max(due, now + 0.001))
         self.turn_soon(host)
 
     def _turn(self, host: SimulatedHost, process: str) -> None:
@@ -260,6 +267,9 @@ class World(Struct):
                 self._begin(host, role, job)
             role.jobs.clear()
         if self._safely(host, "after a turn", lambda: self._check_all(host)):
+            due = min(role.tick_by for role in host.roles.values())
+            if due < host.tick_at:
+                self._tick_at(host, max(due, self.timeline.now))
             self._end_if_done(host)
 
     def _end_if_done(self, host: SimulatedHost) -> None:

@@ -90,7 +90,7 @@ def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     if hidden.is_dir() and output != state / RECORDS:
         _check_form(output)
     of_outputs = _outputs(flow, run, output) if hidden.is_dir() else []
-    _check_one_run(run, state, output)
+    _check_same_run(run, state, output)
     _check_logs(run, state)
     registry = state / "registry"
     # The registry and the identity name the files of the run, so they go last.
@@ -180,7 +180,7 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
 # Checks before the removal.
 
 
-def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
+def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None:
     """Check that the state and the outputs belong to one run.
 
     Raises StateMismatch for outputs of another run, and if the outputs of the state are in another

@@ -203,7 +203,7 @@ class _Rules(Struct, frozen=True):
         if mark.lineage != lineage:
             text = f"{report} is {mark}, but registry {self.registry} is run {lineage[:8]}'s"
             if report.kind == OUTPUT:
-                return Problem(f"{text}. {self._other_output(report)}")
+                return Problem(f"{text}. {self._advise_other_output(report)}")
         else:
             text = f"{report} is {mark}: it was moved or copied there"
         return Problem(f"{text}. {self._ways_out(report)}")
@@ -218,7 +218,7 @@ class _Rules(Struct, frozen=True):
         if report.mark is None:
             if opened and report.kind == OUTPUT and self.state.output != report.path:
                 lacks = f"{report.path} has no outputs of node {report.index} of this run"
-                return Problem(f"{lacks}. {self._other_output(report)}")
+                return Problem(f"{lacks}. {self._advise_other_output(report)}")
             if opened:
                 return self._lost(report, "is empty or missing, but an earlier session had it")
         elif report.mark.session < opened:
@@ -260,7 +260,7 @@ class _Rules(Struct, frozen=True):
             return Problem(f"{report} {predicate}; {remedy}", fatal=False)
         return Problem(f"{report} {predicate}. {self._ways_out(report)}")
 
-    def _other_output(self, report: DirectoryReport) -> str:
+    def _advise_other_output(self, report: DirectoryReport) -> str:
         """Return the remedy for an output directory that may belong to another run."""
         known = self.state.output
         last = f" (they were last in {known})" if known and known != report.path else ""

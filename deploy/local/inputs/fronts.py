@@ -48,14 +48,14 @@ def open_input(
     process: ProcessConfig,
     runtime: Runtime,
     receivers: ExitStack,
-    asked_to_end: Callable[[], bool],
+    is_stop_requested: Callable[[], bool],
     *,
     alone: bool,
     event_time: EventTime | None,
 ) -> Source | RetainedSource:
     """Return the source of input `number`, with a log and a receiver if it cannot be read again.
 
-    `receivers`: closes log and receiver; `asked_to_end`: returns whether the run is to drain;
+    `receivers`: closes log and receiver; `is_stop_requested`: returns whether the run is to drain;
     `alone`: it is the only input; `event_time`: that of the source in the flow. Raises Unavailable,
     StateMismatch, NotPermitted.
     """
@@ -73,7 +73,7 @@ def open_input(
         records = PipedSource(
             input_log, clock, keep_bad=keep_bad, today_us=_now_us, event_time=event_time
         )
-        receiver = piped = StandardInput(records, given, asked_to_end=asked_to_end)
+        receiver = piped = StandardInput(records, given, is_stop_requested=is_stop_requested)
         runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
         piped.announce()
     elif isinstance(given, LiveSource):

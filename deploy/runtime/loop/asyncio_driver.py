@@ -32,7 +32,7 @@ class Looped(Generic[Result]):
 
     def __init__(self, runtime: Runtime, find_result: Callable[[], Result | None]) -> None:
         self._runtime = runtime
-        self._look = find_result
+        self._find_result = find_result
         self._loop = asyncio.get_running_loop()
         self._files: set[int] = set()
         self._next: asyncio.Handle | None = None
@@ -59,7 +59,7 @@ class Looped(Generic[Result]):
             return
         try:
             more = runtime.step(wait_s=0.0)
-            result = self._look()
+            result = self._find_result()
         except BaseException as error:
             self._result.set_exception(error)
             return

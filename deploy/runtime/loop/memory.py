@@ -127,7 +127,7 @@ class MallocTrimmer(_IdleTask):
     def __init__(self, give_back: Callable[[], None] = _trim) -> None:
         super().__init__()
         self._give_back = give_back
-        self._gave_back = -inf
+        self._trimmed_at = -inf
         """When memory was last returned."""
         self._trims_left = 0
         """Number of returns that follow the last busy period."""
@@ -136,7 +136,7 @@ class MallocTrimmer(_IdleTask):
         """Return memory to the system if that is due. Precondition: the loop is idle."""
         if self._check(now):
             self._trims_left = GIVE_BACK_TIMES
-        elif self._trims_left and now - self._gave_back >= GIVE_BACK_S:
+        elif self._trims_left and now - self._trimmed_at >= GIVE_BACK_S:
             self._trims_left -= 1
-            self._gave_back = now
+            self._trimmed_at = now
             self._give_back()

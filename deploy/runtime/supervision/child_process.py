@@ -62,7 +62,7 @@ class ChildOutput:
             with suppress(OSError):
                 fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._thread = threading.Thread(target=self._read, daemon=True)
-        self._second_ends = 0.0
+        self._window_ends_at = 0.0
         self._logged = self._left_out = 0
         """Line counts of the current second."""
 
@@ -88,7 +88,7 @@ class ChildOutput:
             if self._left_out and not poller.poll(1000):
                 self._end_second()
             data = os.read(self._from, READ_BYTES)
-            if monotonic() >= self._second_ends:
+            if monotonic() >= self._window_ends_at:
                 self._end_second()
             *lines, partial = (partial + data).split(b"\n")
             if partial and (not data or len(partial) > LINE_BYTES):
@@ -132,7 +132,7 @@ class ChildOutput:
         if self._left_out:
             self._print(f"... ({self._left_out} lines left out)", left_out=self._left_out)
         self._logged = self._left_out = 0
-        self._second_ends = monotonic() + 1.0
+        self._window_ends_at = monotonic() + 1.0
 
     def _print(self, text: str, **fields: int) -> None:
         level = logging.INFO if self._printed else logging.WARNING

@@ -45,7 +45,7 @@ MODULE = "driftline.deploy.runtime.process"
 ENDING_STATES = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
 """States of the master in which nodes exit because the run ends."""
 
-SAID_BEFORE_S = 0.5
+STALE_REPORT_S = 0.5
 """A report of the master that arrives this soon after an exit may predate it."""
 
 REPLACE_AFTER_S = 0.2
@@ -76,7 +76,7 @@ class LocalCluster(Supervisor):
         names = [*numbered, *self._layout] if names is None else names
         super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
         self.config = config
-        self._takes = accepts_node
+        self._accepts_node = accepts_node
         self._on_death = died
         self._masters = [name for name in self._names if name.startswith("master")]
         self._modules = {"front": front_module}
@@ -86,7 +86,7 @@ class LocalCluster(Supervisor):
         self.kills = 0
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
-        self._asked_again = False
+        self._is_master_restarted = False
         self._ended_at: dict[str, float] = {}
         """Node that stopped on request -> when the supervisor noticed it."""
         self._desired_nodes = self._first = 0
@@ -100,7 +100,7 @@ class LocalCluster(Supervisor):
         self.restart_policy.record_progress(settled, sent)
         now = monotonic()
         if watch is not None:
-            self._look_after_nodes(now, watch)
+            self._reconcile_nodes(now, watch)
         super().supervise()
         if all(process.poll() is None for process in self._processes.values()):
             self.spares.maintain(now)
@@ -153,12 +153,12 @@ class LocalCluster(Supervisor):
         Precondition: the master has exited, and its last messages were lost. Raises Unavailable at
         a second call.
         """
-        if self._asked_again:
+        if self._is_master_restarted:
             raise Unavailable("the master exited without recording an outcome")
-        self._asked_again = True
+        self._is_master_restarted = True
         self._start(self._masters[0])
 
-    def _look_after_nodes(self, now: float, watch: StatusPoller) -> None:
+    def _reconcile_nodes(self, now: float, watch: StatusPoller) -> None:
         """Start the nodes that the master wants, and forget those that have exited for good."""
         watch.wanted_nodes, watch.first_wanted_node = self._desired_nodes, self._first
         report = watch.reports.get("master")
@@ -170,13 +170,13 @@ class LocalCluster(Supervisor):
             remove_outdated(Path(self.config.state), report.layout, self._children)
         wanted = self._layout if self._desired_nodes == len(self._layout) else report.wanted
         nodes = {name for name in (*self._children, *wanted) if name.startswith("node-")}
-        for name in filter(self._takes, nodes):
+        for name in filter(self._accepts_node, nodes):
             each = self._children.get(name)
             if each is None:
                 self._start(name)
             elif each.process.poll() != STOPPED:
                 self._ended_at.pop(name, None)
-            elif answered_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
+            elif answered_at > self._ended_at.setdefault(name, now) + STALE_REPORT_S:
                 self._handle_planned_exit(name, report)
 
     def _handle_planned_exit(self, name: str, report: StatusReport) -> None:
@@ -256,14 +256,14 @@ class LocalCluster(Supervisor):
         )
         spare = self.spares.take(name, config.to_json())
         self.spares.postpone_start(monotonic())
-        return (spare, True) if spare is not None else (self._launched(name, config), False)
+        return (spare, True) if spare is not None else (self._new_child(name, config), False)
 
     def _launch_spare(self, link: int) -> ChildProcess:
-        made = self._launched(SPARE, replace(self.config, role=SPARE, spare_fd=link))
+        made = self._new_child(SPARE, replace(self.config, role=SPARE, spare_fd=link))
         self._exits.watch(made.pid)
         return made
 
-    def _launched(self, name: str, config: ProcessConfig) -> ChildProcess:
+    def _new_child(self, name: str, config: ProcessConfig) -> ChildProcess:
         return ChildProcess(name, partial(self._popen, config), config.submitted_as)
 
     def _popen(self, config: ProcessConfig, pipes: Pipes) -> subprocess.Popen[bytes]:

@@ -56,8 +56,8 @@ class KeepAlive:
     `pass_fds=[fd]`."""
 
     def __init__(self) -> None:
-        self._hears, self.fd = os.pipe()
-        os.set_blocking(self._hears, False)
+        self._read_end, self.fd = os.pipe()
+        os.set_blocking(self._read_end, False)
 
     def on_child_started(self) -> None:
         """Close the child's end in the parent: the child has started."""
@@ -66,14 +66,14 @@ class KeepAlive:
     def heard(self) -> bool:
         """Return whether the child has written since the last call."""
         with suppress(BlockingIOError):
-            return bool(os.read(self._hears, READ_BYTES))
+            return bool(os.read(self._read_end, READ_BYTES))
         return False
 
     def close(self) -> None:
         """Close the parent's end. May be called again."""
-        if self._hears >= 0:
-            os.close(self._hears)
-            self._hears = -1
+        if self._read_end >= 0:
+            os.close(self._read_end)
+            self._read_end = -1
 
 
 def keep_alive(fd: int) -> None:
@@ -87,7 +87,7 @@ def keep_alive(fd: int) -> None:
 
 def exit_with_parent(fd: int) -> None:
     """In the child: end this process as soon as the parent has ended."""
-    _let_kill(fd)
+    _request_kill_signal(fd)
     threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
@@ -101,13 +101,13 @@ def wrap_command(fd: int, program: Sequence[str]) -> list[str]:
 
 def _become(fd: int, program: list[str]) -> None:
     """In the child: arrange to end with the parent, and become the program."""
-    _let_kill(fd)
+    _request_kill_signal(fd)
     if select.select([fd], [], [], 0)[0]:  # the parent ended before the signal was requested
         os._exit(ORPHANED)
     os.execv(program[0], program)
 
 
-def _let_kill(fd: int) -> None:
+def _request_kill_signal(fd: int) -> None:
     """Let the kernel kill this process, whatever program it runs, when the parent ends."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())

@@ -163,7 +163,7 @@ class HangDetector:
 
     def __init__(self, missing_after_s: float) -> None:
         self._missing_after_s = missing_after_s
-        self._heard: dict[str, tuple[str, float]] = {}
+        self._last_signs: dict[str, tuple[str, float]] = {}
         """Child -> token of its process, and the time of its last sign of life."""
         self._missed: set[str] = set()
         """Children whose silence was logged."""
@@ -171,11 +171,11 @@ class HangDetector:
 
     def record_sign(self, name: str, process: str, now: float) -> None:
         """Record a sign of life of a child; `process`: its token."""
-        self._heard[name] = process, now
+        self._last_signs[name] = process, now
 
     def has_heard(self, name: str, process: str) -> bool:
         """Return whether this process has given a sign of life."""
-        return self._heard.get(name, ("", 0.0))[0] == process
+        return self._last_signs.get(name, ("", 0.0))[0] == process
 
     def find_hung(
         self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
@@ -183,10 +183,12 @@ class HangDetector:
         """Return the children to kill now; `deaths`: returns a child's deaths without progress."""
         away_s, self._looked_at = now - self._looked_at, now
         if away_s > GAP_S:
-            self._heard = {n: (p, min(now, at + away_s)) for n, (p, at) in self._heard.items()}
+            self._last_signs = {
+                n: (p, min(now, at + away_s)) for n, (p, at) in self._last_signs.items()
+            }
         due = []
         for name, each in running.items():
-            silent_s = now - self._heard.get(name, ("", now))[1]
+            silent_s = now - self._last_signs.get(name, ("", now))[1]
             if not self.has_heard(name, each.token) or silent_s <= self._missing_after_s:
                 self._missed.discard(name)
                 continue
@@ -196,7 +198,7 @@ class HangDetector:
                 _log_missed(name, each, silent_s, patience_s)
             elif silent_s > self._missing_after_s + patience_s:
                 self._missed.discard(name)
-                del self._heard[name]
+                del self._last_signs[name]
                 due.append(name)
                 log.warning(
                     "%s (pid %d) was silent for %.0f s: it is killed, and started again",

@@ -27,7 +27,7 @@ SPARE = "spare"
 
 READY, TAKEN = b"r", b"t"
 
-TAKES_WITHIN_S = 0.5
+TAKE_TIMEOUT_S = 0.5
 """Timeout in seconds for TAKEN: a ready spare has nothing else to do."""
 
 
@@ -44,7 +44,7 @@ class _WarmStandby:
     @property
     def is_ready(self) -> bool:
         """Whether the spare has loaded the flow, and has no role yet."""
-        if not self._ready and self._link.fileno() >= 0 and self._hears(READY):
+        if not self._ready and self._link.fileno() >= 0 and self._receives(READY):
             self._ready = True
             pid = self.child.pid
             fields = event_fields("spare-ready", pid=pid)
@@ -57,14 +57,14 @@ class _WarmStandby:
         Precondition: `is_ready`.
         """
         self._ready = False
-        self._link.settimeout(TAKES_WITHIN_S)
+        self._link.settimeout(TAKE_TIMEOUT_S)
         self.child.rename(name)
         try:
             self._link.sendall(config.encode() + b"\n")
         except OSError:
             taken = False
         else:
-            taken = self._hears(TAKEN)
+            taken = self._receives(TAKEN)
         self.close()
         if not taken:
             self.child.rename(SPARE)
@@ -75,7 +75,7 @@ class _WarmStandby:
         """Close the link: a spare without a role exits."""
         self._link.close()
 
-    def _hears(self, word: bytes) -> bool:
+    def _receives(self, word: bytes) -> bool:
         try:
             return self._link.recv(1) == word
         except OSError:  # nothing has arrived, or it has died

@@ -53,11 +53,9 @@ def calm(
     return Scenario(1, flow, get_policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
 
 
-def outcome(what: Scenario, tick_s: float = 0.02) -> Outcome:
+def outcome(what: Scenario) -> Outcome:
     """The outcome of a scenario that must have no problem."""
-    simulation = Simulation(what)
-    simulation.world.tick_s = tick_s
-    found = simulation.run()
+    found = Simulation(what).run()
     assert not found.problem, found.problem
     return found
 
@@ -92,7 +90,7 @@ def test_slow_disks_take_snapshots_slowly_and_nothing_is_recovered_from(mode: st
     """Disks take 35 s for a part, on average: markers or not, slow is not lost."""
     faults = Faults(until_s=1000.0, delay_s=0.001, job_s=35.0)  # faults: none, but for the disks
     what = calm(mode, until_s=200.0, faults=faults, flow=FLOWS["counts"])
-    found = outcome(what, tick_s=1.0)
+    found = outcome(what)
     assert found.counted["recovery"] == found.counted["recovery from a snapshot"] == 0
     assert found.counted["committed snapshot"] >= 1
 

@@ -12,10 +12,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from threading import get_ident
 from unittest.mock import patch
+
+from msgspec.structs import fields
 
 import driftline.deploy.runtime.process
 from driftline.coordinator.registry import ClusterState

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import zmq
+from msgspec.structs import replace
 
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.keys import Authorised, Rights, make_keys, read_key
@@ -41,7 +42,7 @@ class Hosts:
     def transport(self, key: str, **other: Any) -> Transport:
         """The transport of a process that has a key."""
         own, authorised = read_key(self.keys / f"{key}.key"), Authorised(self.keys)
-        return Transport("tcp", own=own, authorised=authorised, **other)
+        return replace(Transport("tcp", own=own, authorised=authorised), **other)
 
     def start(
         self, key: str, party: str, *, at: str = "tcp://127.0.0.1:*", **other: Any

@@ -91,7 +91,7 @@ def test_no_spare_is_started_before_the_run_is_calm(waiting: Scripted) -> None:
 def test_a_spare_that_does_not_answer_gets_no_role_and_is_replaced(
     waiting: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("driftline.deploy.runtime.supervision.spares.TAKES_WITHIN_S", 0.1)
+    monkeypatch.setattr("driftline.deploy.runtime.supervision.spares.TAKE_TIMEOUT_S", 0.1)
     waiting.until_ready()
     [stopped] = waiting.launched
     os.kill(stopped.pid, signal.SIGSTOP)
