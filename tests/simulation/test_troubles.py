@@ -317,7 +317,7 @@ def test_accepting_a_snapshot_of_an_earlier_time_causes_wrong_outputs() -> None:
     ("policy", "seeds"),
     [
         ("two-phase", 45),
-        ("strong-productions", 25),
+        ("strong-productions", 35),
         pytest.param("at-least-once", 90, marks=pytest.mark.soak),
     ],
 )
