@@ -67,6 +67,7 @@ SLOW = (
 """Tests that start processes or servers, or draw many cases: `make check` leaves them out."""
 
 TESTS = Path(__file__).resolve().parent
+SPARK = TESTS / "pipeline"
 PACKAGES = TESTS.parent / "driftline"
 
 
@@ -106,9 +107,16 @@ def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Deal files to workers so that each begins with slow ones, and steals quick tests at the end.
 
     Each worker begins with a part of the list as long as those of the others; what it cannot do in
-    time, others take from its end.
+    time, others take from its end. One worker begins with all tests of Spark, so that the others
+    start no session of Spark.
     """
-    files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+    files = [
+        list(tests)
+        for _, tests in groupby(
+            items, lambda item: item.path.parent if item.path.parent == SPARK else item.path
+        )
+    ]
+    files.sort(key=lambda tests: tests[0].path.parent != SPARK)
     slow = [tests for tests in files if tests[0].get_closest_marker("slow")]
     quick = [tests for tests in files if not tests[0].get_closest_marker("slow")]
     hands = [[*slow[i::workers], *quick[i::workers]] for i in range(workers)]
