@@ -68,6 +68,15 @@ SLOW = (
 
 TESTS = Path(__file__).resolve().parent
 SPARK = TESTS / "pipeline"
+LONGEST = [
+    TESTS / name
+    for name in (
+        "simulation/test_simulation.py",
+        "simulation/test_troubles.py",
+        "mutations/test_mutations.py",
+        "nexmark/test_nexmark.py",
+    )
+]
 PACKAGES = TESTS.parent / "driftline"
 
 
@@ -108,7 +117,7 @@ def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
 
     Each worker begins with a part of the list as long as those of the others; what it cannot do in
     time, others take from its end. One worker begins with all tests of Spark, so that the others
-    start no session of Spark.
+    start no session of Spark; the others begin with the files that take longest.
     """
     files = [
         list(tests)
@@ -116,11 +125,16 @@ def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
             items, lambda item: item.path.parent if item.path.parent == SPARK else item.path
         )
     ]
-    files.sort(key=lambda tests: tests[0].path.parent != SPARK)
+    files.sort(key=_rank)
     slow = [tests for tests in files if tests[0].get_closest_marker("slow")]
     quick = [tests for tests in files if not tests[0].get_closest_marker("slow")]
     hands = [[*slow[i::workers], *quick[i::workers]] for i in range(workers)]
     return [item for hand in hands for tests in hand for item in tests]
+
+
+def _rank(tests: Sequence[pytest.Item]) -> int:
+    path = tests[0].path
+    return 0 if path.parent == SPARK else LONGEST.index(path) if path in LONGEST else len(LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)

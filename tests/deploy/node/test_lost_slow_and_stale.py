@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
 from driftline.engine.policy import get_policy
-from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
+from driftline.engine.wire.messages import Bundle, LastBundle, Marker, Message, Prepared, decode
 from driftline.engine.wire.role import Role
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.simulation.scenarios.live import ArrivalSchedule
@@ -17,6 +18,7 @@ from driftline.simulation.scenarios.scenario import Scenario
 from driftline.simulation.simulation import Outcome, Simulation
 from driftline.simulation.world.timeline import Faults
 from driftline.simulation.world.world import SimulatedHost, World
+from tests.mutations import outputs
 
 CALM = Faults(delay_s=0.001)
 CUT_S = 0.05
@@ -26,14 +28,18 @@ Sent = Callable[[World, SimulatedHost, str, Message], bool]
 """Told of every message that is sent; whether it is to be lost."""
 
 
+def is_of_producer(host: SimulatedHost, to: str) -> bool:
+    """Whether a message is not one between roles."""
+    return host.name.startswith("producer") or to.startswith("producer")
+
+
 @contextmanager
 def network(sent: Sent) -> Iterator[None]:
     """Let a test lose messages."""
     send = World._send
 
     def mutated(self: World, host: SimulatedHost, party: Role, to: str, data: bytes) -> None:
-        between_parties = not host.name.startswith("producer") and not to.startswith("producer")
-        if not (between_parties and sent(self, host, to, decode(data)[1])):
+        if is_of_producer(host, to) or not sent(self, host, to, decode(data)[1]):
             send(self, host, party, to, data)
 
     with patch.object(World, "_send", mutated):
@@ -118,3 +124,39 @@ def test_late_answer_of_a_crashed_consumer_is_ignored() -> None:
         found = outcome(calm("exactly-once", until_s=10.0))
     assert late
     assert found.counted["crash consumer after it has answered"] == 1
+
+
+def run_with_late_bundle() -> Outcome:
+    """Run a flow whose node crashes as it sends a bundle, which arrives once its successor has
+    asked the consumer for the last bundle."""
+    late: list[tuple[Bundle, bytes]] = []
+    answers: list[LastBundle] = []
+    send = World._send
+
+    def mutated(self: World, host: SimulatedHost, role: Role, to: str, data: bytes) -> None:
+        message = None if is_of_producer(host, to) else decode(data)[1]
+        if isinstance(message, Bundle) and message.blobs and not late and self.timeline.now > 1.0:
+            late.append((message, data))
+            self.timeline.after(0.0, partial(self.crash, host, "with its bundle"))
+            return
+        send(self, host, role, to, data)
+        if isinstance(message, LastBundle) and late and not answers:
+            bundle, data = late[0]
+            if message.barrier == bundle.barrier and message.incarnation > bundle.incarnation:
+                answers.append(message)
+                self.timeline.after(0.0, partial(role.receive, data))
+
+    with patch.object(World, "_send", mutated):
+        found = Simulation(calm("exactly-once", until_s=5.0)).run()
+    assert answers[0].t_last < late[0][0].t_last, "the bundle is not stored"
+    return found
+
+
+def test_late_bundle_of_a_crashed_node_is_ignored() -> None:
+    found = run_with_late_bundle()
+    assert not found.problem, found.problem
+
+
+def test_without_a_fence_a_late_bundle_repeats_outputs() -> None:
+    with outputs.consumers_have_no_fence():
+        assert run_with_late_bundle().problem
