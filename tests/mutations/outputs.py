@@ -4,7 +4,7 @@ A consumer ignores a bundle that it has. That hides a missing filter at the barr
 repeated bundle is cut as the first one was, so either is missed without the other.
 
 The fence of consumers matters only to what an earlier process had sent and what comes after its
-successor has asked for the last bundle. `deploy/node/test_lost_slow_and_stale.py` makes this happen.
+successor has asked for the last bundle: `deploy/node/test_lost_slow_and_stale.py` has such a run.
 """
 
 from __future__ import annotations
