@@ -144,6 +144,7 @@ BEGIN = {
     "first_prepared_commits-exactly-once": 6,
     "frames_leave_before_they_are_durable-strong-productions": 24,
     "frames_that_were_had_are_worked_off-strong-productions": 21,
+    "fronts_go_on_meanwhile-exactly-once": 109,
     "frontiers_move_before_all_is_known_that_is_sent_again-strong-productions": 376,
     "gaps_are_not_noticed-two-phase": 50,
     "idle_sources_hold_back_the_watermark-exactly-once": 295,
