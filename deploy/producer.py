@@ -131,7 +131,7 @@ class Producer:
         self._awaits_sync = False
         """Whether a request was sent whose answer has not arrived."""
         self._ask_at = 0.0
-        self._retry_interval_s = ASK_AFTER_S
+        self._ask_interval_s = ASK_AFTER_S
         self._sign_at = 0.0
         """When the front gave its last sign of life, or when the current wait began, if later."""
         key = None if keys is None else own_key(Path(keys), producer=True)
@@ -258,8 +258,8 @@ class Producer:
                 )
             if now >= self._ask_at:
                 self._to_ask = True
-                self._ask_at = now + self._retry_interval_s
-                self._retry_interval_s = min(2 * self._retry_interval_s, ASK_AFTER_S_MAX)
+                self._ask_at = now + self._ask_interval_s
+                self._ask_interval_s = min(2 * self._ask_interval_s, ASK_AFTER_S_MAX)
             self._push()
             events = zmq.POLLIN | (zmq.POLLOUT if self._has_to_send() else 0)
             wake_at = min(deadline, self._ask_at)
@@ -309,7 +309,7 @@ class Producer:
             self._sign_at = now
         if kind is not IntakeKind.ACK:
             self._awaits_sync = False
-        self._retry_interval_s = ASK_AFTER_S
+        self._ask_interval_s = ASK_AFTER_S
         self._ask_at = now + (ASK_AFTER_S_MAX if self._awaits_sync else ASK_AFTER_S)
         if acknowledged < self.acknowledged:
             raise StateMismatch(

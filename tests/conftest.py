@@ -67,16 +67,18 @@ SLOW = (
 """Tests that start processes or servers, or draw many cases: `make check` leaves them out."""
 
 TESTS = Path(__file__).resolve().parent
-SPARK = TESTS / "pipeline"
 LONGEST = [
     TESTS / name
     for name in (
+        "pipeline",
         "simulation/test_simulation.py",
         "simulation/test_troubles.py",
         "mutations/test_mutations.py",
         "nexmark/test_nexmark.py",
     )
 ]
+"""Files, and the folder of Spark's tests, that workers run first, each of them as a whole."""
+
 PACKAGES = TESTS.parent / "driftline"
 
 
@@ -116,25 +118,24 @@ def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Deal files to workers so that each begins with slow ones, and steals quick tests at the end.
 
     Each worker begins with a part of the list as long as those of the others; what it cannot do in
-    time, others take from its end. One worker begins with all tests of Spark, so that the others
-    start no session of Spark; the others begin with the files that take longest.
+    time, others take from its end. The longest files come first. All tests of Spark are dealt to
+    one worker, so that the others start no session of Spark.
     """
-    files = [
-        list(tests)
-        for _, tests in groupby(
-            items, lambda item: item.path.parent if item.path.parent == SPARK else item.path
-        )
-    ]
-    files.sort(key=_rank)
+    files = [list(tests) for _, tests in groupby(sorted(items, key=_rank), _unit)]
     slow = [tests for tests in files if tests[0].get_closest_marker("slow")]
     quick = [tests for tests in files if not tests[0].get_closest_marker("slow")]
     hands = [[*slow[i::workers], *quick[i::workers]] for i in range(workers)]
     return [item for hand in hands for tests in hand for item in tests]
 
 
-def _rank(tests: Sequence[pytest.Item]) -> int:
-    path = tests[0].path
-    return 0 if path.parent == SPARK else LONGEST.index(path) if path in LONGEST else len(LONGEST)
+def _unit(item: pytest.Item) -> Path:
+    """Return the file of a test, or its folder if that is one of `LONGEST`."""
+    return item.path.parent if item.path.parent in LONGEST else item.path
+
+
+def _rank(item: pytest.Item) -> int:
+    unit = _unit(item)
+    return LONGEST.index(unit) if unit in LONGEST else len(LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)

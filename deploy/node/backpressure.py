@@ -46,7 +46,7 @@ REMEMBERED = 0.5
 WAITING_BYTES = 1 << 25
 """Bytes that may wait for the consumer, or for a snapshot, before the node pauses."""
 
-TELL_EVERY_S = 10.0
+LOG_EVERY_S = 10.0
 """Minimum seconds between two back-pressure log lines."""
 
 Clock = Callable[[], float]
@@ -222,7 +222,7 @@ class Backpressure:
         before, self.is_paused = self.is_paused, waiting > most or unsaved > self.waiting_bytes
         self.paused_time.update(self.is_paused, now)
         if self.is_paused and not before:
-            self._is_logged = now >= self._logged_at + TELL_EVERY_S
+            self._is_logged = now >= self._logged_at + LOG_EVERY_S
             if self._is_logged:
                 self._logged_at = now
                 log.warning(

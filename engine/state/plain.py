@@ -208,10 +208,11 @@ class PlainMap(dict[object, object]):
         return list(self)
 
     def values(self) -> list[object]:  # type: ignore[override]
-        return [thaw(super(PlainMap, self).__getitem__(packed)) for packed in self._in_order()]
+        return [value for _, value in self.items()]
 
     def items(self) -> list[tuple[object, object]]:  # type: ignore[override]
-        return list(zip(self, self.values(), strict=True))
+        get = super().__getitem__
+        return [(unpack(packed), thaw(get(packed))) for packed in self._in_order()]
 
     def get(self, key: object, default: object = None) -> object:
         return self[key] if key in self else default  # noqa: SIM401  # `get` itself

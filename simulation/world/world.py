@@ -153,7 +153,7 @@ class World(Struct):
         host.disk_free_at = 0.0
         host.paused_until = 0.0
         if self._safely(host, "at its start", lambda: self._make(host)):
-            self._tick_at(host, self.timeline.now)
+            self._schedule_tick(host, self.timeline.now)
 
     def _start_again(self, host: SimulatedHost, starts: int) -> None:
         if host.starts == starts:  # not started meanwhile
@@ -197,7 +197,7 @@ class World(Struct):
         self.timeline.at_time(host.paused_until, event)
         return True
 
-    def _tick_at(self, host: SimulatedHost, when: float) -> None:
+    def _schedule_tick(self, host: SimulatedHost, when: float) -> None:
         """Schedule the next tick, in place of the one that is scheduled."""
         host.tick_at = when
         if when < inf:
@@ -214,7 +214,7 @@ class World(Struct):
             role.now = now
             role.tick_by = inf
             due = min(due, role.tick(now))
-        self._tick_at(host, max(due, now + 0.001))
+        self._schedule_tick(host, max(due, now + 0.001))
         self.turn_soon(host)
 
     def _turn(self, host: SimulatedHost, process: str) -> None:
@@ -269,7 +269,7 @@ class World(Struct):
         if self._safely(host, "after a turn", lambda: self._check_all(host)):
             due = min(role.tick_by for role in host.roles.values())
             if due < host.tick_at:
-                self._tick_at(host, max(due, self.timeline.now))
+                self._schedule_tick(host, max(due, self.timeline.now))
             self._end_if_done(host)
 
     def _end_if_done(self, host: SimulatedHost) -> None:

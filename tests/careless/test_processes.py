@@ -19,8 +19,8 @@ CASES = [
     ("odd_keys", "3", "buffered"),
     ("sets", "2", "speculative"),
 ]
-"""A state that is changed, keys that are told apart badly, and the order of a set. The simulation
-runs the other flows, too."""
+"""A mutated state, equal keys of different types, and the order of a set. The simulation also runs
+the other flows."""
 
 
 @pytest.fixture(scope="module")

@@ -259,9 +259,9 @@ class LocalCluster(Supervisor):
         return (spare, True) if spare is not None else (self._new_child(name, config), False)
 
     def _launch_spare(self, link: int) -> ChildProcess:
-        made = self._new_child(SPARE, replace(self.config, role=SPARE, spare_fd=link))
-        self._exits.watch(made.pid)
-        return made
+        spare = self._new_child(SPARE, replace(self.config, role=SPARE, spare_fd=link))
+        self._exits.watch(spare.pid)
+        return spare
 
     def _new_child(self, name: str, config: ProcessConfig) -> ChildProcess:
         return ChildProcess(name, partial(self._popen, config), config.submitted_as)
