@@ -39,7 +39,7 @@ from driftline.engine.wire.codec import (
     all_have_types,
     is_a,
     levels_of,
-    pack_reentrant,
+    pack,
     unpack,
     why_unencodable,
 )
@@ -128,7 +128,7 @@ def pack_key(key: object) -> bytes:
     if _has_only_atoms(key):
         if not _equals_itself(key):
             raise PayloadError(_NAN)
-        return pack_reentrant(key)
+        return pack(key)
     for level in levels_of((key,), LEVELS_MAX):
         for value in level:
             kind = type(value)
@@ -137,7 +137,7 @@ def pack_key(key: object) -> bytes:
             if is_a(value, float) and isnan(value):
                 raise PayloadError(_NAN)
     try:
-        return pack_reentrant([[[[[key]]]]])[5:]  # leaves room for the other levels of a row
+        return pack([[[[[key]]]]])[5:]  # leaves room for the other levels of a row
     except PayloadError as error:
         raise PayloadError(why_unencodable(key) or str(error)) from None
 

@@ -30,7 +30,7 @@ from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
 from driftline.engine.event_time import Duration, parse_duration
 from driftline.engine.keygroups import EXACT, ExactKey, exact_key
-from driftline.engine.wire.codec import sort_key
+from driftline.engine.wire.codec import pack
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -373,7 +373,7 @@ class MapState(dict[K, V], State):
             dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(sorted(self._plain_keys(), key=sort_key))
+        return iter(sorted(self._plain_keys(), key=pack))
 
     def _plain_keys(self) -> list[K]:
         """Return the keys in no particular order."""
@@ -445,7 +445,7 @@ class MapState(dict[K, V], State):
         """
         if not self:
             raise KeyError("popitem of an empty map")
-        key = max(self._plain_keys(), key=sort_key)
+        key = max(self._plain_keys(), key=pack)
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: V, /) -> V:

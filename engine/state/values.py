@@ -243,11 +243,14 @@ def thaw(value: object) -> object:
 
 
 def pack_row(row: object) -> bytes:
-    """Encode a row with exact keys, and with values as states store them. Raises PayloadError."""
+    """Encode a row with exact keys, and with values as states store them. Raises PayloadError.
+
+    Threads may call it at the same time: the loop encodes a snapshot while another thread merges
+    the parts of earlier ones.
+    """
     try:
-        data: bytes = _row_packer.pack(row)
+        data: bytes = msgpack.packb(row, default=_in_row)
     except (TypeError, ValueError, OverflowError) as error:
-        _row_packer.reset()
         raise PayloadError(f"a value of a state cannot be stored: {error}") from None
     return data
 
@@ -265,9 +268,6 @@ def _in_row(value: object) -> object:
     if isinstance(value, Frozen):
         return msgpack.ExtType._make((_FROZEN, value.data))
     raise TypeError(f"it is of type {type(value).__name__}")
-
-
-_row_packer = msgpack.Packer(autoreset=True, use_bin_type=True, default=_in_row)
 
 
 def _encoded(value: object, tuples: int) -> bytes:

@@ -37,29 +37,47 @@ PLAIN = -1
 MAX_ROWS = 2**24
 """Maximum number of rows in a batch: a foreign message must not cause an unbounded allocation."""
 
-PACKER_RESET_BYTES = 1 << 20
-"""After a larger value (in bytes), `pack` replaces its packer, which would keep the buffer."""
+PACKER_BYTES_MAX = 1 << 20
+"""Size in bytes of the largest value whose packer is used again; a packer keeps its buffer."""
 
-_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
-_inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
+
+def _new_packer() -> msgpack.Packer:
+    return msgpack.Packer(autoreset=True, use_bin_type=True)
+
+
+_idle_packers = [_new_packer()]
+"""Packers for `_take_packer`. A packer writes one value at a time. It may run Python code, such as
+`items` of a `MapState`, which packs keys, and then another thread may run and pack, too."""
 
 
 def _refuse_extension(code: int, data: bytes) -> object:
     raise ValueError(f"extension type {code}")
 
 
-def pack(value: object) -> bytes:
-    """Encode a value. Raises PayloadError for a value that cannot travel."""
-    global _packer
+def _take_packer() -> msgpack.Packer:
+    """Return a packer that nothing else uses. It goes back to `_idle_packers` after its use."""
     try:
-        data: bytes = _packer.pack(value)
+        return _idle_packers.pop()
+    except IndexError:
+        return _new_packer()
+
+
+def pack(value: object) -> bytes:
+    """Encode a value. Raises PayloadError for a value that cannot travel.
+
+    Threads may call it at the same time, and methods of the value while it is encoded.
+    """
+    packer = _take_packer()
+    try:
+        data: bytes = packer.pack(value)
     except BaseException as error:  # methods of a user's class may raise anything
-        _packer.reset()
+        packer.reset()
+        _idle_packers.append(packer)
         reraise_interrupt(error)
         problem = why_unencodable(value) or f"cannot travel or be stored: {text_of(error)}"
         raise PayloadError(problem) from None
-    if len(data) > PACKER_RESET_BYTES:
-        _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
+    if len(data) <= PACKER_BYTES_MAX:
+        _idle_packers.append(packer)
     return data
 
 
@@ -136,23 +154,6 @@ def unpack_all(
 def round_trip(value: object) -> object:
     """Return the value as it comes out of a shuffle. Raises PayloadError, MalformedMessage."""
     return unpack_rows(pack_rows([value]))[0]
-
-
-def sort_key(key: object) -> bytes:
-    """Return the bytes by which a `MapState` orders its keys. May be called from within `pack`."""
-    data: bytes = _inner_packer.pack(key)
-    return data
-
-
-def pack_reentrant(value: object) -> bytes:
-    """Encode a value, even while `pack` encodes another one. Raises PayloadError."""
-    try:
-        data: bytes = _inner_packer.pack(value)
-    except BaseException as error:
-        _inner_packer.reset()
-        reraise_interrupt(error)
-        raise PayloadError(why_unencodable(value) or text_of(error)) from None
-    return data
 
 
 def canonical_bytes(value: object) -> bytes:
@@ -298,7 +299,10 @@ def pack_payload(value: object) -> bytes:
 def joined_rows(payloads: Sequence[bytes]) -> bytes:
     """Join the results of `pack_payload` into rows for `unpack_rows`."""
     head = pack((len(payloads), PLAIN, ()))[:-1]  # without the empty array
-    return b"".join((head, _packer.pack_array_header(len(payloads)), *payloads))
+    packer = _take_packer()
+    length = packer.pack_array_header(len(payloads))
+    _idle_packers.append(packer)
+    return b"".join((head, length, *payloads))
 
 
 def pack_nested(columns: Sequence[object]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from enum import IntEnum, StrEnum
+from threading import Thread
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.engine.errors import PayloadError
+from driftline.engine.snapshots.merging import read_segment
+from driftline.engine.state.changelog import encode_chunk
 from driftline.engine.state.managed import (
     ListState,
     MapState,
@@ -23,6 +26,7 @@ from driftline.engine.state.managed import (
 from driftline.engine.state.plain import Undo, plain_state
 from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import (
+    Frozen,
     can_stay_unfrozen,
     copy_outputs,
     freeze,
@@ -269,6 +273,27 @@ def test_cyclic_value_raises_payload_error() -> None:
         for put in (round_trip, freeze):
             with pytest.raises(PayloadError, match="nested more than 1000 deep"):
                 put(value)
+
+
+class Interrupted(Frozen):
+    """Value during whose encoding another thread encodes a chunk, too."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        thread = Thread(target=encode_chunk, args=("other", "state", [("key", 1, Frozen(b"0"))]))
+        thread.start()
+        thread.join()
+        return b"1"
+
+
+def test_chunk_is_complete_if_another_thread_encodes_one_at_the_same_time() -> None:
+    """The loop encodes a snapshot, while a thread merges the parts of earlier ones."""
+    rows: list[tuple[object, ...]] = [("key", 1, Interrupted()), ("key", 2)]
+    chunk = encode_chunk("operator", "state", rows)
+    assert [*read_segment(chunk)] == [("operator", "state", [("key", 1, Frozen(b"1")), rows[1]])]
 
 
 # The wire ---------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Thread
+from typing import Any
 
 import msgpack
 import pytest
@@ -171,3 +173,17 @@ def test_only_a_record_of_a_producer_may_have_no_sequences_as_keys() -> None:
     assert not why_invalid_record(record, 1)
     assert "keys that are sequences" in why_invalid_record(record, 1, of_producer=True)
     assert not why_invalid_record({1: 2, 2.5: 3, b"4": 5, None: 6}, 1, of_producer=True)
+
+
+class Interrupted(dict[str, int]):
+    """Value during whose encoding another thread encodes one, too."""
+
+    def items(self) -> Any:
+        thread = Thread(target=pack, args=(list(range(100)),))
+        thread.start()
+        thread.join()
+        return super().items()
+
+
+def test_threads_that_encode_at_the_same_time_do_not_mix_their_bytes() -> None:
+    assert unpack(pack(["before", Interrupted(a=1), "after"])) == ("before", {"a": 1}, "after")
