@@ -10,7 +10,7 @@ from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.seeds import run_one
 from tests.careless.flows import ALL
 
-SEEDS = 6
+SEEDS = 3
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -22,7 +22,7 @@ from driftline.simulation.scenarios.scenario import DRAWN_FLOW, draw_scenario, w
 from driftline.simulation.seeds import SeedReport, run_one, run_seeds
 from driftline.simulation.simulation import Simulation
 
-FIRST, SEEDS = 50, 360
+FIRST, SEEDS = 50, 180
 
 RARE = 463
 """Seed with a damaged input log, which is rare."""
@@ -52,46 +52,46 @@ def test_ended_but_unread_stream_is_part_of_the_ending_run() -> None:
 
 
 HAPPENS_AT_LEAST = {
-    "committed snapshot": 1000,
-    "merged snapshots": 1000,
-    "recovery": 100,
-    "recovery from a snapshot": 100,
-    "older snapshot used": 3,
+    "committed snapshot": 500,
+    "merged snapshots": 500,
+    "recovery": 50,
+    "recovery from a snapshot": 50,
+    "older snapshot used": 1,
     "rotten barrier": 1,
     "rotten input log of front": 1,
-    "rotten node": 3,
-    "rotten registry": 3,
-    "stopped because of damage": 3,
-    "slow turn node": 30,
-    "slow consumer": 50,
-    "input held back": 100,
-    "power failure": 3,
-    "failed file operation": 3,
-    "cut": 10,
-    "lost message": 50,
-    "repeated message": 100,
-    "producer resynchronised": 10,
-    "unruly producer": 100,
-    "refused stranger": 100,
+    "rotten node": 1,
+    "rotten registry": 1,
+    "stopped because of damage": 1,
+    "slow turn node": 15,
+    "slow consumer": 25,
+    "input held back": 50,
+    "power failure": 1,
+    "failed file operation": 1,
+    "cut": 5,
+    "lost message": 25,
+    "repeated message": 50,
+    "producer resynchronised": 5,
+    "unruly producer": 50,
+    "refused stranger": 50,
     "pause front": 1,
     "pause master": 1,
-    "registry found to be written": 3,
+    "registry found to be written": 1,
     "pause node": 1,
-    "takeover": 10,
-    "stepped down": 10,
-    "hole front to master": 5,
-    "hole master to front": 5,
-    "hole master to node": 5,
-    "hole node to master": 5,
-    "resized": 10,
-    "hang master": 10,
-    "hang node": 10,
-    "crash master after a silence": 10,
-    "crash node after a silence": 10,
-    "failed deliver": 3,
-    "crash master at the end": 100,
-    "crash node at the end": 10,
-    "crash front at the end": 10,
+    "takeover": 5,
+    "stepped down": 5,
+    "hole front to master": 1,
+    "hole master to front": 1,
+    "hole master to node": 1,
+    "hole node to master": 1,
+    "resized": 5,
+    "hang master": 5,
+    "hang node": 5,
+    "crash master after a silence": 5,
+    "crash node after a silence": 5,
+    "failed deliver": 1,
+    "crash master at the end": 50,
+    "crash node at the end": 5,
+    "crash front at the end": 5,
     **{
         f"{how} {job}": 3
         for how in ("failed", "done but failed")
@@ -162,7 +162,7 @@ def test_these_seeds_cover_all_flows_policies_and_kinds_of_input() -> None:
 
 def test_every_policy_passes_without_faults() -> None:
     for name in POLICIES:
-        for seed in range(1, 12):
+        for seed in range(1, 6):
             one_run = replace(draw_scenario(seed, name=name), drain_at_s=None)
             outcome = run_one(without_faults(one_run))
             assert not outcome.problem, outcome.scenario.command
@@ -173,12 +173,12 @@ def test_every_policy_passes_without_faults() -> None:
 
 def test_policy_none_loses_and_duplicates_outputs_under_faults() -> None:
     lost, too_many = 0, 0
-    for seed in range(1, 81):
+    for seed in range(1, 41):
         problem = run_one(draw_scenario(seed, name="none")).problem
         lost += problem.startswith("lost") and not problem.startswith("lost 0")
         too_many += problem.endswith("too many") and not problem.endswith(" 0 too many")
-    assert lost >= 3
-    assert too_many >= 3
+    assert lost
+    assert too_many
 
 
 def _trace(seed: int) -> str:
@@ -189,16 +189,11 @@ def _trace(seed: int) -> str:
     return re.sub(r"driftline-simulation-\w+", "directory", "\n".join(lines))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_seed_determines_the_trace(seed: int) -> None:
-    assert _trace(seed) == _trace(seed)
-
-
 def test_seed_determines_the_trace_in_every_process() -> None:
     """Traces do not depend on hash(), which differs between processes."""
     code = (
         "from tests.simulation.test_simulation import _digest\n"
-        "print(_digest(range(1, 8)))\n"
+        "print(_digest(range(1, 5)))\n"
     )  # fmt: skip
     printed = {
         subprocess.run(

@@ -45,7 +45,7 @@ def hanging(seed: int, policy: str, *hangs: Hang) -> Scenario:
 @pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
 def test_a_process_that_hangs_is_replaced(hang: Hang, policy: str) -> None:
-    for seed in range(1, 6):
+    for seed in range(1, 4):
         outcome = Simulation(hanging(seed, policy, hang)).run()
         assert not outcome.problem, outcome.scenario
         kind = hang.host.partition("-")[0]
@@ -53,7 +53,7 @@ def test_a_process_that_hangs_is_replaced(hang: Hang, policy: str) -> None:
 
 
 def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
-    for seed in range(1, 6):
+    for seed in range(1, 4):
         outcome = Simulation(hanging(seed, "exactly-once", *HANGS)).run()
         assert not outcome.problem, outcome.scenario
         assert outcome.counted["crash node after a silence"] >= 1
@@ -75,7 +75,7 @@ def resizing(seed: int) -> Scenario:
 
 
 def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
-    for seed in range(1, 6):
+    for seed in range(1, 4):
         outcome = Simulation(resizing(seed)).run()
         assert not outcome.problem, outcome.scenario
         assert outcome.counted["crash node after a silence"] == 1
@@ -94,7 +94,7 @@ def test_simulation_detects_that_hanging_processes_are_not_replaced(hang: Hang) 
 LONG_S = 40.0
 """Duration of the input: longer than a leader takes to step down."""
 
-SEEDS = range(1, 3)
+SEEDS = range(1, 2)
 
 WAYS = ("from", "to", "both")
 
@@ -227,7 +227,7 @@ def test_queues_are_unbounded_without_backpressure(name: str) -> None:
 [STAGES] = [flow for flow in SIMULATED if flow.spec.endswith(":two_stages")]
 
 AWAY_FROM_S, BACK_AT_S = 0.045, 9.0
-WINDOW, RECORDS = 3, 400
+WINDOW, RECORDS = 3, 120
 
 
 class Away(Simulation):
@@ -291,7 +291,7 @@ def test_without_a_master_a_front_sends_no_more_than_its_window() -> None:
 def outcomes_of_crashes() -> Iterator[str]:
     """Yield the problems of runs with a crash after a paused master asked for a snapshot as of a
     time before its pause, and committed a later one."""
-    for seed in range(3, 7):
+    for seed in (3, 4):
         yield Away(seed, "speculative", crash_after_s=0.01).run().problem
 
 
@@ -316,8 +316,8 @@ def test_accepting_a_snapshot_of_an_earlier_time_causes_wrong_outputs() -> None:
 @pytest.mark.parametrize(
     ("policy", "seeds"),
     [
-        ("two-phase", 45),
-        ("strong-productions", 35),
+        ("two-phase", 30),
+        ("strong-productions", 30),
         pytest.param("at-least-once", 90, marks=pytest.mark.soak),
     ],
 )
@@ -329,5 +329,5 @@ def test_bit_flip_on_a_stopped_node_is_reported_or_harmless(policy: str, seeds: 
         assert not outcome.problem, f"seed {seed}: {outcome.problem}"
         rotten += outcome.counted["rotten node"] > 0
         refused += outcome.counted["stopped because of damage"]
-    assert rotten > 5
+    assert rotten > 3
     assert refused > 0 or policy == "at-least-once"
