@@ -89,7 +89,7 @@ class Tracker:
         """Per front: its records below this time survive a crash of the front."""
         self._delivered = [0] * nodes
         """Per node: the consumer has its outputs below this time."""
-        self._asked = [start] * fronts
+        self._requested = [start] * fronts
         """Per front: the largest time that `take_idle_fronts` returned for it."""
         self.reached = start
         """The largest time that a front promised before its end. Once all fronts have ended, every
@@ -212,8 +212,8 @@ class Tracker:
         asked = []
         for front, promised in enumerate(self._next[: self._fronts]):
             has_begun = self._covered[front] > 0
-            if has_begun and promised < needed and self._asked[front] < needed:
-                self._asked[front] = needed
+            if has_begun and promised < needed and self._requested[front] < needed:
+                self._requested[front] = needed
                 asked.append((front, needed))
         return asked
 

@@ -209,7 +209,7 @@ class ListedRecords:
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield the records from a time on; record n has time n."""
         for at in range(max(0, start - 1), len(self._records)):
-            yield validate_record(at + 1, self._records[at], shown_source(self.name))
+            yield validate_record(at + 1, self._records[at], source_in_words(self.name))
 
     def progress(self) -> tuple[int, int] | None:
         """Return None, as a list has no bytes to count."""
@@ -272,10 +272,10 @@ class IteratorSource(QueueSource):
             self.close()
             return
         except Unavailable as error:  # an iterator that raised cannot be retried
-            raise InputError(shown_source(self.name), self._next, str(error)) from error
+            raise InputError(source_in_words(self.name), self._next, str(error)) from error
         if monotonic() - began > QUICK_S:
             self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
-        found = validate_record(self._next, record, shown_source(self.name))
+        found = validate_record(self._next, record, source_in_words(self.name))
         self.put(found if isinstance(found, BadRecord) else found[1])
 
 
@@ -296,10 +296,10 @@ def check_record(source: str, number: int, record: object) -> object:
     try:
         return validate_payload(record)
     except PayloadError as error:
-        raise PayloadError(f"{shown_source(source)}, record {number}: {error}") from None
+        raise PayloadError(f"{source_in_words(source)}, record {number}: {error}") from None
 
 
-def shown_source(name: str) -> str:
+def source_in_words(name: str) -> str:
     """Return the text that names a source in errors if no file does."""
     return f"source {name!r}"
 

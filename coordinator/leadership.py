@@ -155,7 +155,7 @@ class StepDown:
         self._patience_s = patience_s
         self._ask_at = -inf
         """When to ask members again."""
-        self._look_at = -inf
+        self._next_check_at = -inf
         """When to look for a successor again."""
         self._job: FindSuccessor | None = None
         """The job under way; None if there is none."""
@@ -169,9 +169,9 @@ class StepDown:
 
     def due(self, now: float, missed: Mapping[str, float]) -> list[DurableJob]:
         """Return the job to do now, if there is one; `missed`: see `Coordinator.unreachable_s`."""
-        if self._job is not None or now < self._look_at or not self._is_timed_out(missed):
+        if self._job is not None or now < self._next_check_at or not self._is_timed_out(missed):
             return []
-        self._look_at = now + SUCCESSOR_POLL_S
+        self._next_check_at = now + SUCCESSOR_POLL_S
         self._job = FindSuccessor(self._process)
         return [self._job]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -109,7 +109,7 @@ def as_json(report: SeedReport, took_s: float) -> dict[str, object]:
 
 
 def run_seeds(
-    seeds: range, flow: str | None, policy: str | None, files: Inputs | None = None
+    seeds: Iterable[int], flow: str | None, policy: str | None, files: Inputs | None = None
 ) -> SeedReport:
     """Run seeds one after the other; arguments as for `draw_scenario`."""
     report = SeedReport()

@@ -512,7 +512,7 @@ class PipedSource(ReceivedSource):
         self.logged_records = before >> SUM_BITS
         """Records that the log had before this start."""
         self.records = self.logged_records
-        self._sum_taken = before % (1 << SUM_BITS)
+        self._logged_sum = before % (1 << SUM_BITS)
         """Checksum of these records."""
         self._keep_bad = keep_bad
         self._seen = self._sum = 0
@@ -534,7 +534,7 @@ class PipedSource(ReceivedSource):
         self._sum = crc32(data, self._sum) % (1 << SUM_BITS)
         if self._seen > self.logged_records:
             self._take(PIPE, self._seen << SUM_BITS | self._sum, payload, data)
-        elif self._seen == self.logged_records and self._sum != self._sum_taken:
+        elif self._seen == self.logged_records and self._sum != self._logged_sum:
             raise self._another(f"its first {self.logged_records} records differ")
 
     def end(self) -> None:

@@ -33,7 +33,7 @@ Taken = Mapping[str, Counter[str]]
 """Flow -> number of slots that it takes of each agent."""
 
 
-def taken_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[str]]:
+def used_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[str]]:
     """Return the slots that flows take until they are over, without flow `excluding`.
 
     Raises Unavailable.
@@ -141,7 +141,7 @@ def with_desired_nodes(
         places = [submission.agent_of(number) for number in layout]
     else:
         # The current nodes end as soon as the next ones run: their slots count as free.
-        taken = taken_slots(tree, excluding=submission.name)
+        taken = used_slots(tree, excluding=submission.name)
         taken[submission.name] = Counter(submission.front_agents)
         places = choose_agents(list_agents(tree), AgentRole.NODE, nodes, taken)
     after = submission.node_agents + tuple(places)

@@ -30,7 +30,7 @@ from driftline.coordinator.registry import (
 from driftline.deploy.cluster.placement import (
     check_rescalable,
     choose_agents,
-    taken_slots,
+    used_slots,
     with_desired_nodes,
 )
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
@@ -339,7 +339,7 @@ def _assign_agents(
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if before is not None:
         return before.node_agents, before.front_agents
-    taken = taken_slots(tree)
+    taken = used_slots(tree)
     nodes = choose_agents(alive, AgentRole.NODE, order.nodes, taken)
     if order.service is not None:
         return tuple(nodes), (order.service.name,)

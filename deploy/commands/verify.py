@@ -90,7 +90,7 @@ def _verdict(
     If only the settings name a cluster, a directory that exists takes precedence.
     """
     path = Path(given)
-    if place is None or (not _is_cluster_given() and path.is_dir()):
+    if place is None or (not _has_cluster_option() and path.is_dir()):
         if not path.is_dir():
             raise click.BadParameter(
                 f"{given} is not a directory; for a flow of a cluster give its ZooKeeper servers: "
@@ -103,7 +103,7 @@ def _verdict(
         return verify_flow(tree, given)
 
 
-def _is_cluster_given() -> bool:
+def _has_cluster_option() -> bool:
     """Return whether the command line names a cluster."""
     context = click.get_current_context()
     return context.get_parameter_source("zookeeper") is ParameterSource.COMMANDLINE

@@ -47,7 +47,7 @@ _TEXTS = {
 }
 
 
-def how_ended(run: ClusterState) -> ExitStatus:
+def exit_status_of(run: ClusterState) -> ExitStatus:
     """Return how the last call that wrote to the registry ended."""
     match run.outcome:
         case RunOutcome(error="", text=text) if text == ENDED_ON_REQUEST:
@@ -104,7 +104,7 @@ def ending_of(
         report.mark is not None and report.mark.session > run.last_session for report in reports
     ):
         run = replace(run, outcome=None)  # it is of an earlier call; the last call wrote none
-    how, policy = how_ended(run), POLICIES[about_run.policy]
+    how, policy = exit_status_of(run), POLICIES[about_run.policy]
     snapshot = run.snapshots[0] if run.snapshots and not found else None
     error = (
         f"{run.outcome.error}: {run.outcome.text}"
@@ -171,7 +171,7 @@ def find_start_time(
 def log_resumption(before: ClusterState, policy: Policy) -> None:
     """Log from where this call resumes the run, unless no earlier call has read anything."""
     if before.incarnation:
-        how = how_ended(before)
+        how = exit_status_of(before)
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
         log.info(
             "the run %s; the previous call: %s",

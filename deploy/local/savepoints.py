@@ -24,7 +24,7 @@ from driftline.deploy.local.config import StartOptions
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.input_progress import NUMBERED
 from driftline.deploy.local.inputs.used_files import MAY_GROW
-from driftline.deploy.local.report import ExitStatus, how_ended
+from driftline.deploy.local.report import ExitStatus, exit_status_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
@@ -188,7 +188,7 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
     about = record.time, _numbered_inputs(run), record.event_times
-    return write_manifest(output, flow, *about), how_ended(run)
+    return write_manifest(output, flow, *about), exit_status_of(run)
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:

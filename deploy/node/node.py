@@ -166,7 +166,7 @@ class Node(Member):
         )
         self.backpressure = Backpressure(self.name, self._waiting_bytes)
         self._gossip = DeliveryGossip(self._factory.others, start)
-        self._begun = False
+        self._has_begun = False
         """Whether the master has sent `Progress`: all nodes have then entered the incarnation."""
         self._stage = 0
         """Stage at which the next `turn` continues; `plan.stages` or more: its end."""
@@ -267,7 +267,7 @@ class Node(Member):
         elif isinstance(message, Promise):
             self._tracking.promise(message)
         elif isinstance(message, Progress):
-            self._begun = True
+            self._has_begun = True
             self._final = message.delivered
             self._gossip.progress(message.delivered, self.now)
             self.budget.note_processed(message.processed)
@@ -360,7 +360,7 @@ class Node(Member):
         if self.running:
             if self.pipeline.clock is not None:
                 self.watermarks.update(self.pipeline.clock, self.now)
-            if self._begun:  # in every policy: it exposes a lost marker as a gap, too
+            if self._has_begun:  # in every policy: it exposes a lost marker as a gap, too
                 self._send_all(self._stages.peers.nothing_new())
             self._send_acknowledgements()
             if self._gossip.is_master_silent(self.now):

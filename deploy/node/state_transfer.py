@@ -97,7 +97,7 @@ class StateTransfer:
         groups = owned_groups(place, nodes, factory.plan.flow.groups)
         self._groups = groups[0], groups[-1]
         self._owners, self._place = Owners(nodes, factory.plan.flow.groups), place
-        self._asked = asked
+        self._join_request = asked
         self._vacating: Vacate | None = None
         self._storing: StoreSnapshot | None = None
         self._next_at = 0.0
@@ -138,7 +138,7 @@ class StateTransfer:
 
     def join(self, asked: Join, send: Send, now: float) -> None:
         """Fetch the snapshot that the coordinator names, or send `Joined` if it is fetched."""
-        self._asked = asked
+        self._join_request = asked
         wanted = asked.number, asked.snapshot_incarnation
         if wanted == self._has and self._is_idle:
             self._tell(send)
@@ -169,7 +169,7 @@ class StateTransfer:
 
     def _begin_fetch(self, send: Send, now: float) -> None:
         """Begin to read the requested snapshot."""
-        wanted = self._asked.number, self._asked.snapshot_incarnation
+        wanted = self._join_request.number, self._join_request.snapshot_incarnation
         if now < self._next_at:
             return
         if wanted[0] <= self._has[0]:  # the coordinator returned to an earlier snapshot
@@ -180,7 +180,7 @@ class StateTransfer:
         self._target, self._bytes = wanted, 0
         self._kept = []
         question = AskParts(self._address, *wanted, *self._has, self._groups)
-        self._fetches = {name: StateFetch(name, question) for name, _ in self._asked.sources}
+        self._fetches = {name: StateFetch(name, question) for name, _ in self._join_request.sources}
         self._ask_on(send, now)
 
     def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
@@ -254,11 +254,11 @@ class StateTransfer:
             self._storing, self._has, self.trouble = None, self._target, ""
             self._again_s = ASK_AGAIN_S
             self._tell(send)
-            if (self._asked.number, self._asked.snapshot_incarnation) != self._has:
+            if (self._join_request.number, self._join_request.snapshot_incarnation) != self._has:
                 self._begin_fetch(send, now)
         elif result is True:
             self._vacating = None
-            self.join(self._asked, send, now)
+            self.join(self._join_request, send, now)
         return True
 
     def retry_overdue(self, send: Send, now: float) -> None:
@@ -269,7 +269,7 @@ class StateTransfer:
             if job := self._vacating or self._storing:
                 self.jobs.append(job)
             elif self._is_idle:
-                self.join(self._asked, send, now)
+                self.join(self._join_request, send, now)
 
 
 class StateFetch:
@@ -284,7 +284,7 @@ class StateFetch:
         self._source = source
         self._question = question
         self._listed = False
-        self._wanted: deque[tuple[int, int, int]] = deque()
+        self._unread_segments: deque[tuple[int, int, int]] = deque()
         """(part, key group, checksum) of the segments still to be read."""
         self._slices: list[bytes] = []
         self._offset = 0
@@ -293,7 +293,7 @@ class StateFetch:
     @property
     def is_over(self) -> bool:
         """Whether all listed segments are read."""
-        return self._listed and not self._wanted
+        return self._listed and not self._unread_segments
 
     def question(self, now: float) -> AskParts | AskSlice | None:
         """Return the next question, or an overdue one again; None if none is due."""
@@ -302,7 +302,7 @@ class StateFetch:
         self._ask_at = now + ASK_AGAIN_S
         if not self._listed:
             return self._question
-        part, group, _ = self._wanted[0]
+        part, group, _ = self._unread_segments[0]
         return AskSlice(self._question.address, part, group, self._offset)
 
     def take(self, answer: Parts | Slice) -> bytes:
@@ -311,12 +311,12 @@ class StateFetch:
             asked = self._question.number, self._question.base
             if not self._listed and (answer.number, answer.base) == asked:
                 self._listed = True
-                self._wanted.extend(answer.segments)
+                self._unread_segments.extend(answer.segments)
                 self._ask_at = 0.0
             return b""
-        if not self._wanted:
+        if not self._unread_segments:
             return b""
-        part, group, checksum = self._wanted[0]
+        part, group, checksum = self._unread_segments[0]
         if (answer.part, answer.group, answer.offset) != (part, group, self._offset):
             return b""
         self._ask_at = 0.0
@@ -325,7 +325,7 @@ class StateFetch:
         if len(answer.data) == SLICE_BYTES:
             return b""
         segment = b"".join(self._slices)
-        self._wanted.popleft()
+        self._unread_segments.popleft()
         self._slices, self._offset = [], 0
         self._check(segment, checksum, f"key group {group} of snapshot {part}")
         return segment

@@ -20,7 +20,7 @@ from driftline.engine.wire.kinds import AGENT
 from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
 from driftline.engine.wire.role import DurableJob, Role
 
-TELL_EVERY_S = 1.0
+REPEAT_EVERY_S = 1.0
 """Interval of repeated messages, and pause before a failed look-up is retried, in seconds."""
 
 
@@ -40,14 +40,14 @@ class Guide(Role):
         self.draining = False
         """Whether the flow is to drain and end."""
         self._job: FindLeader | None = None
-        self._look_at = -inf
+        self._next_check_at = -inf
         """When to look up the leader next; inf: after the next change."""
-        self._tell_at = 0.0
+        self._repeat_at = 0.0
         """When to repeat messages next."""
 
     def on_queue_changed(self) -> None:
         """Handle that the queue of masters changed or that the registry is reachable again."""
-        self._look_at = -inf
+        self._next_check_at = -inf
         self.tick_by = self.now
 
     def retain_members(self, names: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class Guide(Role):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
-            self._tell([sender])
+            self._send_address([sender])
 
     def channel_lost(self, sender: str) -> None:
         """Do nothing: a lost message was for the master, or a `Hello`, which is repeated."""
@@ -70,22 +70,24 @@ class Guide(Role):
         self.tick_by = self.now  # the queue may have changed again during the job
         self.update_obstacle(job, result)
         if isinstance(result, Unavailable):
-            self._look_at = self.now + TELL_EVERY_S
+            self._next_check_at = self.now + REPEAT_EVERY_S
         elif isinstance(result, tuple) and result != self.leader:
             self.leader = result
-            self._tell(self.addresses)
+            self._send_address(self.addresses)
 
     def tick(self, now: float) -> float:
-        if now >= self._look_at and self._job is None:
-            self._look_at = inf
+        if now >= self._next_check_at and self._job is None:
+            self._next_check_at = inf
             self._job = FindLeader()
             self.jobs.append(self._job)
-        if now >= self._tell_at:
-            self._tell_at = now + TELL_EVERY_S
-            self._tell(self.addresses)
-        return min(self._tell_at, max(now, self._look_at)) if self._job is None else self._tell_at
+        if now >= self._repeat_at:
+            self._repeat_at = now + REPEAT_EVERY_S
+            self._send_address(self.addresses)
+        if self._job is not None:
+            return self._repeat_at
+        return min(self._repeat_at, max(now, self._next_check_at))
 
-    def _tell(self, names: Iterable[str]) -> None:
+    def _send_address(self, names: Iterable[str]) -> None:
         _, address = self.leader
         if address:
             for name in names:

@@ -41,9 +41,9 @@ class StatusPoller(Role):
         """Address of the poller, to which members send their answers."""
         self.reports: dict[str, StatusReport] = {}
         """Node or master -> its last answer."""
-        self.wanted_nodes = 0
+        self.desired_nodes = 0
         """Number of nodes to request from the master; 0: keep the current number."""
-        self.first_wanted_node = 0
+        self.first_desired_node = 0
         """Number of the first node of the requested layout; 0: the next free one."""
         self._every_s = every_s
         self._roles = roles
@@ -70,8 +70,8 @@ class StatusPoller(Role):
         for name in self.addresses:
             if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
-                is_resizing = self.wanted_nodes and name == "master"
-                resize = Resize(self.wanted_nodes, self.first_wanted_node, self.address)
+                is_resizing = self.desired_nodes and name == "master"
+                resize = Resize(self.desired_nodes, self.first_desired_node, self.address)
                 self.send(name, resize if is_resizing else AskReport(self.address))
 
     @property

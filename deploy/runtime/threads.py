@@ -55,10 +55,10 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._trouble: dict[tuple[str, str], Trouble] = {}
         """(role, kind of job) -> log of its failures, while it fails."""
-        self._begun: tuple[float, Role, DurableJob] | None = None
+        self._running: tuple[float, Role, DurableJob] | None = None
         """Start time, role and job of the running job."""
         self._warn_after_s = SLOW_S
-        self.look_at = 0.0
+        self.next_check_at = 0.0
         """When to call `warn_if_slow` next (seconds, monotonic)."""
 
     def put(self, role: Role, job: DurableJob, work: CarryOut) -> None:
@@ -71,8 +71,8 @@ class Worker:
 
     def warn_if_slow(self, now: float) -> None:
         """Log a job that takes long: a frozen disk reports no error."""
-        self.look_at = now + JOB_POLL_S
-        begun = self._begun
+        self.next_check_at = now + JOB_POLL_S
+        begun = self._running
         if begun is None or now - begun[0] < SLOW_S:
             return
         since, role, job = begun
@@ -119,14 +119,14 @@ class Worker:
     def _loop(self) -> None:
         while (task := self._tasks.get()) is not None:
             role, job, work = task
-            self._begun = monotonic(), role, job
+            self._running = monotonic(), role, job
             try:
                 result: object = work(job)
             except DriftlineError as error:
                 result = error
             except BaseException as error:
                 result = ThreadDied.of(error, f"{type(job).__name__} of {role.name}")
-            self._begun = None
+            self._running = None
             self._results.append((role, job, result))
             self.ring.send(b"")
             if isinstance(result, ThreadDied):

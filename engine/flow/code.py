@@ -133,7 +133,7 @@ def _code_of(flow: Flow) -> Code:
     optimised = f" -{'O' * sys.flags.optimize}" if sys.flags.optimize else ""
     operators, unseen = [], []
     for vertex in flow.vertices:
-        looks = _Looks()
+        looks = _Describer()
         operators.append((vertex.name, _digest(looks.describe_vertex(vertex))))
         unseen += [f"{kind} in {vertex.name!r}" for kind in looks.unseen]
     of = f"{python} (instructions {instructions}){optimised}"
@@ -155,7 +155,7 @@ def _digest(look: object) -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-class _Looks:
+class _Describer:
     """Builder of *looks*: nested tuples of plain values that describe objects, for a digest.
 
     The look of a repeated object is the number of its first occurrence, so cycles end.
@@ -228,7 +228,7 @@ class _Looks:
         if isinstance(value, set | frozenset):
             members: Iterable[object] = value if len(value) <= ITEMS_MAX else ()
             looks = sorted(
-                repr(_Looks(self._depth, ITEM_VALUES_MAX).describe(item)) for item in members
+                repr(_Describer(self._depth, ITEM_VALUES_MAX).describe(item)) for item in members
             )
             return self._kind(value), len(value), tuple(looks)
         return self._callable(value) or self._reduced(value)

@@ -38,7 +38,7 @@ class CachedSource:
 
     def __init__(self, source: Source, kept_bytes: int = KEPT_BYTES) -> None:
         self._source = source
-        self._kept_bytes = kept_bytes
+        self._cached_bytes = kept_bytes
         self._kept: deque[PackedRecord] = deque()
         self._from: int | None = None
         """The cache holds all records from this time to the last read one; None before `read`."""
@@ -84,7 +84,7 @@ class CachedSource:
     def _keep(self, record: PackedRecord) -> None:
         self._kept.append(record)
         self.bytes += _size(record)
-        while self.bytes > self._kept_bytes:
+        while self.bytes > self._cached_bytes:
             self._drop()
 
     def _drop(self) -> None:

@@ -91,7 +91,7 @@ class Index:
         after = call[AFTER] if after is None else after
         return await self._ask(question, after, call.settings.within_s, kind, call.client)
 
-    async def ask_one(
+    async def ask_shard(
         self, call: Call, question: IndexQuestion, kind: type[T], after: int | None = None
     ) -> T:
         """Ask all shards and return the first answer. Raises ApiError "absent" if there is none."""

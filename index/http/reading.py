@@ -198,13 +198,13 @@ class _Reads:
         collection, time = self._collection_of_query(call), self._index.as_of(call)
         id = call[EXPLAINED_ID]
         question = ExplainQuestion(collection=collection.name, q=call[Q], id=id, at=time)
-        tree = await self._index.ask_one(call, question, ExplainedQuery)
+        tree = await self._index.ask_shard(call, question, ExplainedQuery)
         return json_of(answers.Explained(token_of(time), id, tree.score, tree))
 
     async def get(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
         question = GetQuestion(collection=collection.name, id=call[ID], at=time)
-        found = await self._index.ask_one(call, question, StoredDocument)
+        found = await self._index.ask_shard(call, question, StoredDocument)
         label = token_of(found.time + 1)
         told = dumps({"id": call[ID], "label": label, "at": token_of(time)})
         return json_answer(

@@ -52,7 +52,7 @@ APPLY_ITEMS = 4
 DEFERRALS_MAX = 2
 """Number of consecutive turns that may defer work that no answer needs."""
 
-ASKED_MAX = 10_000
+PENDING_MAX = 10_000
 """Limit of pending questions; further questions are rejected."""
 
 STATUS = "status"
@@ -134,7 +134,7 @@ class FairQueue:
     def charge(self, asker: str, seconds: float) -> None:
         """Charge a client for the time of an answer or of a slice of it."""
         self._used_s[asker] = self._used(asker) + seconds
-        if len(self._used_s) > ASKED_MAX:  # drop clients that are equal to new ones
+        if len(self._used_s) > PENDING_MAX:  # drop clients that are equal to new ones
             self._used_s = {
                 asker: used
                 for asker, used in self._used_s.items()
@@ -203,7 +203,7 @@ class ViewHost(Role):
         """Route of a client -> the last T that was sent to it."""
         self._ready = FairQueue()
         """The questions that can be answered now."""
-        self._asked: dict[tuple[bytes, int], Request] = {}
+        self._pending_requests: dict[tuple[bytes, int], Request] = {}
         """(route, number) -> a question that is not answered yet."""
         self._waiting: list[tuple[int, bytes, int]] = []
         """A heap of (T, route, number) of questions that wait for a T; some may be cancelled."""
@@ -274,7 +274,7 @@ class ViewHost(Role):
         self.apply_s += self._clock() - began
 
     def _make_ready(self, route: bytes, number: int) -> None:
-        asked = self._asked.get((route, number))
+        asked = self._pending_requests.get((route, number))
         if asked is not None:
             self._ready.put(asked.asker, (route, number))
 
@@ -283,8 +283,8 @@ class ViewHost(Role):
         while self._deadlines and self._deadlines[0][0] <= now:
             _, route, number = heappop(self._deadlines)
             self._give_up(route, number)
-        if len(self._waiting) > 2 * len(self._asked) + 100:
-            self._waiting = [each for each in self._waiting if each[1:] in self._asked]
+        if len(self._waiting) > 2 * len(self._pending_requests) + 100:
+            self._waiting = [each for each in self._waiting if each[1:] in self._pending_requests]
             heapify(self._waiting)
         return min(now + FOLLOW_EVERY_S, super().tick(now))
 
@@ -302,13 +302,13 @@ class ViewHost(Role):
             self._forget(route, asked.number)
             return
         key = route, asked.number
-        if key in self._asked:
+        if key in self._pending_requests:
             return  # a duplicate: clients resend questions after a reconnect
-        if len(self._asked) >= ASKED_MAX:
-            refusal = ApiError("busy", f"{self.name} has {ASKED_MAX} questions to answer")
+        if len(self._pending_requests) >= PENDING_MAX:
+            refusal = ApiError("busy", f"{self.name} has {PENDING_MAX} questions to answer")
             self._answer(route, asked.number, refusal)
             return
-        self._asked[key] = asked
+        self._pending_requests[key] = asked
         at = asked.question.get("at")
         until = max(asked.after, at if isinstance(at, int) else 0)
         if until > self.view.time:
@@ -320,7 +320,7 @@ class ViewHost(Role):
     def drop_client(self, route: bytes) -> None:
         """Drop the questions of a client that has disconnected."""
         self._sent_time.pop(route, None)
-        for number in [number for other, number in self._asked if other == route]:
+        for number in [number for other, number in self._pending_requests if other == route]:
             self._forget(route, number)
 
     def turn(self) -> bool:
@@ -355,7 +355,7 @@ class ViewHost(Role):
 
     def _answer_next(self, within: int = 0) -> None:
         route, number = key = self._ready.pop()
-        asked = self._asked.pop(key, None)
+        asked = self._pending_requests.pop(key, None)
         if asked is None:
             return  # cancelled
         answering = _Answering(asked.asker, self._clock(), within)
@@ -413,7 +413,7 @@ class ViewHost(Role):
             self._answer(route, number, ApiError("unavailable", text))
 
     def _forget(self, route: bytes, number: int) -> Request | None:
-        return self._asked.pop((route, number), None)
+        return self._pending_requests.pop((route, number), None)
 
     # Checkpoints and background jobs.
 
@@ -485,7 +485,7 @@ class ViewHost(Role):
             "applied": self.applied,
             "apply_s": self.apply_s,
             "ask_s": self.ask_s,
-            "waiting": len(self._asked),
+            "waiting": len(self._pending_requests),
             **self.view.figures(),
         }
 

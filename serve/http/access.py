@@ -62,7 +62,7 @@ class Access:
         self._clock = clock
         self._content = _content(path)
         self._holders = _holders(path, *self._content)
-        self._look_at = clock() + TOKEN_FILE_POLL_S if path.is_file() else inf
+        self._next_check_at = clock() + TOKEN_FILE_POLL_S if path.is_file() else inf
 
     def holder(self, authorization: str) -> Holder:
         """Return the holder of the token in this `Authorization` header. Raises ApiError."""
@@ -81,9 +81,9 @@ class Access:
 
     def _look(self) -> None:
         now = self._clock()
-        if now < self._look_at:
+        if now < self._next_check_at:
             return
-        self._look_at = now + TOKEN_FILE_POLL_S
+        self._next_check_at = now + TOKEN_FILE_POLL_S
         is_file = self._path.is_file()  # opening a pipe would block until it has a writer
         content = _content(self._path) if is_file else ("", "it is not a file, or not there")
         if content == self._content:

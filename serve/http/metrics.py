@@ -131,7 +131,7 @@ class MeasuredApp:
         status = size = 0
         first = 0.0
 
-        async def told_send(message: Message) -> None:
+        async def recording_send(message: Message) -> None:
             nonlocal status, size, first
             if message["type"] == "http.response.start":
                 status, first = message["status"], monotonic()
@@ -148,10 +148,10 @@ class MeasuredApp:
             if path is None:
                 bad = ApiError("invalid", "the path is not UTF-8, percent-encoded")
                 told.code = bad.code
-                await error_response(bad)(scope, receive, told_send)
+                await error_response(bad)(scope, receive, recording_send)
             else:
                 scope["path"] = path
-                await self._app(scope, receive, told_send)
+                await self._app(scope, receive, recording_send)
         finally:
             self._open -= 1
             ended = monotonic()

@@ -216,7 +216,7 @@ class _Methods:
         told: RequestLog = scope.setdefault(REQUEST_LOG_KEY, RequestLog())
         has_begun = False
 
-        async def told_send(message: Message) -> None:
+        async def recording_send(message: Message) -> None:
             nonlocal has_begun
             has_begun = True
             await send(message)
@@ -231,7 +231,7 @@ class _Methods:
             _admit(scope, headers, operation, self._state.settings, told)
             with self._state.limit_concurrency(operation):
                 answer = await self._answer(operation, scope, headers, receive, told.client)
-                await answer(scope, receive, told_send)
+                await answer(scope, receive, recording_send)
                 return
         except ClientLeft:
             told.code = "left"

@@ -232,12 +232,12 @@ class _Beside(threading.Thread):
 
     def _run(self) -> None:
         self._tree.on_change(self._woken.set)
-        look_at, more = 0.0, False
+        next_check_at, more = 0.0, False
         while not self._leaving:
             now = monotonic()
-            if self._woken.is_set() or now >= look_at:
+            if self._woken.is_set() or now >= next_check_at:
                 self._woken.clear()
-                look_at = now + POLL_EVERY_S
+                next_check_at = now + POLL_EVERY_S
                 self._look(now)
             more = self._runtime.step(more, wait_s=LOOK_S)
 

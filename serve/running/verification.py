@@ -14,7 +14,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.zookeeper_tree import FLOWS
 from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
-from driftline.deploy.local.report import ExitStatus, how_ended
+from driftline.deploy.local.report import ExitStatus, exit_status_of
 from driftline.deploy.local.verify import Beside
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
@@ -107,4 +107,4 @@ def _ended_cleanly(run: ClusterState | None, journal: DirectoryReport) -> bool:
     """Return whether the last session that opened the journal ended normally."""
     if run is None or journal.mark is None:
         return False
-    return journal.mark.session <= run.last_session and how_ended(run) is ExitStatus.ASKED
+    return journal.mark.session <= run.last_session and exit_status_of(run) is ExitStatus.ASKED

@@ -221,7 +221,7 @@ class Runtime:
         more = sends = False
         now = monotonic()
         self.idle.update(False, now)
-        if now >= self._disk.look_at:
+        if now >= self._disk.next_check_at:
             self._disk.warn_if_slow(now)
             self._cores.adjust(now)
             for inbox in self._inboxes:

@@ -182,7 +182,7 @@ class ProcessMetrics(Collector):
     """Metrics of one process."""
 
     def __init__(self, given: Tagged) -> None:
-        self._given = given
+        self._read_figures = given
 
     def describe(self) -> Iterator[Metric]:
         """Return the metrics without samples, for clients that select some by name (`name[]`)."""
@@ -191,7 +191,7 @@ class ProcessMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics."""
         found: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
-        for flow, (name, labels, value) in self._given():
+        for flow, (name, labels, value) in self._read_figures():
             found.setdefault(name, []).append(((flow, *labels), value))
         for name, values in found.items():
             yield CATALOGUE[name].metric(values)

@@ -160,7 +160,7 @@ class LocalCluster(Supervisor):
 
     def _reconcile_nodes(self, now: float, watch: StatusPoller) -> None:
         """Start the nodes that the master wants, and forget those that have exited for good."""
-        watch.wanted_nodes, watch.first_wanted_node = self._desired_nodes, self._first
+        watch.desired_nodes, watch.first_desired_node = self._desired_nodes, self._first
         report = watch.reports.get("master")
         if report is None or report.state in ENDING_STATES or not report.wanted:
             return

@@ -61,7 +61,7 @@ class Supervisor:
         """Children killed for their silence."""
         self._exits = ChildExitWatcher()
         self._hangs = HangDetector(missing_after_s)
-        self._look_at = 0.0
+        self._next_check_at = 0.0
 
     def __enter__(self) -> Self:
         for name in self._names:
@@ -85,7 +85,7 @@ class Supervisor:
 
     def is_due(self, now: float) -> bool:
         """Return whether to call `supervise`: `CHILD_POLL_S` has passed, or a child has exited."""
-        return now >= self._look_at or self._exits.has_exits
+        return now >= self._next_check_at or self._exits.has_exits
 
     def supervise(self) -> None:
         """Restart children that have died, and kill those that hang.
@@ -93,7 +93,7 @@ class Supervisor:
         Raises Unavailable if a child cannot start, or has died too often.
         """
         now = monotonic()
-        self._look_at = now + CHILD_POLL_S
+        self._next_check_at = now + CHILD_POLL_S
         self._exits.has_exits = False
         self._kill_hung(now)
         for name, process in self._processes.items():

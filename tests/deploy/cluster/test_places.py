@@ -6,7 +6,7 @@ import pytest
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster import placement as rescaling
-from driftline.deploy.cluster.placement import cancel_rescale, rescale, taken_slots
+from driftline.deploy.cluster.placement import cancel_rescale, rescale, used_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
@@ -103,9 +103,9 @@ def test_second_rescale_is_rejected_and_repeated_rescale_is_idempotent(cluster: 
     assert rescale(cluster.tree, "sums", 3) == wish
     with pytest.raises(StateMismatch, match="on its way to 3 nodes"):
         rescale(cluster.tree, "sums", 2)
-    assert sum(taken_slots(cluster.tree)["sums"][name] for name in "ab") == 1 + 3
+    assert sum(used_slots(cluster.tree)["sums"][name] for name in "ab") == 1 + 3
     cluster.commit(wish)
-    assert sum(taken_slots(cluster.tree)["sums"][name] for name in "ab") == 3
+    assert sum(used_slots(cluster.tree)["sums"][name] for name in "ab") == 3
     with pytest.raises(Unavailable, match="7 node processes needed"):
         rescale(cluster.tree, "sums", 7)
 

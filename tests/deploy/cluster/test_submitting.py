@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, Registry
 from driftline.deploy.cluster import submitting
-from driftline.deploy.cluster.placement import choose_agents, rescale, taken_slots
+from driftline.deploy.cluster.placement import choose_agents, rescale, used_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
@@ -91,7 +91,7 @@ def test_resubmitted_flow_keeps_its_agents_and_others_get_free_slots(
 ) -> None:
     first = submit(tree, flow(), order(nodes=3))
     assert (first.node_agents, first.front_agents) == (("a", "b", "a"), ("f",))
-    assert taken_slots(tree) == {first.name: Counter(a=2, b=1, f=1)}
+    assert used_slots(tree) == {first.name: Counter(a=2, b=1, f=1)}
     second = submit(tree, flow(), order("other", nodes=1))
     assert second.node_agents == ("b",)
     with pytest.raises(Unavailable, match="there are 4 slots at 2 agents, of which 4 are taken"):

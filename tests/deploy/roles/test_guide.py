@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.deploy.roles.guide import TELL_EVERY_S, FindLeader, Guide
+from driftline.deploy.roles.guide import REPEAT_EVERY_S, FindLeader, Guide
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import Hello, MasterAt, decode, encode
 
@@ -54,7 +54,7 @@ def test_master_address_is_resent_every_second_and_on_change() -> None:
     bench.finds(("m#1", "at m#1"))
     bench.hello("node-0")
     bench.told()
-    bench.pass_time(TELL_EVERY_S)
+    bench.pass_time(REPEAT_EVERY_S)
     assert bench.told() == {"node-0": "at m#1"}
     bench.guide.on_queue_changed()
     bench.pass_time(0.0)
@@ -72,8 +72,8 @@ def test_guide_sends_last_address_without_registry_and_none_without_master() -> 
     bench.finds(Unavailable("no server"))
     assert bench.told() == {}
     assert "no server" in bench.guide.obstacle
-    bench.pass_time(TELL_EVERY_S)
+    bench.pass_time(REPEAT_EVERY_S)
     assert bench.told() == {"node-0": "at m#1"}
     bench.finds(("", ""))
-    bench.pass_time(TELL_EVERY_S)
+    bench.pass_time(REPEAT_EVERY_S)
     assert bench.told() == {}

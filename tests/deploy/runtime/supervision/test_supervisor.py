@@ -106,7 +106,7 @@ def test_child_exit_wakes_the_loop_and_restarts_the_child_at_once() -> None:
         first = cluster.pids
         cluster._processes["node-0"].kill()
         runtime.step(wait_s=60.0)  # one step: nobody looks meanwhile
-        cluster._look_at = inf
+        cluster._next_check_at = inf
         assert cluster.is_due(0.0)
         cluster.supervise()
         assert cluster.pids["node-0"] != first["node-0"]
