@@ -8,7 +8,7 @@ from typing import Any
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import plain_key
 from driftline.engine.labels import Label
-from driftline.engine.operators.user_code import line_of
+from driftline.engine.operators.user_code import line_of, without_folder
 from driftline.engine.texts import (
     describe_exception,
     escape_controls,
@@ -96,7 +96,7 @@ class Failure:
     def from_exception(
         operator: str, key: object, record: object, error: BaseException, made_at: str = ""
     ) -> "Failure":
-        """Describe an exception, identically in every replay.
+        """Describe an exception, identically in every replay and wherever the code lies.
 
         `made_at`: the line that added the operator or called `key_by`, used if the traceback has no
         line outside the engine.
@@ -105,7 +105,7 @@ class Failure:
         """
         reraise_interrupt(error)
         text = f"{describe_exception(error)}{hint_for(error)}"
-        line = line_of(error) or made_at or NO_LINE
+        line = without_folder(line_of(error) or made_at or NO_LINE)
         return Failure(operator, format_short(plain_key(key)), text, line, *_kept(record))
 
     @staticmethod

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import traceback
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType, FunctionType
 
@@ -95,6 +96,27 @@ def variables_of(function: object) -> dict[str, object]:
         with suppress(ValueError):  # the variable has no value yet
             found[name] = cell.cell_contents
     return found
+
+
+def without_folder(line: str) -> str:
+    """Return a line of code with its file as seen from the folder of its top package.
+
+    So it is the same wherever the code lies.
+
+    >>> without_folder("/home/ann/flow.py:7, in double: return 2 * n")
+    'flow.py:7, in double: return 2 * n'
+    """
+    file, colon, rest = line.partition(":")
+    return f"{_without_folder(file)}{colon}{rest}" if file.endswith(".py") else line
+
+
+@cache
+def _without_folder(file: str) -> str:
+    path = Path(file)
+    top = path.parent
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    return str(path.relative_to(top))
 
 
 def as_line(line: str) -> str:

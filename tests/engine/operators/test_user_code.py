@@ -65,7 +65,7 @@ def test_failure_names_the_innermost_line_of_user_code(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "helper_of_test", raising=False)
-    assert failure_of(tmp_path, call).line.startswith(str(tmp_path / line.partition(":")[0]))
+    assert failure_of(tmp_path, call).line.startswith(line.partition(":")[0])  # in any folder
     assert line.partition(":")[2] in failure_of(tmp_path, call).line
 
 
@@ -141,7 +141,7 @@ def test_without_a_line_of_a_function_the_line_of_the_operator_is_named(
     [item] = run_reference(flow, [[{"a": 1}]], dead_letters=True)
     failure = Failure.from_payload(item.value)
     assert failure.error.startswith(error)
-    assert failure.line == f"{path}:5, in <module>: {text}.sink()"
+    assert failure.line == f"{path.name}:5, in <module>: {text}.sink()"
     with FlowTest(flow, dead_letters=True) as test:
         test.send({"a": 1})
         assert test.failures == [failure]
