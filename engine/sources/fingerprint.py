@@ -41,6 +41,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.events import event_fields, log
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord, Source, time_of
+from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.role import DurableJob
 
@@ -194,7 +195,9 @@ class VerifiedSource:
         the time of the next record; `resume`: as in `_read`. Raises StateMismatch.
         """
         if last != used.last:
-            problem = f"it has only {last} records now, but this run has used {used.last}"
+            problem = (
+                f"it has only {counted(last, 'record')} now, but this run has used {used.last}"
+            )
         elif total != used.checksum and (completed := self._completed(used, before)):
             if resume > last:
                 self._warn(completed)

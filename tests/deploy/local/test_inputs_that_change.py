@@ -85,7 +85,7 @@ def test_run_resumes_after_its_last_line_was_completed(tmp_path: Path) -> None:
     assert after[:5] == before
     assert [json.loads(line)["t"][0] for line in after[5:]] == [3, 3]
     source.write_text("to be\n")
-    refuse(run, "in.txt: it has only 1 records now, but this run has used 3", "--fresh")
+    refuse(run, "in.txt: it has only 1 record now, but this run has used 3", "--fresh")
 
 
 def test_broken_input_file_fails_the_run_until_it_is_repaired(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
         StateMismatch, match="has ended at record 2 in this run, while others continued"
     ):
         VerifiedSource(ListSource("abc"), noted).check()
-    with pytest.raises(StateMismatch, match="it has only 1 records now"):
+    with pytest.raises(StateMismatch, match="it has only 1 record now"):
         VerifiedSource(ListSource("a"), noted).check()
 
 
