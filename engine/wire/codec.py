@@ -46,20 +46,12 @@ def _new_packer() -> msgpack.Packer:
 
 
 _idle_packers = [_new_packer()]
-"""Packers for `_take_packer`. A packer writes one value at a time. It may run Python code, such as
-`items` of a `MapState`, which packs keys, and then another thread may run and pack, too."""
+"""Packers for `pack`. A packer writes one value at a time. It may run Python code, such as `items`
+of a `MapState`, which packs keys, and then another thread may run and pack, too."""
 
 
 def _refuse_extension(code: int, data: bytes) -> object:
     raise ValueError(f"extension type {code}")
-
-
-def _take_packer() -> msgpack.Packer:
-    """Return a packer that nothing else uses. It goes back to `_idle_packers` after its use."""
-    try:
-        return _idle_packers.pop()
-    except IndexError:
-        return _new_packer()
 
 
 def pack(value: object) -> bytes:
@@ -67,7 +59,10 @@ def pack(value: object) -> bytes:
 
     Threads may call it at the same time, and methods of the value while it is encoded.
     """
-    packer = _take_packer()
+    try:
+        packer = _idle_packers.pop()
+    except IndexError:
+        packer = _new_packer()
     try:
         data: bytes = packer.pack(value)
     except BaseException as error:  # methods of a user's class may raise anything
@@ -298,11 +293,10 @@ def pack_payload(value: object) -> bytes:
 
 def joined_rows(payloads: Sequence[bytes]) -> bytes:
     """Join the results of `pack_payload` into rows for `unpack_rows`."""
-    head = pack((len(payloads), PLAIN, ()))[:-1]  # without the empty array
-    packer = _take_packer()
-    length = packer.pack_array_header(len(payloads))
-    _idle_packers.append(packer)
-    return b"".join((head, length, *payloads))
+    count = len(payloads)
+    packed = pack((count, PLAIN, (None,) * count))
+    head = packed[: len(packed) - count]  # each None is one byte
+    return b"".join((head, *payloads))
 
 
 def pack_nested(columns: Sequence[object]) -> bytes:
