@@ -376,7 +376,7 @@ class Coordinator:
 
     def _ask_to_follow(self, names: list[str]) -> None:
         self._tell(names, Lead())
-        self.members.mark_pinged(names)
+        self.members.expect_answers(names)
 
     def on_follows_master(self, name: str, message: FollowsMaster) -> None:
         """Note that a member follows this master; once all do, continue the incarnation."""

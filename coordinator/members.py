@@ -48,7 +48,7 @@ class Lease(Struct):
     """Whether it has sent `Hello` and has not timed out since."""
     calm_since: float = 0.0
     """When its last unusual silence ended, or its timeout was last halved."""
-    is_pinged: bool = False
+    owes_answer: bool = False
     """Whether it has not answered the last `Lead`."""
     unanswered_s: float = 0.0
     """Seconds for which it has sent `Hello` without that answer."""
@@ -75,7 +75,7 @@ class Members:
         if lease is None or lease.process != process:
             self._leases[name] = Lease(process, address, now, now, self._usual_s)
             return lease is not None and lease.present
-        if lease.is_pinged:
+        if lease.owes_answer:
             gap_s = now - lease.last_hello_at
             lease.unanswered_s = lease.unanswered_s + gap_s if gap_s <= HELLO_GAP_S else 0.0
         self._renew(name, lease, now)
@@ -149,16 +149,16 @@ class Members:
 
     # Answers.
 
-    def mark_pinged(self, names: Iterable[str]) -> None:
+    def expect_answers(self, names: Iterable[str]) -> None:
         """Note that these members owe an answer."""
         for name in names:
             if name in self._leases:
-                self._leases[name].is_pinged = True
+                self._leases[name].owes_answer = True
 
     def mark_answered(self, name: str) -> None:
         """Note that a member has answered."""
         if (lease := self._leases.get(name)) is not None:
-            lease.is_pinged, lease.unanswered_s = False, 0.0
+            lease.owes_answer, lease.unanswered_s = False, 0.0
 
     @property
     def unresponsive_s(self) -> dict[str, float]:

@@ -32,14 +32,14 @@ class OfInputs:
         """Create samples; `inputs`: the flow's name of each source, its progress and its bad
         records."""
         self._inputs = inputs
-        self._next_check_at = 0.0
+        self._next_update_at = 0.0
         self._last_update: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
         """(time of the loop's last update, the figures)."""
 
     def update(self, now: float) -> None:
         """Update the figures of the inputs if they are due; `now`: seconds, monotonic."""
-        if now >= self._next_check_at:
-            self._next_check_at = now + METRICS_UPDATE_S
+        if now >= self._next_update_at:
+            self._next_update_at = now + METRICS_UPDATE_S
             self._last_update = now, tuple(tally.read_figures(now) for _, tally, _ in self._inputs)
 
     def __call__(self) -> Iterator[Sample]:

@@ -107,7 +107,7 @@ class RunProgress:
         """Counts of the consumers before this call; nodes report them only after their start."""
         self.on_update: Callable[[float], None] = lambda now: None
         """Called in the loop at each update."""
-        self._next_check_at = 0.0
+        self._next_update_at = 0.0
         """When the rate is updated next, in monotonic seconds."""
         self._line_at = -inf
         """When the next line is due, in monotonic seconds."""
@@ -118,8 +118,8 @@ class RunProgress:
 
     def show_if_due(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show or log the figures if they are due; `now`: seconds, monotonic."""
-        if now >= self._next_check_at:
-            self._next_check_at = now + SHOWN_EVERY_S
+        if now >= self._next_update_at:
+            self._next_update_at = now + SHOWN_EVERY_S
             self._rate(now)
             self.on_update(now)
             for aside in self.bad_record_files:

@@ -84,10 +84,10 @@ class StateTransfer:
     """State transfer of one process into a layout; `epoch`: that of the requesting master."""
 
     def __init__(
-        self, factory: PolicyFactory, asked: Join, epoch: int, process: str, address: str
+        self, factory: PolicyFactory, request: Join, epoch: int, process: str, address: str
     ) -> None:
-        self.layout = asked.layout
-        self.factory = replace(factory, layout=asked.layout)
+        self.layout = request.layout
+        self.factory = replace(factory, layout=request.layout)
         self.jobs: list[DurableJob] = []
         self.trouble = ""
         """Why the transfer last started over, for people; "" if it has stored a snapshot since."""
@@ -97,7 +97,7 @@ class StateTransfer:
         groups = owned_groups(place, nodes, factory.plan.flow.groups)
         self._groups = groups[0], groups[-1]
         self._owners, self._place = Owners(nodes, factory.plan.flow.groups), place
-        self._join_request = asked
+        self._join_request = request
         self._vacating: Vacate | None = None
         self._storing: StoreSnapshot | None = None
         self._next_at = 0.0
@@ -136,10 +136,10 @@ class StateTransfer:
 
     # Messages.
 
-    def join(self, asked: Join, send: Send, now: float) -> None:
+    def join(self, request: Join, send: Send, now: float) -> None:
         """Fetch the snapshot that the coordinator names, or send `Joined` if it is fetched."""
-        self._join_request = asked
-        wanted = asked.number, asked.snapshot_incarnation
+        self._join_request = request
+        wanted = request.number, request.snapshot_incarnation
         if wanted == self._has and self._is_idle:
             self._tell(send)
         elif self._is_idle:

@@ -36,7 +36,7 @@ from driftline.engine.labels import INFINITY, Label
 from driftline.engine.meters import Stopwatch
 from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, Source
-from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
+from driftline.engine.sources.cached import CACHE_BYTES, PackedRecord, packed
 from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
 from driftline.engine.sources.source import time_of
 from driftline.engine.texts import format_time
@@ -72,7 +72,7 @@ BATCH = 24
 BATCH_BYTES = 1 << 21
 """A turn takes no further record once its records have this many bytes."""
 
-MANY_BYTES = KEPT_BYTES * 3 // 4
+MANY_BYTES = CACHE_BYTES * 3 // 4
 """If more bytes of records than this are cached for a replay, the front requests a snapshot.
 
 A full window has fewer bytes, so the records under way alone do not cause a request.

@@ -72,10 +72,10 @@ class Worker:
     def warn_if_slow(self, now: float) -> None:
         """Log a job that takes long: a frozen disk reports no error."""
         self.next_check_at = now + JOB_POLL_S
-        begun = self._running
-        if begun is None or now - begun[0] < SLOW_S:
+        running = self._running
+        if running is None or now - running[0] < SLOW_S:
             return
-        since, role, job = begun
+        since, role, job = running
         took = now - since
         text = f"{role.name} has waited for its disk for {took:.0f} s, to {job.what}"
         role.obstacles[SLOW] = text

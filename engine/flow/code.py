@@ -133,9 +133,9 @@ def _code_of(flow: Flow) -> Code:
     optimised = f" -{'O' * sys.flags.optimize}" if sys.flags.optimize else ""
     operators, unseen = [], []
     for vertex in flow.vertices:
-        looks = _Describer()
-        operators.append((vertex.name, _digest(looks.describe_vertex(vertex))))
-        unseen += [f"{kind} in {vertex.name!r}" for kind in looks.unseen]
+        describer = _Describer()
+        operators.append((vertex.name, _digest(describer.describe_vertex(vertex))))
+        unseen += [f"{kind} in {vertex.name!r}" for kind in describer.unseen]
     of = f"{python} (instructions {instructions}){optimised}"
     return Code(of, tuple(operators), tuple(dict.fromkeys(unseen)))
 

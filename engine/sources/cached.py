@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack_payload
 
-KEPT_BYTES = 1 << 26
+CACHE_BYTES = 1 << 26
 """Maximum size of the cached records."""
 
 RECORD_OVERHEAD_BYTES = 150
@@ -31,14 +31,14 @@ def packed(record: tuple[int, object] | BadRecord) -> PackedRecord:
 
 
 class CachedSource:
-    """Source that caches the latest records of another source, at most `kept_bytes` of them.
+    """Source that caches the latest records of another source, at most `cache_bytes` of them.
 
     Only the iterator of the latest `read` may be used.
     """
 
-    def __init__(self, source: Source, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, source: Source, cache_bytes: int = CACHE_BYTES) -> None:
         self._source = source
-        self._cached_bytes = kept_bytes
+        self._cache_bytes = cache_bytes
         self._kept: deque[PackedRecord] = deque()
         self._from: int | None = None
         """The cache holds all records from this time to the last read one; None before `read`."""
@@ -84,7 +84,7 @@ class CachedSource:
     def _keep(self, record: PackedRecord) -> None:
         self._kept.append(record)
         self.bytes += _size(record)
-        while self.bytes > self._cached_bytes:
+        while self.bytes > self._cache_bytes:
             self._drop()
 
     def _drop(self) -> None:

@@ -181,8 +181,8 @@ def tag_with_flow(flow: str, *samples: Samples) -> Tagged:
 class ProcessMetrics(Collector):
     """Metrics of one process."""
 
-    def __init__(self, given: Tagged) -> None:
-        self._read_figures = given
+    def __init__(self, read_figures: Tagged) -> None:
+        self._read_figures = read_figures
 
     def describe(self) -> Iterator[Metric]:
         """Return the metrics without samples, for clients that select some by name (`name[]`)."""
@@ -197,9 +197,9 @@ class ProcessMetrics(Collector):
             yield CATALOGUE[name].metric(values)
 
 
-def registry_of(given: Tagged) -> CollectorRegistry:
+def registry_of(read_figures: Tagged) -> CollectorRegistry:
     """Return a registry with these metrics and those of the process: memory, CPU time, files."""
     registry = CollectorRegistry()
-    registry.register(ProcessMetrics(given))
+    registry.register(ProcessMetrics(read_figures))
     ProcessCollector(registry=registry)
     return registry

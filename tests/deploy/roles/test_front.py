@@ -23,7 +23,7 @@ from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
-from driftline.engine.sources.cached import KEPT_BYTES
+from driftline.engine.sources.cached import CACHE_BYTES
 from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
@@ -193,7 +193,7 @@ def test_front_with_many_kept_records_requests_an_early_snapshot() -> None:
     sending = Sending(120, False, "exactly-once")
     sending.go()
     assert not asks(sending.front), "fewer are under way"
-    assert deliver(sending, 90) < 1.1 * KEPT_BYTES, "also if there is no snapshot"
+    assert deliver(sending, 90) < 1.1 * CACHE_BYTES, "also if there is no snapshot"
     assert asks(sending.front)
     sending.tell(Committed(1, 0, 90, 90))
     assert not asks(sending.front)

@@ -21,7 +21,7 @@ def records(cached: CachedSource, start: int) -> list[tuple[int, object]]:
 
 
 def test_replay_gives_the_same_records_with_and_without_cache_hits() -> None:
-    cached = CachedSource(ListSource(LARGE), kept_bytes=60_000)
+    cached = CachedSource(ListSource(LARGE), cache_bytes=60_000)
     expected = list(enumerate(LARGE, 1))
     for start in (1, 2, 30, 47, 50, 51):
         assert records(cached, start) == expected[start - 1 :]
@@ -71,7 +71,7 @@ def test_cached_records_use_no_more_memory_than_counted() -> None:
 
 def test_cache_keeps_the_latest_records_and_rereads_evicted_ones() -> None:
     source = Numbers(100, 50)
-    cached = CachedSource(source, kept_bytes=5000)
+    cached = CachedSource(source, cache_bytes=5000)
     wanted = [(time, pack(str(time).rjust(50))) for time in range(1, 101)]
     assert list(cached.read(1)) == wanted
     assert cached.bytes <= 5000
