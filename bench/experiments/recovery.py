@@ -55,7 +55,7 @@ from driftline.engine.ui.pictures import (
 )
 
 BEFORE_S, AFTER_S = 3.0, 3.0
-"""Minimum seconds of load before a kill, so that snapshots and a spare exist, and after it."""
+"""Minimum seconds of load before a kill, so that snapshots exist, and after it."""
 
 RECOVERY_TIMEOUT_S = 60.0
 """Seconds to wait for the end of a recovery after the load."""
@@ -66,7 +66,7 @@ SUPERVISE_EVERY_S = 0.05
 SHOWN_S = (-1.0, 3.0)
 """The interval that the picture shows, in seconds since the kill."""
 
-KEYS = (KeyColumn("killed", "killed"), KeyColumn("spares", "spares"))
+KEYS = (KeyColumn("killed", "killed"),)
 FIGURES = (
     Figure("first_output_ms", "first output"),
     Figure("first_output_max_ms", "max", combined=max, run_field="first_output_ms"),
@@ -79,13 +79,12 @@ FIGURES = (
 
 
 class Kill(Struct, frozen=True):
-    """The victim of a kill ("node" or "all"), and the number of spare processes."""
+    """The victim of a kill: "node" or "all"."""
 
     killed: str
-    spares: int
 
     def __str__(self) -> str:
-        return f"{self.killed}, {counted(self.spares, 'spare') if self.spares else 'no spare'}"
+        return self.killed
 
 
 RecoveryRow = Row[Kill]
@@ -179,16 +178,12 @@ class KilledEngine(Engine):
     def __init__(
         self, documents: Documents, kill: Kill, kill_with: int, nodes: int, checkpoint_s: float
     ) -> None:
-        """Prepare a cluster; `kill` happens right before the document with number `kill_with`.
-
-        If the spare process is not ready then, the kill happens before a later document.
-        """
+        """Prepare a cluster; `kill` happens right before the document with number `kill_with`."""
         super().__init__(
             documents,
             "exactly-once",
             nodes=nodes,
             checkpoint_s=checkpoint_s,
-            spares=kill.spares,
             log_level=logging.INFO,
         )
         self.arrived_at: list[float] = []
@@ -200,15 +195,12 @@ class KilledEngine(Engine):
     def killed_at(self) -> float:
         """Return the time of the kill, by `perf_counter`. Raises Unavailable if none happened."""
         if self._killed_at is None:
-            raise Unavailable(
-                "the spare process was not ready in time: is the machine busy with other work?"
-            )
+            raise Unavailable("the run ended before the kill")
         return self._killed_at
 
     def send(self, number: int) -> None:
         """Hand over a document; if the kill is due, kill first."""
-        is_due = self._killed_at is None and number >= self._kill_before_document
-        if is_due and self.cluster.spares.ready_count >= self._kill.spares:
+        if self._killed_at is None and number >= self._kill_before_document:
             pids = self.cluster.pids
             self._killed_at = perf_counter()
             for pid in pids.values() if self._kill.killed == "all" else [pids["node-0"]]:
@@ -286,14 +278,13 @@ def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
     """Draw the latency of documents over the time since the kill, with a panel per victim."""
     rows = recoveries.rows
     kinds = list(dict.fromkeys(row.case.killed for row in rows))
-    colours = colours_of(["no spare", "1 spare"])
+    colours = colours_of(kinds)
     figure = new_figure(1.4 + 4.0 * len(kinds), 4.2)
     grid = figure.subplots(1, len(kinds), sharey=True, squeeze=False)
     for panel, kind in zip(grid[0], kinds, strict=True):
         for row in rows:
             if row.case.killed != kind:
                 continue
-            label = "1 spare" if row.case.spares else "no spare"
             points = [
                 point for point in row.samples["latencies"] if SHOWN_S[0] <= point[0] <= SHOWN_S[1]
             ]
@@ -303,8 +294,8 @@ def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
                 s=7,
                 alpha=0.5,
                 linewidths=0,
-                color=colours[label],
-                label=label,
+                color=colours[kind],
+                label=kind,
             )
         panel.axvline(0, color=INK, linewidth=0.8)
         dress_curves(panel)

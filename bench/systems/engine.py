@@ -71,7 +71,6 @@ class Engine(StartedProcesses):
         nodes: int = 2,
         ordering: str = "speculative",
         checkpoint_s: float = 1.0,
-        spares: int = 0,
         log_level: int = logging.WARNING,
     ) -> None:
         self.documents = documents
@@ -110,7 +109,7 @@ class Engine(StartedProcesses):
         self.status_poller.address = self.runtime.add(
             self.status_poller, self.config.inbox("watch")
         )
-        self.cluster = LocalCluster(self.config, spares)
+        self.cluster = LocalCluster(self.config)
 
     def open_source(self) -> Source | RetainedSource:
         """Open the source of the front."""

@@ -6,7 +6,6 @@ time are those of its processes; other figures come from `GET /metrics`.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -22,6 +21,7 @@ from urllib.request import urlopen
 import psutil
 
 from driftline.bench.systems.processes import StartedProcesses
+from driftline.deploy.runtime.supervision.template import TEMPLATE
 from driftline.engine.errors import Unavailable
 from driftline.serve.http.metrics import figures_in
 
@@ -75,13 +75,9 @@ class ServedIndex(StartedProcesses):
         """Return the service's processes by role, without forked copies that write checkpoints."""
         assert self._process is not None
         gateway = psutil.Process(self._process.pid)
-        found = {GATEWAY: gateway}
-        for child in gateway.children():
-            with suppress(psutil.Error, ValueError, IndexError):
-                config = json.loads(child.cmdline()[-1])
-                number = config.get("index") or config.get("shard") or 0
-                found[f"{config['role']}-{number}" if number else config["role"]] = child
-        return found
+        children = {each.name(): each for each in gateway.children()}
+        nodes = {each.name(): each for each in children[TEMPLATE].children()}
+        return {GATEWAY: gateway, **children, **nodes}
 
     def memory_mib(self) -> dict[str, float]:
         """Return the resident memory of each process, in MiB."""

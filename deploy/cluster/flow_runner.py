@@ -208,11 +208,11 @@ class FlowRunner(threading.Thread):
         cluster = stack.enter_context(
             LocalCluster(
                 config,
-                self.submission.spares if self._have_spares else 0,
                 names=self._names,
-                front_module=FRONT_MODULE,
+                module=FRONT_MODULE,
                 accepts_node=self._is_placed_here,
                 died=guiding.masters.forget,
+                is_cancelled=self.stop_requested.is_set,
             )
         )
         self.cluster = cluster
@@ -223,11 +223,6 @@ class FlowRunner(threading.Thread):
             raise
         except Unavailable as error:  # its processes crash repeatedly: a retry would not help
             self.fatal_error = str(error)
-
-    @property
-    def _have_spares(self) -> bool:
-        """Whether to keep spares for the processes here; a master has standbys instead."""
-        return any(name.startswith(_MEMBER_PREFIXES) for name in self._names)
 
     def _supervise(
         self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: StatusPoller

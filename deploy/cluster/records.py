@@ -99,7 +99,6 @@ class Submission(Struct, frozen=True):
     limits: Limits = LIMITS
     wheel: str = ""
     """Name of the wheel, stored in the tree, that contains the flow; "" if none was sent."""
-    spares: int = 0
     initial_state: InitialState = EMPTY_STATE
     desired_state: DesiredState = DesiredState.RUN
     desired_nodes: int = 0

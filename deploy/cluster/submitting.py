@@ -125,7 +125,6 @@ class SubmitRequest(Struct, frozen=True):
     checkpoint_s: float
     dead_letters: bool
     limits: Limits = LIMITS
-    spares: int = 0
     accept_changed_code: bool = False
     initial_state: InitialState = EMPTY_STATE
     wheel: Path | None = None
@@ -217,7 +216,6 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         groups=flow.groups,
         reading=replace(request.reading, inputs=_named(by_source)),
         limits=request.limits,
-        spares=request.spares,
         initial_state=beginning,
         first_desired_node=len(places[0]),
         consumer="" if service is None else service.consumer,

@@ -90,10 +90,6 @@ REFERENCE_OPTIONS = (
               help="Number of crashes of one process, without progress of the run, after which "
               "the run fails. Kills by --kill-every do not count.",
               )  # fmt: skip
-@click.option("--spares", default=1, show_default=True, type=click.IntRange(0, 8),
-              help="Standby processes of some 40 MB each, with the flow loaded; one replaces a "
-              "node or master that dies. They start once no process has died or started for 2 s.",
-              )  # fmt: skip
 @metrics_option(
     "Serve metrics for Prometheus, /healthz and /readyz: those of the command itself at PORT, "
     "those of the master and the nodes at the ports after it."
@@ -132,7 +128,6 @@ def run(
     stalled_after: float,
     slow_after: float,
     deaths: int,
-    spares: int,
     metrics: str,
     let_anyone_send: bool,
     keys: Path | None,
@@ -202,7 +197,6 @@ def run(
             ),
             accept_changed_code=accept_changed_code,
             fresh=fresh,
-            spares=spares,
             metrics=metrics,
         )
         report = run_flow(loaded, config, console)

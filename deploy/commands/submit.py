@@ -41,9 +41,6 @@ from driftline.engine.ui.results import write_json
               "a node. Or the address of a sink.",
               )  # fmt: skip
 @flow_options
-@click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
-              help="Standby processes on each agent that runs nodes or fronts of the flow.",
-              )  # fmt: skip
 @click.option("--wheel", metavar="FILE",
               type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help="A pure Python wheel that contains FLOW: it is sent to every host.",
@@ -69,7 +66,6 @@ def submit_flow(
     rename: tuple[tuple[str, str], ...],
     accept_changed_code: bool,
     window: int,
-    spares: int,
     wheel: Path | None,
     let_anyone_send: bool,
     json_file: Path | None,
@@ -103,7 +99,6 @@ def submit_flow(
         checkpoint_ms / 1000,
         dead_letters,
         Limits(),
-        spares,
         accept_changed_code,
         beginning,
         wheel,

@@ -108,7 +108,5 @@ class RunConfig(Struct, frozen=True):
     """Resume from existing state even if the code of operators has changed since the last start."""
     fresh: bool = False
     """Remove the state and the outputs of an earlier run first."""
-    spares: int = 0
-    """Number of warm spare processes."""
     metrics: str = ""
     """Where metrics are served, `HOST:PORT`; "" for nowhere."""

@@ -134,7 +134,7 @@ def _run(
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         noted = error_noted(config.state, process.lineage, process.run)
-        with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
+        with noted, LocalCluster(process) as cluster, heartbeat:
             watch = StatusPoller()
             watch.address = runtime.add(watch, process.address(WATCH))
             watch.addresses["master"] = process.address("master")

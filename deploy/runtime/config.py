@@ -99,15 +99,15 @@ class ProcessConfig(Struct, frozen=True):
     journal: bool = False
     """Whether the consumer process merges the outputs of all nodes in label order."""
     role: str = ""
-    """Role of this process: master, node, front or spare."""
+    """Role of this process: master, node, front or template."""
     index: int = 0
     """Number of this process among those of its role."""
     lifeline_fd: int = -1
     """File descriptor of a pipe that closes when the parent exits."""
     keep_alive_fd: int = -1
     """File descriptor of the pipe for signs of life; -1: no parent reads them."""
-    spare_fd: int = -1
-    """File descriptor over which a spare receives its role; -1: the process is not a spare."""
+    template_fd: int = -1
+    """File descriptor over which a template receives requests."""
     careful: tuple[int, int] = CARELESS
     """(first, last) time with which a node has to be careful after a crash; see `TurnBudget`."""
     limits: Limits = LIMITS

@@ -1,9 +1,9 @@
-"""Process of a node or master, or of a spare that is assigned one of these roles later: ``python -m
-driftline.deploy.runtime.process CONFIG``.
+"""Process of a node or master: ``python -m driftline.deploy.runtime.process CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The process runs until it is asked to stop or its parent
-exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging why it
-cannot start. Any other status counts as a death, even 0, because a user function may call exit.
+CONFIG is the JSON form of `ProcessConfig`. The command starts one process, the template, and all
+others are forked from it (`supervision.template`). A process runs until it is asked to stop or its
+parent exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging why
+it cannot start. Any other status counts as a death, even 0, because a user function may call exit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import secrets
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from io import TextIOWrapper
@@ -33,9 +34,10 @@ from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.master_process import report_to_watch, run_master
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
-from driftline.deploy.runtime.supervision.lifeline import exit_with_parent
+from driftline.deploy.runtime.supervision.child import name_process
+from driftline.deploy.runtime.supervision.lifeline import exit_with_parent, request_kill_signal
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
-from driftline.deploy.runtime.supervision.spares import await_role
+from driftline.deploy.runtime.supervision.template import TEMPLATE, await_fork
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.code import code_of
@@ -174,6 +176,38 @@ def _same_plan(config: ProcessConfig) -> Plan:
     return flow_plan
 
 
+def _open_files() -> set[str]:
+    """Return the numbers of the open files, sockets and pipes of this process."""
+    return set(os.listdir("/proc/self/fd"))
+
+
+def _await_fork(template: ProcessConfig, files: set[str]) -> ProcessConfig | None:
+    """In the template: return the configuration of a process that is forked from it, in that
+    process; return None in the template, at its end.
+
+    `files`: the files that were open before the flow was loaded. Forked processes must not share
+    files and connections that the flow has opened, and have none of its threads. If there are any,
+    the process executes Python again, and loads the flow itself.
+    """
+    can_share = threading.active_count() == 1 and _open_files() <= files
+    forked = await_fork(template.template_fd)
+    if forked is None:
+        return None
+    text, pipes = forked
+    os.close(template.lifeline_fd)
+    os.close(template.keep_alive_fd)
+    ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
+    config = replace(ProcessConfig.from_json(text), **ends)
+    if not can_share:
+        for end in ends.values():
+            os.set_inheritable(end, True)
+        os.execv(sys.executable, [*sys.orig_argv[:-1], config.to_json()])
+    exit_with_parent(config.lifeline_fd)
+    rename(config.name)
+    name_process(config.name)
+    return config
+
+
 RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
 
 
@@ -183,21 +217,25 @@ def main(argument: str, front: RoleMain | None = None) -> int:
     `front`: runs a front; None: this module runs no fronts.
     """
     config = ProcessConfig.from_json(argument)
-    if config.lifeline_fd >= 0:
+    if config.role == TEMPLATE:
+        request_kill_signal(config.lifeline_fd)
+    elif config.lifeline_fd >= 0:
         exit_with_parent(config.lifeline_fd)
     log_to_parent(config.name, config.log_level)
+    name_process(config.name)
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not be buffered
         sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
+        if config.role == TEMPLATE and config.metrics:
+            preload()
+        files = _open_files()
         flow_plan = _same_plan(config)
-        if config.spare_fd >= 0:
-            if config.metrics:
-                preload()
-            if not (argument := await_role(config.spare_fd)):
+        if config.role == TEMPLATE:
+            forked = _await_fork(config, files)
+            if forked is None:
                 return STOPPED
-            config = replace(ProcessConfig.from_json(argument), keep_alive_fd=config.keep_alive_fd)
-            rename(config.name)
+            config = forked
         chosen = get_policy(config.policy, config.ordering)
         roles: dict[str, RoleMain] = {"master": run_master, "node": run_node}
         if front is not None:

@@ -68,10 +68,12 @@ class Children(Supervisor):
     def _is_final_exit(self, status: int) -> bool:
         return self.ending and status == STOPPED
 
-    def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
+    def _launch(self, name: str, token: str) -> ChildProcess:
         role, shard = self._roles[name]
         config = replace(self._config, role=role, shard=shard)
-        return ChildProcess(name, partial(self._popen, config)), False
+        child = ChildProcess(name, partial(self._popen, config))
+        self._exits.watch(child.pid)
+        return child
 
     def _popen(self, config: ServiceConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
         config = replace(config, lifeline=pipes.lifeline, keep_alive=pipes.keep_alive)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from driftline.deploy.runtime.logs import log_to_parent
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.child import name_process
 from driftline.deploy.runtime.supervision.lifeline import exit_with_parent
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
 from driftline.engine.errors import DriftlineError
@@ -36,6 +37,7 @@ def _status_of(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> i
     if config.lifeline >= 0:
         exit_with_parent(config.lifeline)
     log_to_parent(config.name, config.process.log_level)
+    name_process(config.name)
     sys.path += [path for path in config.process.paths if path not in sys.path]
     try:
         run(config)

@@ -96,10 +96,10 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
 
 
 def test_recovery_loses_no_output_and_its_phases_sum_up(run: Run, tmp_path: Path) -> None:
-    done = run("recovery --killed node --trials 1 --interval-ms 200 --spares 1 --json r.json")
+    done = run("recovery --killed node --trials 1 --interval-ms 200 --json r.json")
     assert done.exit_code == 0, done.output
     [node] = json.loads((tmp_path / "r.json").read_text())["rows"]
-    assert (node["killed"], node["spares"]) == ("node", 1)
+    assert node["killed"] == "node"
     assert (node["lost"], node["duplicated"]) == (0, 0)
     assert node["first_output_ms"] == node["first_output_max_ms"] > 0
     parts = [node[f"{part}_ms"] for part in ("detection", "restart", "restore", "replay")]
@@ -140,7 +140,6 @@ def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -
         ("throughput --repeat 0", "--repeat"),
         ("ordering --rates 5 --seconds 1", "too few documents"),
         ("recovery --killed node,disk", "unknown victim 'disk'; there are node, all"),
-        ("recovery --spares 2", "--spares"),
     ],
 )
 def test_unmeasurable_arguments_are_a_usage_error(

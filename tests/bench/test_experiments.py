@@ -265,7 +265,7 @@ def test_report_notes_how_far_a_peer_fell_behind() -> None:
     assert told["none"] == {"skipped": "not installed"}
 
 
-def recovery_row(killed: str, spares: int, *firsts: float, lost: int = 0) -> RecoveryRow:
+def recovery_row(killed: str, *firsts: float, lost: int = 0) -> RecoveryRow:
     points = [(-0.5, 3.0), (0.0, 80.0), (0.5, 4.0), (9.0, 4.0)]
     runs = [
         {
@@ -279,7 +279,7 @@ def recovery_row(killed: str, spares: int, *firsts: float, lost: int = 0) -> Rec
         }
         for ms in firsts
     ]
-    return Row(Kill(killed, spares), runs, samples={"latencies": points * len(runs)})
+    return Row(Kill(killed), runs, samples={"latencies": points * len(runs)})
 
 
 def text_of_recoveries(recoveries: ExperimentReport[Kill]) -> str:
@@ -290,26 +290,24 @@ def text_of_recoveries(recoveries: ExperimentReport[Kill]) -> str:
 
 
 def test_a_row_has_the_medians_of_its_trials_and_the_longest() -> None:
-    recoveries = report_of([recovery_row("node", 1, 80.0, 400.0, 120.0)], 50.0, 1000)
+    recoveries = report_of([recovery_row("node", 80.0, 400.0, 120.0)], 50.0, 1000)
     written = json.loads(json.dumps(recoveries.as_json()))
     assert (written["rate"], written["checkpoint_ms"]) == (50, 1000)
     [found] = written["rows"]
     runs = found.pop("runs")
     assert found == {
-        "killed": "node", "spares": 1, "first_output_ms": 120, "first_output_max_ms": 400,
+        "killed": "node", "first_output_ms": 120, "first_output_max_ms": 400,
         "detection_ms": 12, "restart_ms": 60, "restore_ms": 30, "replay_ms": 15,
         "lost": 0, "duplicated": 0,
     }  # fmt: skip
     assert [run["first_output_ms"] for run in runs] == [80, 400, 120]
-    assert "node 1 120 400 12.0 60.0 30.0 15.0" in text_of_recoveries(recoveries)
+    assert "node 120 400 12.0 60.0 30.0 15.0" in text_of_recoveries(recoveries)
 
 
 def test_lost_output_of_a_recovery_is_reported_as_a_problem() -> None:
-    right, wrong = recovery_row("node", 0, 80.0), recovery_row("all", 1, 90.0, lost=2)
+    right, wrong = recovery_row("node", 80.0), recovery_row("all", 90.0, lost=2)
     assert report_of([right], 50, 1000).problems() == []
     both = report_of([right, wrong], 50, 1000)
-    assert [text[:44] for text in both.problems()] == [
-        "all, 1 spare: 2 outputs are lost and 0 came "
-    ]
+    assert [text[:35] for text in both.problems()] == ["all: 2 outputs are lost and 0 came "]
     assert "no output was lost" in text_of_recoveries(report_of([right], 50, 1000))
     assert "no output was lost" not in text_of_recoveries(both)

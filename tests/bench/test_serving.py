@@ -63,7 +63,10 @@ def test_a_service_and_its_peers_get_the_same_load(
         assert 0 < each["durable"]["p50_ms"] <= each["freshness"]["p50_ms"]
         assert each["freshness"]["p50_ms"] <= each["freshness"]["p99_ms"]
         assert {kind: each["queries"][kind]["count"] for kind in each["queries"]} == counts
-    parts = {"gateway", "journal", "documents", "documents-1", "master", "node"}
+    parts = {
+        *("gateway", "journal", "documents-0", "documents-1"),
+        *("template", "master", "node-0"),
+    }
     assert set(found["memory_mib"]) == set(found["cores"]) == parts
     assert found["figures"]["documents"] <= 50 + 160
     assert "bytes_per_posting" in found

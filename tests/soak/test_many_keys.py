@@ -47,7 +47,7 @@ class Run:
         self.log = directory / "log.jsonl"
         words = [
             sys.executable, "-m", "driftline", "run", f"{FLOW}:flow", "--nodes", "2",
-            "--input", f"python:{FLOW}:Keys", "--output", str(self.output), "--spares", "0",
+            "--input", f"python:{FLOW}:Keys", "--output", str(self.output),
             "--window", "2048", "--log-json",
         ]  # fmt: skip
         with self.log.open("w") as log:

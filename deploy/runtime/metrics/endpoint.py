@@ -1,7 +1,7 @@
 """Endpoints of a run: the addresses at which its processes serve metrics.
 
 `HOST:PORT` is the endpoint of the command's own process. The others use the ports after it, in a
-fixed order: the master, node-0, node-1, ... A restarted process, also a spare, uses the port of its
+fixed order: the master, node-0, node-1, ... A restarted process uses the port of its
 role. With port 0 each process uses a free port and publishes it.
 
 A port in use at the start of the run is an error, for any process of the run. Later it is a

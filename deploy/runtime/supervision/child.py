@@ -30,6 +30,11 @@ def environment() -> dict[str, str]:
     return {"PYTHONHASHSEED": "0", **os.environ}
 
 
+def name_process(name: str) -> None:
+    """Let `top` and `ps -o comm` show this process under its name, at most 15 bytes of it."""
+    Path("/proc/self/comm").write_text(name)
+
+
 def hide_checkout() -> None:
     """Remove a checkout of Driftline from Python's search path, so that a flow may import its own
     `engine.py` or `index`. Precondition: `driftline` has been imported."""

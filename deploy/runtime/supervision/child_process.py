@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from driftline.deploy.runtime.logs import BEGIN, from_child, relay_record
 from driftline.deploy.runtime.supervision import child
@@ -53,8 +53,7 @@ class ChildOutput:
 
     def __init__(self, process: str, *, is_stdout: bool = False) -> None:
         """`is_stdout`: whether the pipe is standard output, which contains no log lines."""
-        self.process = process
-        """Name of the process; changes when a spare takes a role."""
+        self._process = process
         self._printed = is_stdout
         self._last_lines: deque[bytes | str] = deque(maxlen=KEPT_MAX)
         self._from, self.fd = os.pipe()
@@ -105,7 +104,7 @@ class ChildOutput:
         text, *log_lines = [line] if self._printed else line.split(BEGIN)
         self._take_text(text)
         for log_line in log_lines:
-            record = from_child(log_line, self.process)
+            record = from_child(log_line, self._process)
             if record is None:
                 self._take_text(log_line)
                 continue
@@ -140,7 +139,7 @@ class ChildOutput:
             log.name, level, __file__, 0, text, (), None,
             extra={FIELDS: {"event": "print", **fields}},
         )  # fmt: skip
-        record.processName = self.process
+        record.processName = self._process
         relay_record(record)
 
 
@@ -157,7 +156,29 @@ class Pipes(NamedTuple):
     stderr: int
 
 
-Popen = Callable[[Pipes], "subprocess.Popen[bytes]"]
+class ProcessHandle(Protocol):
+    """A started process: `subprocess.Popen`, or one that was forked from a template."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, if `poll` or `wait` has seen the exit."""
+
+    def poll(self) -> int | None:
+        """Return the exit status; None: the process runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit, and return the status. Raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal, unless the process has ended."""
+
+    def kill(self) -> None:
+        """Kill the process, unless it has ended."""
+
+
+Launch = Callable[[Pipes], ProcessHandle]
 """Starts a process with its pipes."""
 
 
@@ -167,25 +188,29 @@ class ChildProcess:
     `stderr`: keeps the last lines; `keep_alive`: receives the child's signs of life.
     """
 
-    def __init__(self, name: str, popen: Popen, flow: str = "") -> None:
-        """`name`: of the process in log lines; `flow`: name of its flow, if there are others."""
+    def __init__(self, name: str, launch: Launch, flow: str = "") -> None:
+        """`name`: of the process in log lines; `flow`: name of its flow, if there are others.
+
+        Raises what `launch` raises.
+        """
         self._lifeline = Lifeline()
         self.keep_alive = KeepAlive()
-        self._flow = f"{flow}/" if flow else ""
-        self.stderr = ChildOutput(self._flow + name)
-        self._stdout = ChildOutput(self._flow + name, is_stdout=True)
+        name = f"{flow}/{name}" if flow else name
+        self.stderr = ChildOutput(name)
+        self._stdout = ChildOutput(name, is_stdout=True)
         pipes = self._lifeline, self.keep_alive, self._stdout, self.stderr
-        self.process = popen(Pipes(*(pipe.fd for pipe in pipes)))
-        for pipe in pipes:
-            pipe.on_child_started()
+        try:
+            self.process = launch(Pipes(*(pipe.fd for pipe in pipes)))
+        except BaseException:
+            self.cut()
+            raise
+        finally:
+            for pipe in pipes:
+                pipe.on_child_started()
 
     @property
     def pid(self) -> int:
         return self.process.pid
-
-    def rename(self, name: str) -> None:
-        """Use this name in further log lines."""
-        self.stderr.process = self._stdout.process = self._flow + name
 
     def flush(self) -> None:
         """Wait until the remaining output is logged."""
@@ -231,15 +256,21 @@ class ChildExitWatcher:
             self._files.add(file)
             self._poll.register(file, select.EPOLLIN)
 
+    def watch_reports(self, file: int) -> None:
+        """Watch a file over which exits are reported, until it is closed."""
+        if self._poll is not None:
+            self._poll.register(file, select.EPOLLIN)
+
     def take(self) -> None:
         """Record exits when the file is readable; it becomes unreadable until the next exit."""
         if self._poll is None:
             return
         for file, _ in self._poll.poll(0):
             self.has_exits = True
-            self._files.remove(file)
-            self._poll.unregister(file)
-            os.close(file)
+            if file in self._files:
+                self._files.remove(file)
+                self._poll.unregister(file)
+                os.close(file)
 
     def close(self) -> None:
         """Stop watching all children. May be called again."""

@@ -1,14 +1,13 @@
 """Local cluster: the node, front and master processes of a run on this machine.
 
-A spare replaces a process that dies (`spares`), or a new process starts; the coordinator then
-recovers the run. The error that ends a crash loop names the record in progress.
+They are forked from a template (`template`). If one dies, another one is forked, and the
+coordinator recovers the run. The error that ends a crash loop names the record in progress.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from driftline.deploy.runtime.process import read_last_element
 from driftline.deploy.runtime.supervision.child_process import (
     ChildProcess,
     Pipes,
+    ProcessHandle,
     start_module,
 )
 from driftline.deploy.runtime.supervision.restarts import (
@@ -32,8 +32,8 @@ from driftline.deploy.runtime.supervision.restarts import (
     STOPPED,
     RestartPolicy,
 )
-from driftline.deploy.runtime.supervision.spares import SPARE, Spares
 from driftline.deploy.runtime.supervision.supervisor import Supervisor
+from driftline.deploy.runtime.supervision.template import TEMPLATE, Template
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout, names_of
@@ -58,18 +58,18 @@ class LocalCluster(Supervisor):
     def __init__(
         self,
         config: ProcessConfig,
-        spares: int = 0,
         masters: int = 1,
         names: Sequence[str] | None = None,
-        front_module: str = "",
+        module: str = MODULE,
         accepts_node: Callable[[str], bool] = lambda name: True,
         died: Callable[[str], None] = lambda process: None,
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`spares`: number of processes kept ready for the next deaths. `masters`: number of
-        masters in ZooKeeper's queue, if the configuration names one. `names`: the processes to run
-        here; by default the masters and all nodes. `front_module`: module that a front runs, if
-        there are any. `accepts_node`: whether a node of a later layout runs here. `died`: called
-        with the token of each process that has died."""
+        """`masters`: number of masters in ZooKeeper's queue, if the configuration names one.
+        `names`: the processes to run here; by default the masters and all nodes. `module`: the
+        module that they run. `accepts_node`: whether a node of a later layout runs here. `died`:
+        called with the token of each process that has died. `is_cancelled`: whether to stop waiting
+        for processes to start."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = names_of(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
@@ -79,10 +79,9 @@ class LocalCluster(Supervisor):
         self._accepts_node = accepts_node
         self._on_death = died
         self._masters = [name for name in self._names if name.startswith("master")]
-        self._modules = {"front": front_module}
-        if any(name.startswith("front-") for name in self._names):
-            self._modules[SPARE] = front_module
-        self.spares = Spares(spares, self._launch_spare)
+        self._module = module
+        self._is_cancelled = is_cancelled
+        self._template: Template | None = None
         self.kills = 0
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
@@ -102,13 +101,12 @@ class LocalCluster(Supervisor):
         if watch is not None:
             self._reconcile_nodes(now, watch)
         super().supervise()
-        if all(process.poll() is None for process in self._processes.values()):
-            self.spares.maintain(now)
 
     def stop(self, wait_s: float = 5.0) -> None:
         """Wait until all processes have exited, and kill those that have not after `wait_s`."""
-        self.spares.stop()
         super().stop(wait_s)
+        if self._template is not None:
+            self._template.stop()
 
     @property
     def desired_nodes(self) -> int:
@@ -243,7 +241,7 @@ class LocalCluster(Supervisor):
             files = Path(self.config.state) / ("registry" if name == "master" else name)
             yield f"  Its files are in {files}."
 
-    def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
+    def _launch(self, name: str, token: str) -> ChildProcess:
         role, _, index = name.partition("-")
         config = replace(
             self.config,
@@ -254,23 +252,22 @@ class LocalCluster(Supervisor):
             is_restart=name in self._children,
             futile_step_downs=self.restart_policy.count_futile_step_downs(name),
         )
-        spare = self.spares.take(name, config.to_json())
-        self.spares.postpone_start(monotonic())
-        return (spare, True) if spare is not None else (self._new_child(name, config), False)
+        return ChildProcess(name, partial(self._fork, config), config.submitted_as)
 
-    def _launch_spare(self, link: int) -> ChildProcess:
-        spare = self._new_child(SPARE, replace(self.config, role=SPARE, spare_fd=link))
-        self._exits.watch(spare.pid)
-        return spare
+    def _fork(self, config: ProcessConfig, pipes: Pipes) -> ProcessHandle:
+        """Fork a process from the template; start another template if that has died."""
+        if self._template is None or self._template.is_dead:
+            self._template = Template(self._launch_template)
+            self._exits.watch_reports(self._template.link.fileno())
+        return self._template.fork(config.to_json(), pipes, self._is_cancelled)
 
-    def _new_child(self, name: str, config: ProcessConfig) -> ChildProcess:
-        return ChildProcess(name, partial(self._popen, config), config.submitted_as)
+    def _launch_template(self, link: int) -> ChildProcess:
+        def start(pipes: Pipes) -> ProcessHandle:
+            ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
+            config = replace(self.config, role=TEMPLATE, template_fd=link, **ends)
+            return start_module(self._module, config.to_json(), pipes, link)
 
-    def _popen(self, config: ProcessConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
-        config = replace(config, lifeline_fd=pipes.lifeline, keep_alive_fd=pipes.keep_alive)
-        links = [config.spare_fd] if config.spare_fd >= 0 else []
-        module = self._modules.get(config.role, MODULE)
-        return start_module(module, config.to_json(), pipes, *links)
+        return ChildProcess(TEMPLATE, start, self.config.submitted_as)
 
 
 PREFIX = "node-"

@@ -87,7 +87,7 @@ def keep_alive(fd: int) -> None:
 
 def exit_with_parent(fd: int) -> None:
     """In the child: end this process as soon as the parent has ended."""
-    _request_kill_signal(fd)
+    request_kill_signal(fd)
     threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
@@ -101,13 +101,13 @@ def wrap_command(fd: int, program: Sequence[str]) -> list[str]:
 
 def _become(fd: int, program: list[str]) -> None:
     """In the child: arrange to end with the parent, and become the program."""
-    _request_kill_signal(fd)
+    request_kill_signal(fd)
     if select.select([fd], [], [], 0)[0]:  # the parent ended before the signal was requested
         os._exit(ORPHANED)
     os.execv(program[0], program)
 
 
-def _request_kill_signal(fd: int) -> None:
+def request_kill_signal(fd: int) -> None:
     """Let the kernel kill this process, whatever program it runs, when the parent ends."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())

@@ -19,7 +19,11 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher, ChildProcess
+from driftline.deploy.runtime.supervision.child_process import (
+    ChildExitWatcher,
+    ChildProcess,
+    ProcessHandle,
+)
 from driftline.deploy.runtime.supervision.restarts import (
     CANNOT_START,
     KILLED_SILENT,
@@ -108,13 +112,10 @@ class Supervisor:
                 self.restarts_of[name] += 1
             if now >= self._start_at[name]:
                 del self._start_at[name]
-                spare = self._start(name)
+                self._start(name)
                 pid = self.pids[name]
-                log.info(
-                    "%s is restarted (pid %d%s)",
-                    *(name, pid, ", a spare" if spare else ""),
-                    extra=event_fields("process-started", name=name, pid=pid, spare=spare),
-                )
+                fields = event_fields("process-started", name=name, pid=pid)
+                log.info("%s is restarted (pid %d)", name, pid, extra=fields)
 
     def stop(self, wait_s: float = 5.0) -> None:
         """Wait until all children have exited, and kill those that have not after `wait_s`."""
@@ -154,9 +155,8 @@ class Supervisor:
     # Methods that a subclass overrides.
 
     @abstractmethod
-    def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
-        """Return a new process of this name, or a spare that was assigned it; and whether it is a
-        spare.
+    def _launch(self, name: str, token: str) -> ChildProcess:
+        """Return a new process of this name, whose exit `_exits` watches.
 
         `token`: id of the process, unique among all processes of this role.
         """
@@ -176,20 +176,17 @@ class Supervisor:
     # Methods for subclasses.
 
     @property
-    def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
+    def _processes(self) -> dict[str, ProcessHandle]:
         return {name: each.process for name, each in self._children.items()}
 
-    def _start(self, name: str) -> bool:
-        """Start a process of this name. Return whether it was a spare."""
+    def _start(self, name: str) -> None:
+        """Start a process of this name."""
         self._hung.discard(name)
         self._tokens[name] = token = secrets.token_hex(8)
         if name in self._children:
             self._children[name].cut()
-        self._children[name], spare = self._launch(name, token)
-        if not spare:
-            self._exits.watch(self.pids[name])
+        self._children[name] = self._launch(name, token)
         self.restart_policy.record_start(name, monotonic())
-        return spare
 
     def _handle_death(self, name: str, status: int, now: float) -> float:
         """Return when to restart a dead child. Raises Unavailable."""

@@ -105,11 +105,6 @@ class Host:
         """Everything that runs on this host."""
         return [int(pid) for pid in ip("netns", "pids", self.namespace).stdout.split()]
 
-    def processes(self, role: str) -> list[int]:
-        """The processes here that were started with this role of a flow."""
-        given = f'"role": "{role}"'.encode()
-        return [n for n in self.pids() if given in Path(f"/proc/{n}/cmdline").read_bytes()]
-
     def log(self, kind: str) -> str:
         """What an agent here has said, with its processes."""
         return (self.folder / f"{kind}.log").read_text(errors="replace")

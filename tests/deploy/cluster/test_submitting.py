@@ -250,14 +250,16 @@ def test_change_retries_on_the_current_submission_after_conflict(
             entry = tree.read(path_of("sums"))
             assert entry is not None
             tree.write(
-                path_of("sums"), replace(before, spares=len(tries) + 1).encode(), entry.version
+                path_of("sums"),
+                replace(before, desired_nodes=len(tries) + 1).encode(),
+                entry.version,
             )
-        tries.append(before.spares)
+        tries.append(before.desired_nodes)
         return replace(before, desired_state=DesiredState.STOP)
 
     changed = update_submission(tree, "sums", stop)
     assert tries == [0, 1, 2]
-    assert (changed.spares, changed.desired_state) == (2, DesiredState.STOP)
+    assert (changed.desired_nodes, changed.desired_state) == (2, DesiredState.STOP)
     assert submission_of(tree, "sums") == changed
     with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
         update_submission(tree, "none", stop)

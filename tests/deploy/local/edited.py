@@ -41,7 +41,7 @@ class Edited:
     def command(self, *more: str) -> list[str]:
         return [
             "run", str(self.folder / "flow.py"), "--input", str(self.folder / "in.jsonl"),
-            "--output", str(self.folder / "out"), "--nodes", "2", "--spares", "0",
+            "--output", str(self.folder / "out"), "--nodes", "2",
             "--checkpoint-ms", "60", *more,
         ]  # fmt: skip
 

@@ -66,7 +66,7 @@ class Place:
         return [
             "run", str(FLOW), "--input", self.source, "--output", str(self.output),
             "--state", str(self.state), "--nodes", "2", "--policy", self.policy,
-            "--checkpoint-ms", "40", "--spares", "0", *more,
+            "--checkpoint-ms", "40", *more,
         ]  # fmt: skip
 
     def start(self, *more: str) -> subprocess.Popen[str]:

@@ -38,7 +38,7 @@ class Command:
         self.report = directory / "report.json"
         self.words = [sys.executable, "-m", "driftline", "run", str(directory / "counts.py")]
         self.words += ["--output", str(self.output), "--json", str(self.report)]
-        self.words += ["--spares", "0", *arguments]
+        self.words += arguments
 
     def start(self, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         self.report.unlink(missing_ok=True)

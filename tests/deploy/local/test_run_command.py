@@ -40,11 +40,12 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 def run_with_kills(documents: Path, output: Path, *options: str) -> list[str]:
-    """Run the index on two nodes, one of which is killed each second; return its outputs."""
+    """Run the index on two nodes, of which one is killed every 0.3 seconds; return its outputs."""
     report = output.with_name("report.json")
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", output, "--nodes", "2",
-        "--window", "1", "--checkpoint-ms", "200", "--kill-every", "1", "--json", report, *options,
+        "--window", "1", "--checkpoint-ms", "200", "--kill-every", "0.3",
+        "--json", report, *options,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["kills"] >= 1

@@ -109,8 +109,6 @@ class Speaking(Runtime):
 
 def run_process(config: str) -> int:
     """As `deploy.runtime.process` does."""
-    if '"master"' not in config:
-        return driftline.deploy.runtime.process.main(config)
     with (
         patch("driftline.coordinator.zookeeper.ZooKeeperRegistry", Registry),
         patch("driftline.coordinator.zookeeper.LeaderQueue", Queue),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -15,13 +14,14 @@ from time import monotonic
 
 import psutil
 
+from driftline.deploy.runtime.supervision.template import TEMPLATE
 from tests.index.truth.running import Running
 
 ROOT = Path(__file__).resolve().parents[3]
 
 READY_S = 60.0
 
-PARTS = "node-0", "node-1", "master", "journal", "documents-0", "documents-1"
+PARTS = "node-0", "node-1", "master", "journal", "documents-0", "documents-1", TEMPLATE
 
 
 class Service:
@@ -93,26 +93,16 @@ def served(service: Service) -> Iterator[Service]:
 
 
 def parts_of(pid: int) -> dict[str, psutil.Process]:
-    """The children of a process that are parts of a service, by name."""
+    """The children of a process, and of its template, by name."""
     found = {}
-    for each in psutil.Process(pid).children():
-        try:
-            name = _name(each.cmdline())
-        except psutil.Error:
-            continue
-        if name:
+    left = psutil.Process(pid).children()
+    for each in left:
+        with suppress(psutil.Error):
+            name = each.name()
             found[name] = each
+            if name == TEMPLATE:
+                left += each.children()
     return found
-
-
-def _name(command: Sequence[str]) -> str:
-    """The name of a part, by its configuration, which is its last argument."""
-    if not command or not command[-1].startswith("{"):
-        return ""
-    about = json.loads(command[-1])
-    role = str(about["role"])
-    number = {"documents": "shard", "node": "index"}.get(role)
-    return f"{role}-{about[number]}" if number else role
 
 
 class Killer(Running):

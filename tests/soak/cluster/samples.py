@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 from driftline.coordinator.zookeeper import connect
 from tests.deploy.cluster.lab import Lab
-from tests.soak.live.samples import Samples, role_of
+from tests.soak.live.samples import Samples
 
 
 class ClusterSamples(Samples):
@@ -24,7 +24,7 @@ class ClusterSamples(Samples):
                 with suppress(psutil.Error):
                     process = psutil.Process(pid)
                     kind = agents.get(pid)
-                    role = f"agent-{kind}" if kind else role_of(process.cmdline())
+                    role = f"agent-{kind}" if kind else process.name()
                     # Nodes have other numbers after a rescaling.
                     self.note(at_s, f"{host.name}/{role.partition('-')[0] if not kind else role}",
                               process)  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,9 +33,9 @@ class Samples:
 
     def take(self, at_s: float) -> None:
         command = psutil.Process(self.pid)
-        for process in [command, *command.children()]:
+        for process in [command, *command.children(recursive=True)]:
             with suppress(psutil.Error):
-                name = "command" if process.pid == self.pid else role_of(process.cmdline())
+                name = "command" if process.pid == self.pid else process.name()
                 self.note(at_s, name, process)
 
     def note(self, at_s: float, name: str, process: psutil.Process) -> None:
@@ -81,13 +80,3 @@ class Samples:
         panels[0].legend(frameon=False, markerscale=5)
         panels[-1].set_xlabel("minutes")
         save(picture, path)
-
-
-def role_of(words: list[str]) -> str:
-    """The name of a process, from its command line."""
-    for word in words:
-        if word.startswith("{"):
-            config = json.loads(word)
-            role = str(config["role"])
-            return f"{role}-{config['index']}" if role == "node" else role
-    return "other"

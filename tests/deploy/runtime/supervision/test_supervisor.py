@@ -40,15 +40,17 @@ class Scripted(LocalCluster):
         self.script = script
         self.started: list[ProcessConfig] = []
 
-    def _popen(self, config: ProcessConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
+    def _fork(self, config: ProcessConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
         self.started.append(config)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", self.script],
             stdin=subprocess.PIPE,
             stdout=pipes.stdout,
             stderr=pipes.stderr,
             pass_fds=[pipes.lifeline],
         )
+        self._exits.watch(process.pid)
+        return process
 
 
 def test_restarted_master_is_given_its_count_of_futile_step_downs() -> None:
