@@ -99,6 +99,11 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
+def _imports_of(path: Path) -> frozenset[str]:
+    return frozenset(_imports(ast.walk(_tree(path))))
+
+
 def _at_import_time(node: ast.AST) -> Iterator[ast.AST]:
     """Everything that runs when a module is loaded: no function bodies, nothing for types only."""
     for child in ast.iter_child_nodes(node):
@@ -143,7 +148,7 @@ def test_imports_go_downwards_between_packages() -> None:
     wrong = []
     for path in SOURCE:
         own = path.relative_to(ROOT).parts[0]
-        modules = {m for m in _imports(ast.walk(_tree(path))) if m != "driftline"}
+        modules = {m for m in _imports_of(path) if m != "driftline"}
         wrong += [
             f"{path.relative_to(ROOT)} imports {other}"
             for other in sorted({*map(_package, modules)} - {own, ""})
@@ -156,7 +161,7 @@ def test_packages_of_one_folder_import_each_other_in_no_circle() -> None:
     graph: dict[str, set[str]] = {}
     for path in SOURCE:
         own = ".".join(_module(path).split(".")[:3])
-        for module in _imports(ast.walk(_tree(path))):
+        for module in _imports_of(path):
             other = ".".join(module.split(".")[:3])
             if _package(module) in LEVEL and other != own and other.count(".") == 2:
                 graph.setdefault(own, set()).add(other)
@@ -176,7 +181,7 @@ def test_imports_use_only_the_driftline_namespace() -> None:
     """Not `engine`, `index`, ...: a user may have modules of these names."""
     wrong = []
     for path in [*SOURCE, *_files("tests", "examples")]:
-        tops = {name.partition(".")[0] for name in _imports(ast.walk(_tree(path)))}
+        tops = {name.partition(".")[0] for name in _imports_of(path)}
         if tops & (LEVEL.keys() - {"driftline"}):
             wrong.append(path)
     assert not wrong
@@ -194,7 +199,7 @@ def test_class_names_are_unique() -> None:
 def test_protocol_code_touches_no_socket_clock_or_thread() -> None:
     wrong = []
     for path in PROTOCOL:
-        tops = {name.partition(".")[0] for name in _imports(ast.walk(_tree(path)))}
+        tops = {name.partition(".")[0] for name in _imports_of(path)}
         wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in sorted(tops & FORBIDDEN)]
     assert not wrong
 

@@ -37,8 +37,13 @@ def marked() -> set[Place]:
 
 
 def found(folder: Path) -> set[Place]:
-    """The errors that mypy finds in the examples, and in flows that are right and wrong."""
-    files = [*sorted(EXAMPLES.glob("*.py")), *RIGHT, *WRONG]
+    """The errors that mypy finds in the examples, in what `driftline new` writes, and in flows that
+    are right and wrong."""
+    new = [sys.executable, "-m", "driftline", "new", "word-counts"]
+    subprocess.run(new, cwd=folder, check=True, capture_output=True)
+    written = sorted((folder / "word_counts").glob("*.py"))
+    assert len(written) == 2
+    files = [*sorted(EXAMPLES.glob("*.py")), *written, *RIGHT, *WRONG]
     options = ["--strict", "--config-file=", "--output=json", f"--cache-dir={folder / 'cache'}"]
     # Elsewhere than in our checkout: there Driftline itself would be checked, too.
     done = subprocess.run(
