@@ -298,12 +298,12 @@ class Patience:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._until = 0.0
-        self._before: object = None
+        self._last_progress: object = None
 
     def check(self) -> None:
         """Raise Unavailable if the run has made no progress for `patience_s`."""
         cluster = self._cluster
         if cluster.now > self._until:
-            if cluster.progress == self._before:
+            if cluster.progress == self._last_progress:
                 raise Unavailable(f"the run makes no progress: {cluster.waits_for}")
-            self._until, self._before = cluster.now + cluster.patience_s, cluster.progress
+            self._until, self._last_progress = cluster.now + cluster.patience_s, cluster.progress

@@ -99,7 +99,7 @@ class FlowTest:
         self._idle: set[str] = set()
         """Sources that are idle until their next record."""
         self._consumer = MemoryConsumer()
-        self._taken: dict[int, int] = {}
+        self._read_counts: dict[int, int] = {}
         """Sink -> number of the consumer's items that `take` has seen."""
         self._cluster = Cluster(
             self._flow,
@@ -270,8 +270,8 @@ class FlowTest:
         Arguments and errors are those of `outputs`.
         """
         number = self._sink(sink)
-        items = self._items(number, self._taken.get(number, 0))
-        self._taken[number] = len(self._consumer.items)
+        items = self._items(number, self._read_counts.get(number, 0))
+        self._read_counts[number] = len(self._consumer.items)
         return [item.value for item in items]
 
     @property
@@ -295,7 +295,7 @@ class FlowTest:
             FunctionFailed: A function raised.
         """
         vertex = self._operator(operator)
-        self._let_settle()
+        self._settle()
         key = _as_key(key)
         for table in self._tables(vertex):
             if key in table:
@@ -309,11 +309,11 @@ class FlowTest:
         return [node.pipeline.tables[vertex.name] for node in self._cluster.nodes]
 
     def _items(self, sink: int, since: int = 0) -> list[Item]:
-        self._let_settle()
+        self._settle()
         items = [item for item in self._consumer.items[since:] if item.sink == sink]
         return sorted(items, key=lambda item: item.label)
 
-    def _let_settle(self) -> None:
+    def _settle(self) -> None:
         """Settle, unless the run has failed; outputs before the failure stay readable."""
         if self._cluster.failed is None:
             self.settle()

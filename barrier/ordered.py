@@ -263,7 +263,9 @@ class OrderedBarrier(Barrier):
             return blob
         labels, sinks, values = pending.outputs()
         if pending.has_failures:
-            for label, sink, value in zip(labels, _each(sinks, len(labels)), values, strict=True):
+            for label, sink, value in zip(
+                labels, _sinks_of(sinks, len(labels)), values, strict=True
+            ):
                 self.check_failure(sink, label, value)
         return to_blob(labels, sinks, values) if labels else b""
 
@@ -325,7 +327,7 @@ class OrderedBarrier(Barrier):
             self.history.append((replay.t_last, self.checksum))
 
 
-def _each(sinks: int | list[int], count: int) -> list[int]:
+def _sinks_of(sinks: int | list[int], count: int) -> list[int]:
     return [sinks] * count if isinstance(sinks, int) else sinks
 
 
@@ -360,7 +362,7 @@ class _Replay:
             return
         raise NotDeterministic(
             f"{self.barrier}: a replay gave other outputs than those that were delivered "
-            f"{self._until()}{self._where()}. Either the code of the flow has changed: start over "
+            f"{self._until()}{self._place()}. Either the code of the flow has changed: start over "
             "with another --output. Or one of its functions is not deterministic: it uses a clock, "
             f"randomness or I/O. Or the input has changed, in a record from number {self.start} "
             f"{self._until()}: give the records back as they were"
@@ -370,7 +372,7 @@ class _Replay:
         ends = self.t_last >= INFINITY - 1
         return "to the end" if ends else f"up to {format_time(self.t_last)}"
 
-    def _where(self) -> str:
+    def _place(self) -> str:
         stored, replayed = (
             {
                 item.label: canonical_bytes((item.sink, item.value))

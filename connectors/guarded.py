@@ -40,32 +40,32 @@ class GuardedSource:
         """Wrap a source. Raise FlowError if it has no name."""
         self._source = source
         self.name = guarded(f"the source {type(source).__name__}", lambda: source.name)
-        self._what = f"the source {self.name!r}"
+        self._title = f"the source {self.name!r}"
         if not isinstance(self.name, str):
-            raise FlowError(f"{self._what}: its name is not a text")
+            raise FlowError(f"{self._title}: its name is not a text")
 
     def identity(self) -> str:
         """Return `LiveSource.identity`."""
-        found = guarded(self._what, self._source.identity)
+        found = guarded(self._title, self._source.identity)
         if not isinstance(found, str):
-            raise FlowError(f"{self._what}: identity() returned {found!r}, which is not a text")
+            raise FlowError(f"{self._title}: identity() returned {found!r}, which is not a text")
         return found
 
     def start(self, offsets: Mapping[str, int]) -> None:
         """Call `LiveSource.start`."""
-        guarded(self._what, lambda: self._source.start(offsets))
+        guarded(self._title, lambda: self._source.start(offsets))
 
     def poll(self, timeout_s: float) -> list[Record] | None:
         """Return the records of `LiveSource.poll`."""
-        return guarded(self._what, lambda: self._polled(timeout_s))
+        return guarded(self._title, lambda: self._polled(timeout_s))
 
     def acknowledge(self, offsets: Mapping[str, int]) -> None:
         """Call `LiveSource.acknowledge`."""
-        guarded(self._what, lambda: self._source.acknowledge(offsets))
+        guarded(self._title, lambda: self._source.acknowledge(offsets))
 
     def close(self) -> None:
         """Call `LiveSource.close`."""
-        guarded(self._what, self._source.close)
+        guarded(self._title, self._source.close)
 
     def _polled(self, timeout_s: float) -> list[Record] | None:
         batch = self._source.poll(timeout_s)
@@ -75,6 +75,6 @@ class GuardedSource:
             return [Record(*record) for record in batch]
         except TypeError:
             raise FlowError(
-                f"{self._what}: poll() returned {batch!r:.200}; give a list of Record, or None at "
+                f"{self._title}: poll() returned {batch!r:.200}; give a list of Record, or None at "
                 "the end"
             ) from None

@@ -14,8 +14,8 @@ starts in the same way, with an empty snapshot. Recoveries without progress back
 
 Once the registry has the outcome of a run, no failure changes it. This master, and every later one
 of the same run, answers each hello with the outcome until all members have said goodbye or are
-silent (`draining.py`). Repeating the command continues from the stored state. `resizing.py` changes
-the number of nodes; `leadership.py` takes over from another master.
+silent (`draining.py`). Repeating the command continues from the stored state. `rescaling.py`
+changes the number of nodes; `leadership.py` takes over from another master.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from driftline.coordinator.registry import (
     SnapshotRecord,
     WriteState,
 )
-from driftline.coordinator.resizing import Resizing
+from driftline.coordinator.rescaling import Rescaling
 from driftline.coordinator.snapshots import ADVICE, Snapshots, snapshot_name
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.events import event_fields, log
@@ -147,7 +147,7 @@ class Coordinator:
         self.members = Members(missing_after_s)
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval)
         about_run = policy, self.fronts, self.snapshots, self.nodes, self.members, groups
-        self.resizing = Resizing(*about_run)
+        self.rescaling = Rescaling(*about_run)
         self._run_id = run
         self._missing_after = missing_after_s
         self._writer = RegistryWriter(process)
@@ -263,16 +263,16 @@ class Coordinator:
         """Process the hello of a node of the next layout, or stop a node of an earlier one."""
         if self.phase is Phase.STOPPED:
             self._tell_outcome([name])
-        elif name in self.resizing.next_nodes:
+        elif name in self.rescaling.next_nodes:
             self.members.hello(name, message.process, message.address, self.now)
-            self.resizing.hello(name, message.process, self.state)
-            self._pass_on_resizing()
+            self.rescaling.hello(name, message.process, self.state)
+            self._pass_on_rescaling()
         elif self.leads:
             self._tell([name], Stop(self._run_id, "", "other nodes have taken over"))
 
     def alive(self, name: str, message: Alive) -> None:
         """Note a heartbeat of a process, which may be too busy for `Hello`."""
-        if self.is_member(name) or name in self.resizing.next_nodes:
+        if self.is_member(name) or name in self.rescaling.next_nodes:
             self.members.alive(name, message.process, self.now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
@@ -333,7 +333,7 @@ class Coordinator:
         self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
-        self.members.expire_silent(self.resizing.next_nodes, now)
+        self.members.expire_silent(self.rescaling.next_nodes, now)
         silent = self.members.expire_silent(self.nodes + self.fronts, now)
         if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
             waited = self.members.timeout_s(silent[0])
@@ -345,11 +345,11 @@ class Coordinator:
     def deadline(self) -> float:
         """When to call `tick` and `consider_snapshot` again (seconds, monotonic)."""
         latest = min(self.now + self._missing_after / 4, self._writer.again_at)
-        latest = min(latest, self.resizing.deadline)
+        latest = min(latest, self.rescaling.deadline)
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
         due_at = self.snapshots.due_at
-        if self.phase is not Phase.RUNNING or due_at is None or self.resizing.blocks_snapshots:
+        if self.phase is not Phase.RUNNING or due_at is None or self.rescaling.blocks_snapshots:
             return latest
         return min(latest, max(due_at, self.now + 0.001))
 
@@ -399,8 +399,8 @@ class Coordinator:
         )
         self.snapshots.begin_from(self.start_snapshot, self.now)
         self.snapshots.give_up(takeover.requested_snapshot, takeover.unanswered_nodes)
-        self.resizing.take_over()
-        self._pass_on_resizing()
+        self.rescaling.take_over()
+        self._pass_on_rescaling()
         if self.state.snapshots:
             self.out += self.snapshots.tell(self.state)
 
@@ -408,7 +408,7 @@ class Coordinator:
 
     def _recover(self, reason: str, paced: bool = True) -> None:
         self.snapshots.pending = None
-        self.resizing.on_incarnation_end()
+        self.rescaling.on_incarnation_end()
         self._takeover, self._follows = None, False
         if reason:
             self._count_recovery(reason, self._backoff.pause_s() if paced else 0.0)
@@ -446,7 +446,7 @@ class Coordinator:
         assert isinstance(job, WriteState)
         self.state = job.state
         if self.nodes != names_of(job.state.layout):
-            self._resized()
+            self._rescaled()
         if self.phase is Phase.STOPPING:
             self._stopping()
         elif self._write_again:
@@ -523,51 +523,51 @@ class Coordinator:
         self.phase = Phase.DECIDING
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
 
-    # Resizing.
+    # Rescaling.
 
-    def resize(self, nodes: int, first: int = 0) -> None:
-        """Request a number of nodes for the run; `first`: see `Resize`. May be repeated."""
+    def rescale(self, nodes: int, first: int = 0) -> None:
+        """Request a number of nodes for the run; `first`: see `Rescale`. May be repeated."""
         if self.phase not in DECIDED and not self.is_draining:
-            self.resizing.request(nodes, self.state.layout, first)
-            self._pass_on_resizing()
+            self.rescaling.request(nodes, self.state.layout, first)
+            self._pass_on_rescaling()
 
-    def consider_resizing(self, delivered: int, last_sent: int | None) -> None:
-        """Advance the resizing; `last_sent`: see `ReportedProgress.last_sent`."""
+    def consider_rescaling(self, delivered: int, last_sent: int | None) -> None:
+        """Advance the rescaling; `last_sent`: see `ReportedProgress.last_sent`."""
         if self.phase is not Phase.RUNNING:
             return
         if self.is_draining:
-            self.resizing.give_up("the run is about to end")
-        cut = self.resizing.advance(self.state, delivered, last_sent, self.now)
-        self._pass_on_resizing()
+            self.rescaling.give_up("the run is about to end")
+        cut = self.rescaling.advance(self.state, delivered, last_sent, self.now)
+        self._pass_on_rescaling()
         if cut is not None:
             self.phase = Phase.DECIDING
             begins = {
                 "incarnation": self.state.incarnation + 1,
-                "layout": self.resizing.next_layout,
+                "layout": self.rescaling.next_layout,
             }
             self._write(self.state.next(**begins, snapshots=(cut,), base=cut.number))
 
-    def _resized(self) -> None:
+    def _rescaled(self) -> None:
         """Adopt the new layout in the registry."""
         self.members.forget(self.nodes)
         self.nodes[:] = names_of(self.state.layout)
         self.members.renew(self.nodes, self.now)
-        self.resizing.forget()
+        self.rescaling.forget()
         self._shutdown = ShutdownWait(self.nodes + self.fronts, self._missing_after)
         names, time = ", ".join(self.nodes), self.start_snapshot.time
-        fields = event_fields("resized", nodes=len(self.nodes), time=time)
-        text = "resized: %s take over from %s on"
+        fields = event_fields("rescaled", nodes=len(self.nodes), time=time)
+        text = "rescaled: %s take over from %s on"
         log.info(text, names, format_time(time), extra=fields)
 
-    def _pass_on_resizing(self) -> None:
-        self.out += self.resizing.out
-        self.resizing.out = []
+    def _pass_on_rescaling(self) -> None:
+        self.out += self.rescaling.out
+        self.rescaling.out = []
 
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot if one is due: at the delivered frontier if that moved, or by epoch."""
-        if self.phase is Phase.RUNNING and not self.resizing.blocks_snapshots:
+        if self.phase is Phase.RUNNING and not self.rescaling.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
@@ -611,7 +611,7 @@ class Coordinator:
     def stop(self, error: str = "", text: str = "") -> None:
         """Decide to end the run. Members receive the outcome after the registry has it."""
         self.phase = Phase.STOPPING
-        self.resizing.on_incarnation_end()
+        self.rescaling.on_incarnation_end()
         self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
         if not self._writer.under_way:  # otherwise `_stopping` writes it after that write

@@ -23,7 +23,7 @@ class Identity(Struct, frozen=True, array_like=True):
     """Digest of the flow: `Plan.identity`."""
     policy: str
     nodes: int
-    """The initial number. A policy may allow resizing; the registry's layout is current."""
+    """The initial number. A policy may allow rescaling; the registry's layout is current."""
     inputs: tuple[str, ...]
     start: str = ""
     """The savepoint that the run began from; empty without one."""

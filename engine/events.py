@@ -86,7 +86,7 @@ class RateLimitedLog:
         """`event`: its name in the fields of a line; `what`: subject and verb of a line; `pause_s`:
         minimum of seconds between two lines."""
         self._event = event
-        self._what = what
+        self._title = what
         self._level = level
         self._pause_s = pause_s
         self._last = ""
@@ -120,4 +120,4 @@ class RateLimitedLog:
     def _log(self, count: int, last: str) -> None:
         times = f" {count} times since the last such line, the last time" * (count > 1)
         fields = event_fields(self._event, count=count, reason=last)
-        log.log(self._level, "%s%s: %s", self._what, times, last, extra=fields)
+        log.log(self._level, "%s%s: %s", self._title, times, last, extra=fields)

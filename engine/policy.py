@@ -88,10 +88,10 @@ class Policy(Struct, frozen=True):
     def can_loop(self) -> bool:
         """Whether a flow may have iterations. Buffered order, markers and productions do not allow
         messages of an operator to itself."""
-        return self.ordering == "speculative" and self.can_resize
+        return self.ordering == "speculative" and self.can_rescale
 
     @property
-    def can_resize(self) -> bool:
+    def can_rescale(self) -> bool:
         """Whether the number of nodes can change: outputs and state need a cut at one label."""
         return self.output is Output.FRONTIER and self.cut is SnapshotCut.LABEL
 

@@ -165,7 +165,7 @@ def _roots(
         yield (time + 1, front), END
 
 
-class _Made(Struct, frozen=True):
+class _Value(Struct, frozen=True):
     """An output, with the operator, key and declared fields of the function that made it."""
 
     value: object
@@ -177,14 +177,14 @@ class _Made(Struct, frozen=True):
         """Return the failure that replaces this output."""
         return Failure.from_output(self.maker, self.key, self.value, problem)
 
-    def round_trip(self) -> _Made:
+    def round_trip(self) -> _Value:
         """Return the output after a shuffle. Raises PayloadError if it cannot travel."""
         try:
             return replace(self, value=round_trip(self.value))
         except MalformedMessage as error:
             raise PayloadError(str(error)) from None
 
-    def leave_chain(self) -> _Made:
+    def leave_chain(self) -> _Value:
         """Return the output after its operator chain. Raises PayloadError if it cannot leave it."""
         after = self.round_trip()
         value, fields = after.value, self.fields
@@ -207,7 +207,7 @@ class _Interpreter:
         """Per source its watermark and its status, at the current root."""
         self.sources_before = self.sources
         """The same before the current root."""
-        self.messages: list[tuple[Label, _Made]] = []
+        self.messages: list[tuple[Label, _Value]] = []
         """Messages of an iterating operator to itself, for the next round."""
 
     def enter(self, root: Label, payload: object) -> Iterator[Item]:
@@ -215,7 +215,7 @@ class _Interpreter:
         source = self.flow.sources[root[1]]
         self.sources_before = self.sources[:]
         if not is_mark(payload):
-            yield from self.enter_record(source, root, _Made(round_trip(payload), source.name))
+            yield from self.enter_record(source, root, _Value(round_trip(payload), source.name))
         elif source.event_time is not None:
             self.sources[root[1]] = self.source_after(root[1], event_time_of_mark(payload))
         for vertex in self.flow.vertices:
@@ -247,7 +247,7 @@ class _Interpreter:
         active = [watermark for watermark, status in reaching if status == Status.ACTIVE]
         return min(active) if active else max(watermark for watermark, _ in reaching)
 
-    def enter_record(self, source: Vertex, root: Label, made: _Made) -> Iterator[Item]:
+    def enter_record(self, source: Vertex, root: Label, made: _Value) -> Iterator[Item]:
         """Yield the items that result from a record, before timers fire."""
         if source.event_time is None:
             yield from self.follow(source, root, made)
@@ -290,7 +290,7 @@ class _Interpreter:
                 continue
             context = self.context(vertex, label, key, timer)
             call = partial(vertex.operator.fire_reference, vertex, context, timer)
-            yield from self.call(vertex, context, _Made(tuple(timer), vertex.name), call)
+            yield from self.call(vertex, context, _Value(tuple(timer), vertex.name), call)
 
     def due(self, vertex: Vertex, watermark: int) -> Iterator[tuple[int, int, str, bytes]]:
         """Yield (time, rank of the key, name, packed key) of the timers that are due."""
@@ -316,7 +316,7 @@ class _Interpreter:
         before = self.watermark(vertex, self.sources_before)
         return TimedContext(label, key, now, watermark, before, facade)
 
-    def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
+    def follow(self, vertex: Vertex, label: Label, made: _Value) -> Iterator[Item]:
         """Yield all items that result from an output of a vertex."""
         if self.seen_by_functions[vertex.number] and not is_plain(made.value):
             # The next function gets its own copy; after a keyed operator, a copy with the types
@@ -339,7 +339,7 @@ class _Interpreter:
             else:
                 yield from self.visit(after, label_of, own)
 
-    def iterate(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
+    def iterate(self, vertex: Vertex, label: Label, made: _Value) -> Iterator[Item]:
         """Yield all items that result from an element that arrives at an iterating operator."""
         waiting = [(label, made)]
         while waiting:
@@ -349,7 +349,7 @@ class _Interpreter:
             waiting = sorted([*waiting, *self.messages], key=itemgetter(0))
             self.messages = others
 
-    def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
+    def visit(self, vertex: Vertex, label: Label, made: _Value) -> Iterator[Item]:
         """Yield all items that result from an element that arrives at a vertex."""
         if vertex.is_keyed or vertex.operator.is_sink:
             try:
@@ -375,7 +375,7 @@ class _Interpreter:
         self,
         vertex: Vertex,
         context: Context,
-        made: _Made,
+        made: _Value,
         function: Callable[[Sequence[object]], list[object]],
     ) -> Iterator[Item]:
         """Call a function with the states of a key. Yield all items that result from its outputs.
@@ -401,11 +401,11 @@ class _Interpreter:
             if vertex.operator.loops:
                 returns, output = cast(Tagged, output)
                 if returns:
-                    message = _Made(output, vertex.name)
+                    message = _Value(output, vertex.name)
                     self.messages.append((next_round(after, vertex.number), message))
                     continue
             if not vertex.operator.passes_on:
-                made = _Made(output, vertex.name, key, vertex.fields)
+                made = _Value(output, vertex.name, key, vertex.fields)
             yield from self.follow(vertex, after, made)
 
     def renew(self, vertex: Vertex, states: Sequence[object], timers: Timers) -> None:

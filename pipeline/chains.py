@@ -378,7 +378,7 @@ def _differences(
         if expected.keys() != found.keys():
             missing = [expected[slot] for slot in expected.keys() - found.keys()]
             extra = [found[slot] for slot in found.keys() - expected.keys()]
-            details = pack(((), _shown(missing), _shown(extra), f"key {key!r}"))
+            details = pack(((), _format_rows(missing), _format_rows(extra), f"key {key!r}"))
             yield STATE, 0, groups[key], vertex.number, details
 
 
@@ -388,5 +388,5 @@ def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
     return {pack_row(row): row for row in rows}
 
 
-def _shown(rows: list[tuple[object, ...]]) -> str:
+def _format_rows(rows: list[tuple[object, ...]]) -> str:
     return ", ".join(repr(tuple(map(thaw, row))) for row in rows[:SLOTS_SHOWN])[:TEXT_SHOWN]

@@ -229,12 +229,12 @@ class MapInSpark(MutableMapping[object, object]):
         self._entries = entries
         self._lengths = lengths
         stored = lengths.getValue((key,))
-        self._before: int = stored[0] if stored else 0
-        self._length = self._before
+        self._last_batch: int = stored[0] if stored else 0
+        self._length = self._last_batch
 
     def store_length(self) -> None:
         """Store the number of entries if it has changed."""
-        if self._length != self._before:
+        if self._length != self._last_batch:
             self._lengths.updateValue((self._key,), (self._length,))
 
     def __len__(self) -> int:

@@ -16,9 +16,9 @@ from driftline.coordinator.coordinator import DECIDED, MISSING_AFTER_S
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.supervision.restarts import HangDetector, RunningProcess
 from driftline.engine.wire.kinds import AGENT, MASTER, NODE
-from driftline.engine.wire.messages import Resize, encode
+from driftline.engine.wire.messages import Rescale, encode
 from driftline.simulation.masters import Masters, master_of
-from driftline.simulation.scenarios.disturbances import Hang, Resized
+from driftline.simulation.scenarios.disturbances import Hang, Rescaled
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World
 
@@ -65,11 +65,11 @@ class Supervision:
             self._world.crash(self._world.hosts[name], "after a silence")
 
 
-RESIZE_EVERY_S = 0.02
+RESCALE_EVERY_S = 0.02
 """Seconds between two checks of the desired number of nodes."""
 
 
-class Resizes:
+class Rescales:
     """Requests other numbers of nodes, and starts new nodes. `add`: adds the host of a node."""
 
     def __init__(
@@ -86,14 +86,14 @@ class Resizes:
         self._wanted = 0
         """Desired number of nodes; 0: keep the current number."""
 
-    def begin(self, resized: Sequence[Resized]) -> None:
+    def begin(self, rescaled: Sequence[Rescaled]) -> None:
         """Schedule these requests, and start to send them to the leading master."""
-        for each in resized:
-            self._world.timeline.at_time(each.at_s, partial(self._request_resize, each.nodes))
-        if resized:
+        for each in rescaled:
+            self._world.timeline.at_time(each.at_s, partial(self._request_rescale, each.nodes))
+        if rescaled:
             self._check_masters()
 
-    def _request_resize(self, nodes: int) -> None:
+    def _request_rescale(self, nodes: int) -> None:
         self._wanted = nodes
 
     @property
@@ -104,22 +104,22 @@ class Resizes:
 
     def _check_masters(self) -> None:
         timeline = self._world.timeline
-        timeline.after(RESIZE_EVERY_S, self._check_masters)
+        timeline.after(RESCALE_EVERY_S, self._check_masters)
         for host in self._masters.hosts:
             master = master_of(host.role)
             if master is not None and timeline.now >= host.paused_until:
-                self._apply_resize(host, master)
+                self._apply_rescale(host, master)
 
-    def _apply_resize(self, host: SimulatedHost, master: Master) -> None:
+    def _apply_rescale(self, host: SimulatedHost, master: Master) -> None:
         coordinator = master.coordinator
         if coordinator.phase in DECIDED or not coordinator.leads:
             return
         if self._wanted and len(self.layout) == self._wanted:
             self._wanted = 0
         if self._wanted:
-            master.receive(encode((AGENT, 0, 0), Resize(self._wanted, 0, AGENT)))
+            master.receive(encode((AGENT, 0, 0), Rescale(self._wanted, 0, AGENT)))
             self._world.turn_soon(host)
-        for name in (*coordinator.nodes, *coordinator.resizing.next_nodes):
+        for name in (*coordinator.nodes, *coordinator.rescaling.next_nodes):
             node = self._world.hosts.get(name)
             if node is None:
                 self._add(int(name.removeprefix("node-")))

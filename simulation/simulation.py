@@ -31,7 +31,7 @@ from driftline.engine.sources import ListSource
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Stop, encode
 from driftline.engine.wire.role import Role
-from driftline.simulation.agents import Resizes, Supervision
+from driftline.simulation.agents import Rescales, Supervision
 from driftline.simulation.masters import Masters
 from driftline.simulation.scenarios.disturbances import slowed
 from driftline.simulation.scenarios.flows import records
@@ -117,7 +117,7 @@ class Simulation:
         self.target: Target = MemoryTarget()
         self._run = RUN
         self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
-        self.resizes = Resizes(self.world, self.masters, self.registry, self._add_node)
+        self.rescales = Rescales(self.world, self.masters, self.registry, self._add_node)
         self.waiting_bytes = 0
         """The most bytes of outputs that have waited for the consumer at one node."""
 
@@ -197,7 +197,7 @@ class Simulation:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
             Supervision(world).begin(scenario.hangs)
-        self.resizes.begin(scenario.resized)
+        self.rescales.begin(scenario.rescaled)
         for hole in scenario.holes:
             world.network.schedule_hole(hole)
         for host in (*self._nodes, *self._fronts):
@@ -211,7 +211,7 @@ class Simulation:
     @property
     def _nodes(self) -> list[SimulatedHost]:
         """The hosts of the layout's nodes."""
-        layout = self.resizes.layout or range(self.scenario.nodes)
+        layout = self.rescales.layout or range(self.scenario.nodes)
         return [self.world.hosts[f"node-{index}"] for index in layout]
 
     @property

@@ -172,7 +172,7 @@ class ProgressChecker(Struct):
     longest_s: float = 0.0
     """The longest time without progress so far, in virtual seconds."""
     stalled: bool = False
-    _before: object = None
+    _last_progress: object = None
     _since: float = 0.0
 
     def begin(self, since: float) -> None:
@@ -185,8 +185,8 @@ class ProgressChecker(Struct):
         now, progress = timeline.now, self.progress()
         away = max(host.paused_until for host in self.world.hosts.values())
         away = now + PROGRESS_POLL_S if away == inf else away  # inf: until the process is killed
-        if progress != self._before or away > now:
-            self._before, self._since = progress, max(now, away)
+        if progress != self._last_progress or away > now:
+            self._last_progress, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)
         if now - self._since > self.patience_s:
             timeline.over = self.stalled = True

@@ -66,12 +66,14 @@ class RunLines:
     def __init__(self, console: Console, runs: int) -> None:
         self.console = console
         self.runs = runs
-        self.begun = 0
+        self.run_number = 0
 
     def begin(self, what: object) -> None:
         """Print the start of the next run's line."""
-        self.begun += 1
-        self.console.print(f"{self.begun:>3} of {self.runs}  {what}: ", end="", highlight=False)
+        self.run_number += 1
+        self.console.print(
+            f"{self.run_number:>3} of {self.runs}  {what}: ", end="", highlight=False
+        )
 
     def end(self, result: str) -> None:
         """Print the result of the run and end its line."""

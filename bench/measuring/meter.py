@@ -53,7 +53,7 @@ class RunMeter:
         self._due_s: list[float] = []
         self._sent_s: list[float] = []  # when document i was sent; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
-        self._seen: dict[int, set[object]] = {}  # keys received so far, per document under way
+        self._keys: dict[int, set[object]] = {}  # keys received so far, per document under way
         self._duplicates: Counter[int] = Counter()  # outputs of each document that arrived again
 
     def record_sent(self, number: int, now: float, due: float) -> None:
@@ -64,13 +64,13 @@ class RunMeter:
         self._sent_s.append(now)
         self._due_s.append(due)
         if self.expected[number]:
-            self._seen[number] = set()
+            self._keys[number] = set()
         else:  # no words, so no outputs to wait for
             self.complete += 1
 
     def record_arrival(self, number: int, keys: Sequence[object], now: float) -> None:
         """Record the arrival of outputs of document `number`."""
-        seen = self._seen.get(number)
+        seen = self._keys.get(number)
         if seen is None:
             assert number < len(self._sent_s), f"outputs of document {number}, which was not sent"
             self._duplicates[number] += len(keys)
@@ -83,7 +83,7 @@ class RunMeter:
         self.outputs += fresh
         self.last_arrival_s = now
         if len(seen) >= self.expected[number]:
-            del self._seen[number]
+            del self._keys[number]
             self.complete += 1
             self._latency_s[number] = now - self._due_s[number]
 
@@ -95,12 +95,12 @@ class RunMeter:
     @property
     def under_way(self) -> int:
         """Number of documents that are sent but not complete."""
-        return len(self._seen)
+        return len(self._keys)
 
     @property
     def lost(self) -> int:
         """Number of missing outputs of sent documents; at the end of a run, the lost outputs."""
-        return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
+        return sum(self.expected[number] - len(seen) for number, seen in self._keys.items())
 
     @property
     def duplicated(self) -> int:
@@ -116,7 +116,7 @@ class RunMeter:
                 due - self._due_s[0],
                 1000 * (sent - due),
                 None if seconds is None else 1000 * seconds,
-                self.expected[number] - len(self._seen[number]) if number in self._seen else 0,
+                self.expected[number] - len(self._keys[number]) if number in self._keys else 0,
                 self._duplicates[number],
                 number < self.warmup,
             )
@@ -164,7 +164,7 @@ class RunMeter:
     def validate(self) -> None:
         """Check the invariants; for tests."""
         assert self.complete + self.under_way == self.sent <= len(self.expected)
-        assert all(0 <= len(seen) < self.expected[i] for i, seen in self._seen.items())
+        assert all(0 <= len(seen) < self.expected[i] for i, seen in self._keys.items())
         assert self.outputs + self.lost == sum(self.expected[: self.sent])
 
 

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import psutil
 
 from driftline.bench.systems.processes import StartedProcesses
-from driftline.deploy.runtime.supervision.template import TEMPLATE
+from driftline.deploy.runtime.supervision.fork_server import FORK_SERVER
 from driftline.engine.errors import Unavailable
 from driftline.serve.http.metrics import figures_in
 
@@ -76,7 +76,7 @@ class ServedIndex(StartedProcesses):
         assert self._process is not None
         gateway = psutil.Process(self._process.pid)
         children = {each.name(): each for each in gateway.children()}
-        nodes = {each.name(): each for each in children[TEMPLATE].children()}
+        nodes = {each.name(): each for each in children[FORK_SERVER].children()}
         return {GATEWAY: gateway, **children, **nodes}
 
     def memory_mib(self) -> dict[str, float]:

@@ -267,26 +267,26 @@ class SeveralFiles:
         for number, file in enumerate(files[:-1], 1):
             file.skipped_after_break = f"the files after it are not read ({_listed(names, number)})"
         self.sizes = [file.path.stat().st_size for file in files]
-        self._begins = [(1, 1)]
+        self._starts = [(1, 1)]
         """(number of the first row, time of the first record) of each file, as far as known."""
         self._at = 0
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield all records with time >= `start`."""
-        first = bisect_right(self._begins, max(1, start), key=itemgetter(1)) - 1
+        first = bisect_right(self._starts, max(1, start), key=itemgetter(1)) - 1
         for number, file in enumerate(self.files[first:], first):
             self._at = number
-            row, time = self._begins[number]
+            row, time = self._starts[number]
             after = yield from file.numbered(row, time, start)
             if after is None:
                 return
-            if len(self._begins) == number + 1:
-                self._begins.append(after)
+            if len(self._starts) == number + 1:
+                self._starts.append(after)
 
     def describe_place(self, time: int) -> str:
         """Return the place of the record with this time, in words. Precondition: it was read."""
         number = self._number_of(time)
-        return self.files[number].describe_place(time - self._begins[number][1] + 1)
+        return self.files[number].describe_place(time - self._starts[number][1] + 1)
 
     def incomplete_line(self) -> tuple[int, bytes] | None:
         """Return `incomplete_line` of the last file. Precondition: the latest `read` has ended."""
@@ -297,7 +297,7 @@ class SeveralFiles:
         return self.files[self._number_of(time)].line_at(time, offset, size)
 
     def _number_of(self, time: int) -> int:
-        return bisect_right(self._begins, time, key=itemgetter(1)) - 1
+        return bisect_right(self._starts, time, key=itemgetter(1)) - 1
 
     def progress(self) -> tuple[int, int] | None:
         """Return (bytes on disk that the latest read has processed, bytes of all files)."""

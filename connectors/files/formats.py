@@ -111,18 +111,18 @@ def lines(buffers: Iterable[bytes], encoding: str = UTF_8) -> Iterator[bytes]:
 
 
 def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
-    begun: list[bytes] = []  # pieces of a line that continues in the next buffer
+    partial: list[bytes] = []  # pieces of a line that continues in the next buffer
     room = MAX_LINE_BYTES + 1
     for buffer in buffers:
         *complete, rest = buffer.split(b"\n")
         for line in complete:
-            yield b"".join([*begun, line[:room]]) if begun else line
-            begun, room = [], MAX_LINE_BYTES + 1
+            yield b"".join([*partial, line[:room]]) if partial else line
+            partial, room = [], MAX_LINE_BYTES + 1
         if rest and room:
-            begun.append(rest[:room])
-            room -= len(begun[-1])
-    if begun:
-        yield b"".join(begun)
+            partial.append(rest[:room])
+            room -= len(partial[-1])
+    if partial:
+        yield b"".join(partial)
 
 
 def _transcoded(buffers: Iterable[bytes], encoding: str) -> Iterator[bytes]:

@@ -180,7 +180,7 @@ class InputLog:
             beginning = LogState(identity).encode()
             self._log = SegmentLog(path, "input log", beginning, segment_bytes)
             with translate_os_errors("input log", path):
-                self._before = {
+                self._last_ids = {
                     number: LogState.decode(header_of(path, number), path).last_time
                     for number in self._log.numbers
                 }
@@ -253,7 +253,7 @@ class InputLog:
         assert all(a < b for a, b in pairwise(times)), f"{self.name}: times have to grow"
         if self._log.is_full:
             self._log.roll(state.encode())
-            self._before[self._log.last] = state.last_time
+            self._last_ids[self._log.last] = state.last_time
         *parts, last = _parts(entries)
         for part in parts:
             self._log.append(pack((state.reserved, state.trimmed, (), part)))
@@ -293,16 +293,16 @@ class InputLog:
 
     def _remove_below(self, time: int) -> None:
         """Remove the oldest segments whose entries all have smaller times."""
-        for number, last_before in list(self._before.items())[1:]:
+        for number, last_before in list(self._last_ids.items())[1:]:
             if last_before >= time:
                 return
             self._log.remove_oldest()
-            del self._before[number - 1]
+            del self._last_ids[number - 1]
             self._index.pop(number - 1, None)
 
     def _entries(self, start: int) -> Iterator[LoggedRecord]:
         start = max(start, self.trimmed)
-        number = max((n for n, before in list(self._before.items()) if before < start), default=0)
+        number = max((n for n, before in list(self._last_ids.items()) if before < start), default=0)
         places = self._index.setdefault(number, [])
         at = bisect_right(places, start, key=lambda place: place[0]) - 1
         for frame in self._log.read(number, places[at][1] if at >= 0 else 0):

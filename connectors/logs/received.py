@@ -515,7 +515,7 @@ class PipedSource(ReceivedSource):
         self._logged_sum = before % (1 << SUM_BITS)
         """Checksum of these records."""
         self._keep_bad = keep_bad
-        self._seen = self._sum = 0
+        self._count = self._sum = 0
         """Number and checksum of the records that this process has read from the stream."""
 
     def take(self, row: Row) -> None:
@@ -524,23 +524,23 @@ class PipedSource(ReceivedSource):
         Raises InputError for a record that cannot be read, StateMismatch if the stream is not the
         earlier one.
         """
-        self._seen += 1
+        self._count += 1
         payload: object = row
         if isinstance(row, Malformed):
             if not self._keep_bad:
-                raise InputError(PIPE, self._seen, row.reason)
-            payload = (self._seen, row.reason, row.text, row.raw)
+                raise InputError(PIPE, self._count, row.reason)
+            payload = (self._count, row.reason, row.text, row.raw)
         data = pack(payload)
         self._sum = crc32(data, self._sum) % (1 << SUM_BITS)
-        if self._seen > self.logged_records:
-            self._take(PIPE, self._seen << SUM_BITS | self._sum, payload, data)
-        elif self._seen == self.logged_records and self._sum != self._logged_sum:
+        if self._count > self.logged_records:
+            self._take(PIPE, self._count << SUM_BITS | self._sum, payload, data)
+        elif self._count == self.logged_records and self._sum != self._logged_sum:
             raise self._another(f"its first {self.logged_records} records differ")
 
     def end(self) -> None:
         """End the stream. Raise StateMismatch if it has fewer records than the log."""
-        if self._seen < self.logged_records:
-            raise self._another(f"it ends after {self._seen}")
+        if self._count < self.logged_records:
+            raise self._another(f"it ends after {self._count}")
         self.close()
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:

@@ -240,7 +240,7 @@ class FlowRunner(threading.Thread):
                 wish := (self.submission.desired_nodes, self.submission.first_desired_node)
             ) != wanted:
                 wanted = wish
-                cluster.resize(*wanted)
+                cluster.rescale(*wanted)
             cluster.supervise(
                 watch.master_figure("delivered"), watch.master_figure("reached"), watch
             )

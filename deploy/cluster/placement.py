@@ -1,10 +1,10 @@
 """Placement of a flow's processes at agents, also for another number of nodes (rescaling).
 
-The master makes the next layout (`coordinator.resizing`). Before a request goes to the master, this
-module assigns numbers and agents to the next nodes; an agent starts those of the master's nodes
-that are assigned to it. Each request uses new node numbers. Therefore a node never moves to another
-agent, even if the master commits the layout of an earlier request at the same moment, and the
-master knows which of two requests is later.
+The master makes the next layout (`coordinator.rescaling`). Before a request goes to the master,
+this module assigns numbers and agents to the next nodes; an agent starts those of the master's
+nodes that are assigned to it. Each request uses new node numbers. Therefore a node never moves to
+another agent, even if the master commits the layout of an earlier request at the same moment, and
+the master knows which of two requests is later.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def with_desired_nodes(
 
 def check_rescalable(name: str, policy: Policy) -> None:
     """Raise FlowError if a flow with this policy cannot change its number of nodes."""
-    if not policy.can_resize:
+    if not policy.can_rescale:
         raise FlowError(
             f"flow {name!r} runs with {policy.name}, and keeps its number of nodes: only "
             "exactly-once can change it, as its state and its outputs are cut at one place in the "

@@ -81,7 +81,7 @@ class FlowStatus(Struct, frozen=True):
     """Members that take no input at the moment, with the reason, for people."""
     obstacles: tuple[str, ...]
     """What it waits for outside the flow: disks, consumers."""
-    resizing: str
+    rescaling: str
     """Progress of a rescaling; "" without one."""
     refused: str
     """Why it cannot have the requested number of nodes; "" if it can."""
@@ -200,7 +200,7 @@ def flow_status(
         waits_for="" if master is None else _waits_for(master),
         held_back=tuple(_paused_members(reports)),
         obstacles=() if master is None else master.obstacles,
-        resizing="" if master is None else master.resizing,
+        rescaling="" if master is None else master.rescaling,
         refused="" if master is None else master.refused,
         output=submission.output,
         trouble=() if over else tuple(find_problems(submission, layout, alive)),

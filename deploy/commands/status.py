@@ -78,8 +78,8 @@ def _flow(flow: FlowStatus) -> RenderableType:
         lines.append(_indented(f"waits for: {flow.waits_for}"))
     lines += [_indented(text, "yellow") for text in flow.obstacles]
     lines += [_indented(text, "yellow") for text in flow.held_back]
-    if flow.resizing:
-        lines.append(_indented(flow.resizing))
+    if flow.rescaling:
+        lines.append(_indented(flow.rescaling))
     if flow.refused:
         lines.append(_indented(flow.refused, "red"))
     if not flow.over:

@@ -77,7 +77,7 @@ class ProgressFigures(Struct, frozen=True):
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
-            parts.append(f"latency p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
+            parts.append(f"latency p50 {_format_s(self.p50_s)}, p99 {_format_s(self.p99_s)}")
         event_time = "" if self.event_time is None else f"; {self.event_time}"
         return f"{', '.join(parts)}; {self.state}{event_time}"
 
@@ -149,7 +149,7 @@ class RunProgress:
         for tally in self.tallies:
             tally.front.meter.give_up()
         outputs, failures = count_delivered(self._output)
-        last = self._look(now, watch, outputs, failures)
+        last = self._check(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
         last = replace(last, lag_s=0.0, state="over", inputs=inputs, event_time=None)
         for number, each in enumerate(inputs):
@@ -159,14 +159,14 @@ class RunProgress:
 
     def read_figures(self, now: float, watch: StatusPoller) -> ProgressFigures:
         """Return the current figures; `now`: seconds, monotonic."""
-        return self._look(now, watch, watch.outputs, watch.dead_letters)
+        return self._check(now, watch, watch.outputs, watch.dead_letters)
 
     def delivered(self) -> tuple[int, int]:
         """Return (outputs, dead letters) of this call. Precondition: all nodes have ended."""
         outputs, failures = count_delivered(self._output)
         return outputs - self._outputs_before, failures - self._failures_before
 
-    def _look(
+    def _check(
         self, now: float, watch: StatusPoller, outputs: int, failures: int
     ) -> ProgressFigures:
         """Return the figures; `outputs`, `failures`: counts of the consumers, over all calls."""
@@ -203,5 +203,5 @@ class RunProgress:
         return (records - before) / (now - since) if now > since else 0.0
 
 
-def _shown(seconds: float) -> str:
+def _format_s(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -139,7 +139,7 @@ def _run(
             watch.address = runtime.add(watch, process.address(WATCH))
             watch.addresses["master"] = process.address("master")
             if process.layout and len(process.layout) != config.nodes:
-                cluster.resize(config.nodes)
+                cluster.rescale(config.nodes)
             stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
             stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             note_used(fronts, config.policy, well=not stop.error)

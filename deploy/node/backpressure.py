@@ -123,7 +123,7 @@ class TurnBudget:
         """Record that a batch is about to be applied."""
         self.current_batch = port, batch
         if self._careful_from >= 0:
-            self._note(self._shown(port, batch))
+            self._note(self._describe(port, batch))
 
     def end_batch(self, port: int, count: int) -> None:
         """Account for the batch, of `count` elements, that was applied."""
@@ -169,7 +169,7 @@ class TurnBudget:
             return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
         return named
 
-    def _shown(self, port: int, batch: ElementBatch) -> str:
+    def _describe(self, port: int, batch: ElementBatch) -> str:
         vertex = self._vertex(port)
         labels, values, _ = batch.elements()
         if not values:

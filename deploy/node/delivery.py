@@ -119,7 +119,7 @@ class DeliveryGossip:
         self._since = inf
         """When this node's frontier got ahead of the master's, or the last `Progress` if later;
         inf if it is not ahead (seconds, monotonic)."""
-        self._told = start
+        self._announced = start
         """The frontier that was sent last."""
         self.delivered = start
         """The consumer has all outputs of this node below this time."""
@@ -157,8 +157,8 @@ class DeliveryGossip:
     def take_frontier(self) -> int:
         """Return the frontier to send now, and cancel `send_by`."""
         self.send_by = inf
-        self._told = self.delivered
-        return self._told
+        self._announced = self.delivered
+        return self._announced
 
     def to_settle(self, now: float) -> int:
         """Return the time up to which to settle now without the master; 0 for none."""
@@ -171,5 +171,5 @@ class DeliveryGossip:
         return least
 
     def _plan(self, now: float) -> None:
-        news = self.delivered > self._told and self._since < inf
+        news = self.delivered > self._announced and self._since < inf
         self.send_by = max(now + GOSSIP_EVERY_S, self._since + SILENT_AFTER_S) if news else inf

@@ -117,7 +117,7 @@ class StateTransfer:
         self._fetches: dict[str, StateFetch] = {}
         self._target = EMPTY_SNAPSHOT
         """The snapshot being fetched, or fetched last."""
-        self._kept: list[bytes] = []
+        self._retained: list[bytes] = []
         """Fetched rows of this node that are not stored yet."""
         self._segments: deque[bytes] = deque()
         """Fetched segments that wait to be restored."""
@@ -178,7 +178,7 @@ class StateTransfer:
         if self.pipeline is None:
             self.pipeline = self.factory.make_pipeline()
         self._target, self._bytes = wanted, 0
-        self._kept = []
+        self._retained = []
         question = AskParts(self._address, *wanted, *self._has, self._groups)
         self._fetches = {name: StateFetch(name, question) for name, _ in self._join_request.sources}
         self._ask_on(send, now)
@@ -217,7 +217,7 @@ class StateTransfer:
             while not budget.is_over:
                 if (chunk := next(self._steps, None)) is not None:
                     if chunk:
-                        self._kept.append(chunk)
+                        self._retained.append(chunk)
                         self._bytes += len(chunk)
                 elif self._segments:
                     segment = self._segments.popleft()
@@ -238,8 +238,8 @@ class StateTransfer:
 
     def _store(self) -> None:
         self._fetches = {}
-        segments = {ALL_GROUPS: b"".join(self._kept)} if self._kept else {}
-        self._kept = []
+        segments = {ALL_GROUPS: b"".join(self._retained)} if self._retained else {}
+        self._retained = []
         number, taken = self._target
         self._storing = StoreSnapshot(number, segments, _META, taken)
         self.jobs.append(self._storing)

@@ -21,7 +21,7 @@ class WatermarkMonitor:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._seen: dict[int, tuple[int, int, float]] = {}
+        self._reported: dict[int, tuple[int, int, float]] = {}
         """Front -> (largest watermark, last status, when either changed)."""
 
     def update(self, clock: Clock, now: float) -> None:
@@ -30,11 +30,11 @@ class WatermarkMonitor:
             if delay is None:
                 continue
             watermark, status = clock.source_watermark(front), clock.sources[front][1]
-            before = self._seen.get(front)
+            before = self._reported.get(front)
             if before is None:
-                self._seen[front] = watermark, status, now
+                self._reported[front] = watermark, status, now
             elif watermark > before[0] or status != before[1]:
-                self._seen[front] = max(watermark, before[0]), status, now
+                self._reported[front] = max(watermark, before[0]), status, now
 
     def sources(self, clock: Clock, now: float) -> tuple[tuple[str, int, int, int], ...]:
         """Return `StatusReport.sources`."""
@@ -46,7 +46,7 @@ class WatermarkMonitor:
                 int(clock.sources[front][1]),
                 int((now - since) * 1000),
             )
-            for front, (_, _, since) in self._seen.items()
+            for front, (_, _, since) in self._reported.items()
         )
 
     def operators(

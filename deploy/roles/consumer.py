@@ -48,7 +48,7 @@ class DeadLetters(RateLimitedLog):
         super().__init__("dead-letters", where, pause_s=REPEAT_LOG_S)
         self._fields: dict[str, Field] = {}
         """Log fields of the last dead letter."""
-        self._more = ""
+        self._more_text = ""
         """"more " after the first log line."""
 
     def add_failures(self, now: float, failures: Sequence[Item]) -> None:
@@ -78,11 +78,11 @@ class DeadLetters(RateLimitedLog):
         self.add(now, escape_controls(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
-        letters = counted(count, f"{self._more}dead letter")
+        letters = counted(count, f"{self._more_text}dead letter")
         which = "the last one: " * (count > 1)
-        fields = event_fields(self._event, count=count, directory=self._what, **self._fields)
-        log.warning("%s in %s: %s%s", letters, self._what, which, last, extra=fields)
-        self._more = "more "
+        fields = event_fields(self._event, count=count, directory=self._title, **self._fields)
+        log.warning("%s in %s: %s%s", letters, self._title, which, last, extra=fields)
+        self._more_text = "more "
 
 
 class ConsumerServer(Role):

@@ -1,7 +1,7 @@
 """The master: tracks the progress of a run and contains its coordinator.
 
 The coordinator decides on snapshots and recovery. Takes `Reached` (nodes, in label order) or
-`Promise` (fronts) and `Acknowledge` (nodes), `Alive`, `AskReport` and `Resize` (any sender), and
+`Promise` (fronts) and `Acknowledge` (nodes), `Alive`, `AskReport` and `Rescale` (any sender), and
 the messages of the coordinator. Sends `Progress` (nodes, fronts), `AskPromise` (fronts),
 `StatusReport`, and the messages of the coordinator. `Progress` is sent at most once a millisecond:
 no output waits for it.
@@ -44,7 +44,7 @@ from driftline.engine.wire.messages import (
     Progress,
     Promise,
     Reached,
-    Resize,
+    Rescale,
     StatusReport,
     Unloadable,
 )
@@ -165,8 +165,8 @@ class Master(Role):
 
     def _report(self) -> StatusReport:
         coordinator, tracker = self.coordinator, self.tracker
-        resizing = coordinator.resizing
-        everybody = [*coordinator.nodes, *coordinator.fronts, *resizing.next_nodes]
+        rescaling = coordinator.rescaling
+        everybody = [*coordinator.nodes, *coordinator.fronts, *rescaling.next_nodes]
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
@@ -185,18 +185,18 @@ class Master(Role):
             self.waits_for,
             coordinator.members.addresses(everybody),
             self._all_obstacles,
-            (*coordinator.nodes, *resizing.next_nodes),
+            (*coordinator.nodes, *rescaling.next_nodes),
             coordinator.state.layout,
-            resizing.description,
-            resizing.refusal_reason,
+            rescaling.description,
+            rescaling.refusal_reason,
         )
 
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
-        if isinstance(message, AskReport | Resize):
+        if isinstance(message, AskReport | Rescale):
             self.addresses[sender] = message.address
-            if isinstance(message, Resize):
-                coordinator.resize(message.nodes, message.first)
+            if isinstance(message, Rescale):
+                coordinator.rescale(message.nodes, message.first)
                 self._pass_on()
             self.send(sender, self._report())
             return
@@ -248,9 +248,9 @@ class Master(Role):
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
         elif isinstance(message, Joined):
-            coordinator.resizing.joined(sender, message, coordinator.state)
+            coordinator.rescaling.joined(sender, message, coordinator.state)
         elif isinstance(message, Paused):
-            coordinator.resizing.on_paused(sender, message)
+            coordinator.rescaling.on_paused(sender, message)
         elif isinstance(message, MessageLost):
             coordinator.on_message_lost(message)
         elif isinstance(message, Failed):
@@ -323,7 +323,7 @@ class Master(Role):
         processed, delivered = self.tracker.processed, self.tracker.delivered
         self.coordinator.consider_end(processed, delivered, self.tracker.reached)
         if isinstance(self.tracker, ReportedProgress):
-            self.coordinator.consider_resizing(delivered, self.tracker.last_sent)
+            self.coordinator.consider_rescaling(delivered, self.tracker.last_sent)
         self._pass_on()
         if (processed, delivered) != self._progress:
             self.coordinator.note_progress(processed, delivered)

@@ -1,7 +1,7 @@
 """Poller of the status of nodes and the master, or of other roles. Its role name is `watch`.
 
-Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Resize` (master). It is
-not a member of the run, and the run does not depend on it. Nodes report the totals that their
+Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Rescale` (master). It
+is not a member of the run, and the run does not depend on it. Nodes report the totals that their
 consumers have stored. Invariant: `outputs` and `dead_letters` never decrease: the poller keeps the
 largest total of each node, even of nodes that have left the run.
 """
@@ -13,7 +13,7 @@ from math import inf
 
 from driftline.coordinator.coordinator import Phase
 from driftline.engine.wire.kinds import MASTER, NODE, WATCH
-from driftline.engine.wire.messages import AskReport, MasterAt, Message, Resize, StatusReport
+from driftline.engine.wire.messages import AskReport, MasterAt, Message, Rescale, StatusReport
 from driftline.engine.wire.role import Role
 
 STATUS_POLL_S = 1.0
@@ -70,9 +70,9 @@ class StatusPoller(Role):
         for name in self.addresses:
             if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
-                is_resizing = self.desired_nodes and name == "master"
-                resize = Resize(self.desired_nodes, self.first_desired_node, self.address)
-                self.send(name, resize if is_resizing else AskReport(self.address))
+                is_rescaling = self.desired_nodes and name == "master"
+                rescale = Rescale(self.desired_nodes, self.first_desired_node, self.address)
+                self.send(name, rescale if is_rescaling else AskReport(self.address))
 
     @property
     def answered(self) -> bool:

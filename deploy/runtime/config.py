@@ -99,15 +99,15 @@ class ProcessConfig(Struct, frozen=True):
     journal: bool = False
     """Whether the consumer process merges the outputs of all nodes in label order."""
     role: str = ""
-    """Role of this process: master, node, front or template."""
+    """Role of this process: master, node, front or fork server."""
     index: int = 0
     """Number of this process among those of its role."""
     lifeline_fd: int = -1
     """File descriptor of a pipe that closes when the parent exits."""
     keep_alive_fd: int = -1
     """File descriptor of the pipe for signs of life; -1: no parent reads them."""
-    template_fd: int = -1
-    """File descriptor over which a template receives requests."""
+    fork_server_fd: int = -1
+    """File descriptor over which a fork server receives requests."""
     careful: tuple[int, int] = CARELESS
     """(first, last) time with which a node has to be careful after a crash; see `TurnBudget`."""
     limits: Limits = LIMITS

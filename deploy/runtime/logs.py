@@ -156,7 +156,7 @@ def log_to_parent(process: str, level: int) -> None:
 
 
 def rename(process: str) -> None:
-    """In a process that was forked from a template: log under this process name."""
+    """In a process that was forked from a fork server: log under this process name."""
     for handler in _installed:
         if isinstance(handler.formatter, LineFormatter):
             handler.formatter.process = process

@@ -1,9 +1,10 @@
 """Process of a node or master: ``python -m driftline.deploy.runtime.process CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The command starts one process, the template, and all
-others are forked from it (`supervision.template`). A process runs until it is asked to stop or its
-parent exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging why
-it cannot start. Any other status counts as a death, even 0, because a user function may call exit.
+CONFIG is the JSON form of `ProcessConfig`. The command starts one process, the fork server, and all
+others are forked from it (`supervision.fork_server`). A process runs until it is asked to stop or
+its parent exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging
+why it cannot start. Any other status counts as a death, even 0, because a user function may call
+exit.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.master_process import report_to_watch, run_master
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
 from driftline.deploy.runtime.supervision.child import name_process
+from driftline.deploy.runtime.supervision.fork_server import FORK_SERVER, await_fork
 from driftline.deploy.runtime.supervision.lifeline import exit_with_parent, request_kill_signal
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
-from driftline.deploy.runtime.supervision.template import TEMPLATE, await_fork
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.code import code_of
@@ -181,21 +182,21 @@ def _open_files() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-def _await_fork(template: ProcessConfig, files: set[str]) -> ProcessConfig | None:
-    """In the template: return the configuration of a process that is forked from it, in that
-    process; return None in the template, at its end.
+def _await_fork(fork_server: ProcessConfig, files: set[str]) -> ProcessConfig | None:
+    """In the fork server: return the configuration of a process that is forked from it, in that
+    process; return None in the fork server, at its end.
 
     `files`: the files that were open before the flow was loaded. Forked processes must not share
     files and connections that the flow has opened, and have none of its threads. If there are any,
     the process executes Python again, and loads the flow itself.
     """
     can_share = threading.active_count() == 1 and _open_files() <= files
-    forked = await_fork(template.template_fd)
+    forked = await_fork(fork_server.fork_server_fd)
     if forked is None:
         return None
     text, pipes = forked
-    os.close(template.lifeline_fd)
-    os.close(template.keep_alive_fd)
+    os.close(fork_server.lifeline_fd)
+    os.close(fork_server.keep_alive_fd)
     ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
     config = replace(ProcessConfig.from_json(text), **ends)
     if not can_share:
@@ -217,7 +218,7 @@ def main(argument: str, front: RoleMain | None = None) -> int:
     `front`: runs a front; None: this module runs no fronts.
     """
     config = ProcessConfig.from_json(argument)
-    if config.role == TEMPLATE:
+    if config.role == FORK_SERVER:
         request_kill_signal(config.lifeline_fd)
     elif config.lifeline_fd >= 0:
         exit_with_parent(config.lifeline_fd)
@@ -227,11 +228,11 @@ def main(argument: str, front: RoleMain | None = None) -> int:
         sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
-        if config.role == TEMPLATE and config.metrics:
+        if config.role == FORK_SERVER and config.metrics:
             preload()
         files = _open_files()
         flow_plan = _same_plan(config)
-        if config.role == TEMPLATE:
+        if config.role == FORK_SERVER:
             forked = _await_fork(config, files)
             if forked is None:
                 return STOPPED

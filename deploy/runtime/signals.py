@@ -30,13 +30,13 @@ class Signals:
         """The noted signal."""
         self._second_signal: signal.Signals | None = None
         self._is_deferring = False
-        self._before: dict[signal.Signals, object] = {}
+        self._handlers: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._take) for each in TERMINATION_SIGNALS}
+            self._handlers = {each: signal.signal(each, self._take) for each in TERMINATION_SIGNALS}
             if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-                self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(
@@ -45,7 +45,7 @@ class Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for each, handler in self._before.items():
+        for each, handler in self._handlers.items():
             signal.signal(each, handler)  # type: ignore[arg-type]  # as `signal.signal` returned it
 
     def check(self) -> None:

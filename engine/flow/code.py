@@ -163,7 +163,7 @@ class _Describer:
 
     def __init__(self, depth: int = 0, most: int = VALUES_MAX) -> None:
         self._numbers: dict[int, int] = {}
-        self._kept: list[object] = []
+        self._kept_alive: list[object] = []
         """All objects with a number, kept alive so that no other object gets the same id."""
         self._depth = depth
         self._remaining_values = most
@@ -216,7 +216,7 @@ class _Describer:
             return "again", self._numbers[id(value)]
         if not isinstance(value, tuple | frozenset):  # equal constants may be one object or two
             self._numbers[id(value)] = len(self._numbers)
-            self._kept.append(value)
+            self._kept_alive.append(value)
         return look(value)
 
     def _new(self, value: object) -> object:

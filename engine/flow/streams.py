@@ -590,7 +590,7 @@ class KeyedStream(Generic[K, T]):
             if name not in _NOT_KEYED:
                 raise AttributeError(f"a keyed stream has no {name!r}")
             raise FlowError(
-                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_one_of(_KEYED)}: put "
+                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_join_or(_KEYED)}: put "
                 f".{name} before .key_by, or after that"
             )
 
@@ -707,7 +707,7 @@ _KEYED = [*dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream,
 _NOT_KEYED = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
 
 
-def _one_of(kinds: Sequence[str]) -> str:
+def _join_or(kinds: Sequence[str]) -> str:
     names = [f".{kind}(...)" for kind in kinds]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 

@@ -106,13 +106,13 @@ class Failure:
         reraise_interrupt(error)
         text = f"{describe_exception(error)}{hint_for(error)}"
         line = without_folder(line_of(error) or made_at or NO_LINE)
-        return Failure(operator, format_short(plain_key(key)), text, line, *_kept(record))
+        return Failure(operator, format_short(plain_key(key)), text, line, *_packed(record))
 
     @staticmethod
     def from_output(operator: str, key: object, output: object, problem: str) -> "Failure":
         """Describe an invalid output of a function."""
         text = f"PayloadError: {problem}"
-        return Failure(operator, format_short(plain_key(key)), text, RETURNED, *_kept(output))
+        return Failure(operator, format_short(plain_key(key)), text, RETURNED, *_packed(output))
 
     @staticmethod
     def from_payload(payload: object) -> "Failure":
@@ -188,7 +188,7 @@ def format_full(value: object) -> str:
 _NOTHING = pack_payload((None,))
 
 
-def _kept(value: object) -> tuple[bytes, str]:
+def _packed(value: object) -> tuple[bytes, str]:
     """Return (encoded value, ""), or (encoded None, its beginning as text) if it cannot be kept."""
     try:
         data = pack_payload((value,))

@@ -111,7 +111,7 @@ class TimedStep(Speculative):
         """Number of timers that are set. A window operator has one for each open window."""
         self.watermark = watermark
         self._until = 0
-        self._taken: list[tuple[Label, object]] = []
+        self._ready: list[tuple[Label, object]] = []
         """Elements for the next `apply_taken`, which applies everything below `_until`."""
         self._waiting: list[tuple[Label, object, int]] = []
         """(label, payload, sign) of the elements that are not applied yet."""
@@ -157,12 +157,12 @@ class TimedStep(Speculative):
         elements below the frontier have arrived, and the clock is complete there. `room`: about the
         largest number of elements.
         """
-        self._until, self._taken = self._cut(frontier, room)
-        return [label for label, _ in self._taken], [value for _, value in self._taken]
+        self._until, self._ready = self._cut(frontier, room)
+        return [label for label, _ in self._ready], [value for _, value in self._ready]
 
     def apply_taken(self) -> None:
         """Apply the chosen elements, fire the timers between them, and send the outputs."""
-        until, elements, self._taken = self._until, self._taken, []
+        until, elements, self._ready = self._until, self._ready, []
         kept, keys, values = self.prepare_batch([value for _, value in elements])
         by_key: dict[object, list[int]] = {}
         for index, key in enumerate(keys):

@@ -134,12 +134,12 @@ class Capture:
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
         """`StoreSnapshot.segments`; complete once `step` returns False."""
-        self._taken: list[Iterator[bytes]] = []
+        self._chunks: list[Iterator[bytes]] = []
         self._encoding = self._encode_chunks()
 
     def take(self, changelog: Changelog) -> None:
         """Empty an operator's changelog; its later changes belong to the next snapshot."""
-        self._taken.append(changelog.take())
+        self._chunks.append(changelog.take())
 
     def step(self) -> bool:
         """Encode one chunk. Returns False when `segments` is complete."""
@@ -147,7 +147,7 @@ class Capture:
 
     def _encode_chunks(self) -> Iterator[bool]:
         chunks = []
-        for chunk in chain.from_iterable(self._taken):
+        for chunk in chain.from_iterable(self._chunks):
             chunks.append(chunk)
             yield True
         if chunks:

@@ -39,10 +39,10 @@ class CachedSource:
     def __init__(self, source: Source, cache_bytes: int = CACHE_BYTES) -> None:
         self._source = source
         self._cache_bytes = cache_bytes
-        self._kept: deque[PackedRecord] = deque()
+        self._cached: deque[PackedRecord] = deque()
         self._from: int | None = None
         """The cache holds all records from this time to the last read one; None before `read`."""
-        self._rest: Iterator[tuple[int, object] | BadRecord] = iter(())
+        self._upcoming: Iterator[tuple[int, object] | BadRecord] = iter(())
         """The records of the other source that are still unread."""
         self.bytes = 0
         """Size of the cached records."""
@@ -57,15 +57,15 @@ class CachedSource:
         Raises PayloadError at a record that cannot travel.
         """
         if self._from is None or start < self._from:
-            self._kept.clear()
+            self._cached.clear()
             self.bytes = 0
             self._from = start
-            self._rest = self._source.read(start)
-        return self._read(bisect_left(self._kept, start, key=time_of))
+            self._upcoming = self._source.read(start)
+        return self._read(bisect_left(self._cached, start, key=time_of))
 
     def trim(self, time: int) -> None:
         """Drop cached records below this time."""
-        while self._kept and time_of(self._kept[0]) < time:
+        while self._cached and time_of(self._cached[0]) < time:
             self._drop()
 
     def progress(self) -> tuple[int, int] | None:
@@ -75,20 +75,20 @@ class CachedSource:
         return self._source.identity()
 
     def _read(self, at: int) -> Iterator[PackedRecord]:
-        yield from list(self._kept)[at:]
-        for read in self._rest:
+        yield from list(self._cached)[at:]
+        for read in self._upcoming:
             record = packed(read)
             self._keep(record)
             yield record
 
     def _keep(self, record: PackedRecord) -> None:
-        self._kept.append(record)
+        self._cached.append(record)
         self.bytes += _size(record)
         while self.bytes > self._cache_bytes:
             self._drop()
 
     def _drop(self) -> None:
-        record = self._kept.popleft()
+        record = self._cached.popleft()
         self._from = time_of(record) + 1
         self.bytes -= _size(record)
 

@@ -195,11 +195,11 @@ def _malformed(reason: str, row: object) -> Malformed:
         raw = json.dumps(row)
     except BaseException as error:  # methods of a user's class may raise anything
         reraise_interrupt(error)
-        raw = _shown(row)
-    return Malformed(reason, _shown(row), raw)
+        raw = _abbreviate(row)
+    return Malformed(reason, _abbreviate(row), raw)
 
 
-def _shown(row: object) -> str:
+def _abbreviate(row: object) -> str:
     """Return the row for messages: short, and only with characters that can be stored."""
     return safe_repr(_REPR.repr, row)
 

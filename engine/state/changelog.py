@@ -114,13 +114,13 @@ class Changelog:
         unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]
         self._rows = {name: [] for name in self._rows}
         self._latest = {name: {} for name in self._latest}
-        return self._taken(chunks, unencoded)
+        return self._next_chunk(chunks, unencoded)
 
     def _append(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
         self.bytes += len(chunk)
 
-    def _taken(
+    def _next_chunk(
         self, chunks: list[bytes], unencoded: Iterable[tuple[str, Iterator[Row]]]
     ) -> Iterator[bytes]:
         if chunks:

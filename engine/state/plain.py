@@ -149,9 +149,9 @@ class PlainMap(dict[object, object]):
         self._undo = undo
 
     def __getitem__(self, key: object) -> object:
-        return thaw(self._kept(key))
+        return thaw(self._stored_value(key))
 
-    def _kept(self, key: object) -> object:
+    def _stored_value(self, key: object) -> object:
         packed = self._packed(key)
         if packed is None:
             raise KeyError(key)
@@ -179,7 +179,7 @@ class PlainMap(dict[object, object]):
         super().__setitem__(packed, new)
 
     def __delitem__(self, key: object) -> None:
-        old, packed = self._kept(key), pack_key(key)
+        old, packed = self._stored_value(key), pack_key(key)
         self._undo.add(self, key, partial(super().__setitem__, packed, old))
         super().__delitem__(packed)
 

@@ -164,7 +164,7 @@ class SegmentLog:
         self.torn = False
         """Whether a write has failed: data that is not durable may be torn, and has to be cut off.
         """
-        self._what = what
+        self._title = what
         self._segment_bytes = segment_bytes
         self._file = -1
         self._tail = 0, 0
@@ -330,7 +330,7 @@ class SegmentLog:
             raise
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_os_errors(self._what, self.directory)
+        return translate_os_errors(self._title, self.directory)
 
 
 # Reading without changing anything.

@@ -438,11 +438,11 @@ class LastBundle(ControlMessage, tag=43, frozen=True):
     checksum: int
 
 
-# Resizing: see `coordinator.resizing` -------------------------------------------------------------
+# Rescaling: see `coordinator.rescaling` -----------------------------------------------------------
 
 
 @sent_by(WATCH, AGENT)
-class Resize(ControlMessage, tag=60, frozen=True):
+class Rescale(ControlMessage, tag=60, frozen=True):
     """Watch or agent to the master: set the number of nodes. Answered by a `StatusReport`.
 
     `first`: the smallest number that the new nodes may have, larger in a later request; 0: any. The
@@ -599,7 +599,7 @@ class StatusReport(ControlMessage, tag=39, frozen=True):
     `waits_for`: details of the state; "" if there are none. From the master only: `addresses`:
     (name, address) of all members; `obstacles`: what blocks the run from outside; `wanted`: the
     names of all nodes whose processes must run; `layout`: the numbers of the nodes that run the
-    flow; `resizing`: the human-readable state of a resizing, "" without one; `refused`: why a
+    flow; `rescaling`: the human-readable state of a rescaling, "" without one; `refused`: why a
     requested number of nodes is not possible, "" if none was rejected.
 
     From a running node whose flow has operators with event times: `sources`: (name, watermark,
@@ -614,7 +614,7 @@ class StatusReport(ControlMessage, tag=39, frozen=True):
     obstacles: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
     layout: tuple[int, ...] = ()
-    resizing: str = ""
+    rescaling: str = ""
     refused: str = ""
     sources: tuple[tuple[str, int, int, int], ...] = ()
     operators: tuple[tuple[str, int, str], ...] = ()

@@ -65,7 +65,7 @@ class Role:
         sentence with the place and the reason."""
         self._sent: dict[str, int] = {}
         """Receiver -> sequence number of the last message sent to it."""
-        self._seen: dict[str, int] = {}
+        self._last_numbers: dict[str, int] = {}
         """Sender -> sequence number of its last message that was handled."""
         self._broken: set[str] = set()
         """Senders whose channels have lost a message in this incarnation."""
@@ -169,7 +169,7 @@ class Role:
             self._begin_channels()
         else:
             self._sent.pop(MASTER, None)
-            self._seen.pop(MASTER, None)
+            self._last_numbers.pop(MASTER, None)
             self._broken.discard(MASTER)
 
     def send(self, to: str, message: Message) -> None:
@@ -193,15 +193,15 @@ class Role:
 
     def _begin_channels(self) -> None:
         self._sent.clear()
-        self._seen.clear()
+        self._last_numbers.clear()
         self._broken.clear()
 
     def _is_next(self, header: MessageHeader) -> bool:
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False
-        seen = self._seen.get(header.sender, self._number_before(header.sender))
+        seen = self._last_numbers.get(header.sender, self._number_before(header.sender))
         if header.sequence == seen + 1:
-            self._seen[header.sender] = header.sequence
+            self._last_numbers[header.sender] = header.sequence
             return True
         if header.sequence > seen:
             self._broken.add(header.sender)

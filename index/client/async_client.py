@@ -397,7 +397,7 @@ class AsyncIndexClient:
     ) -> AsyncIterator[BulkRequest]:
         """Yield the requests for these lines, read on demand."""
         gathering = Gathering(wait == "visible", self._session.note)
-        async for line in lines if isinstance(lines, AsyncIterable) else _each(lines):
+        async for line in lines if isinstance(lines, AsyncIterable) else _as_async(lines):
             if (full := gathering.add(line)) is not None:
                 yield full
         if (rest := gathering.flush()) is not None:
@@ -437,7 +437,7 @@ class AsyncIndexClient:
             raise self._connection.to_service_error(error) from None
 
 
-async def _each(lines: Iterable[Line]) -> AsyncIterator[Line]:
+async def _as_async(lines: Iterable[Line]) -> AsyncIterator[Line]:
     for line in lines:
         yield line
 

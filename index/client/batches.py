@@ -74,18 +74,18 @@ class BulkRequest:
         """Answers returned to the program."""
         self._received = 0
         """Answers received on this connection."""
-        self._rest = b""
+        self._partial = b""
 
     def reset(self) -> None:
         """Reset for a new connection."""
-        self._received, self._rest = 0, b""
+        self._received, self._partial = 0, b""
 
     def feed(self, data: bytes) -> Iterator[Written | FailedLine]:
         """Yield new complete answers.
 
         Raises ServiceError if the request failed; the caller decides whether to resend it.
         """
-        *whole, self._rest = (self._rest + data).split(b"\n")
+        *whole, self._partial = (self._partial + data).split(b"\n")
         for line in whole:
             told = loads(line)
             error = parse_error(told)

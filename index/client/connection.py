@@ -240,7 +240,7 @@ class BlockingConnection:
             if response.status_code != httpx.codes.OK:
                 response.read()
                 raise error_of_answer(response)
-            yield _each(response.iter_bytes())
+            yield _as_async(response.iter_bytes())
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -262,7 +262,7 @@ def run_blocking(coroutine: Coroutine[object, None, T]) -> T:
     raise RuntimeError("a coroutine over a blocking connection has suspended")
 
 
-async def _each(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _as_async(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
 

@@ -37,13 +37,13 @@ class EventAssembler:
     """Assembler of the events of one connection from received bytes."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._partial = bytearray()
 
     def feed(self, data: bytes) -> Iterator[ServerEvent]:
         """Yield the events that are now complete."""
-        self._rest += data
-        *whole, rest = bytes(self._rest).replace(b"\r\n", b"\n").split(b"\n\n")
-        self._rest = bytearray(rest)
+        self._partial += data
+        *whole, rest = bytes(self._partial).replace(b"\r\n", b"\n").split(b"\n\n")
+        self._partial = bytearray(rest)
         for text in whole:
             yield _event(text.decode(errors="replace"))
 

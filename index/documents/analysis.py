@@ -259,7 +259,7 @@ def _patterns() -> _Patterns:
         by_category.setdefault(unicodedata.category(chr(number)), set()).add(number)
     ignored = by_category["Cf"].union(by_category["Me"], _TAGS, _SELECTORS) - {_ZERO_WIDTH_SPACE}
     marks = by_category["Mn"].union(by_category["Mc"])
-    mark, mark_or_ignored = _one_of(marks), _one_of(marks | ignored)
+    mark, mark_or_ignored = _character_class(marks), _character_class(marks | ignored)
     han = f"[{_HAN}{_KANA}]{mark}*+"
     leading, vowel, trailing = (
         f"[{_HANGUL_LEADING}]",
@@ -270,7 +270,7 @@ def _patterns() -> _Patterns:
     other = rf"[^\W{_CJK}]"
     return _Patterns(
         re.compile(f"[{_class(marks | ignored, end=_ASTRAL_START)}{_ASTRAL}]"),
-        re.compile(_one_of(ignored)),
+        re.compile(_character_class(ignored)),
         re.compile(rf"\w++(?:{mark}++\w*+)*+"),
         re.compile(rf"\w++(?:{mark_or_ignored}++\w*+)*+"),
         re.compile(f"((?:{han}|{hangul})+)|{other}++(?:{mark}++{other}*+)*+"),
@@ -278,7 +278,7 @@ def _patterns() -> _Patterns:
     )
 
 
-def _one_of(numbers: set[int]) -> str:
+def _character_class(numbers: set[int]) -> str:
     """Return a pattern for one of these characters.
 
     Python scans ranges beyond 0xffff one by one; this pattern does so only for such characters.

@@ -77,7 +77,7 @@ def operations(index: Index) -> list[Operation]:
 
 
 def _collections(schema: Schema) -> Operation:
-    told = answers.Collections(list(map(_shown, schema.collections.values())))
+    told = answers.Collections(list(map(_describe, schema.collections.values())))
 
     async def does(call: Call) -> Response:
         return json_of(told)
@@ -86,7 +86,7 @@ def _collections(schema: Schema) -> Operation:
     return Operation("GET", "/collections", does, "collections", text, answer=COLLECTIONS)
 
 
-def _shown(collection: Collection) -> CollectionShown:
+def _describe(collection: Collection) -> CollectionShown:
     fields = []
     for field in collection.fields:
         match field:

@@ -86,7 +86,7 @@ class _CompactedSegment:
         self.postings_count = 0
         """Postings of the runs read so far."""
         self._part = part
-        self._kept = kept
+        self._keep_mask = kept
         self._rows = np.flatnonzero(kept)
         self._numbers = list_offsets(kept.view(np.uint8))[:-1].astype(np.uint32)
         """Old ordinal -> new ordinal; valid only for remaining versions."""
@@ -121,7 +121,7 @@ class _CompactedSegment:
 
     def runs(self, field: int) -> Iterator[Run]:
         for run in self._part.runs(field):
-            kept = self._kept[run.ordinals]
+            kept = self._keep_mask[run.ordinals]
             counts = np.add.reduceat(kept, list_offsets(run.counts)[:-1], dtype=np.intp)
             ordinals = self._numbers[run.ordinals[kept]]
             self.postings_count += len(ordinals)
@@ -135,7 +135,7 @@ class _CompactedSegment:
                 )
 
     def documents(self) -> Iterator[Block]:
-        kept = iter(self._kept.tolist())
+        kept = iter(self._keep_mask.tolist())
         for sizes, data in self._part.documents():
             stay = list(islice(kept, len(sizes)))
             if all(stay):

@@ -69,7 +69,7 @@ class CommonWords:
     """Finds the common words of a text field, and then their pairs."""
 
     def __init__(self) -> None:
-        self._found: list[_Word] = []
+        self._pairs: list[_Word] = []
         """A heap whose first word is the least common one."""
         self._positions = 0
 
@@ -84,18 +84,18 @@ class CommonWords:
             positions = run.positions[at[0] : at[-1]].copy()
             ordinals = run.ordinals[low:high].copy()
             size = len(positions)
-            heappush(self._found, _Word(size, word, ordinals, at - at[0], positions))
+            heappush(self._pairs, _Word(size, word, ordinals, at - at[0], positions))
             self._positions += size
-            while len(self._found) > COMMON_MAX or self._positions > POSITIONS_MAX:
-                self._positions -= heappop(self._found).position_count
+            while len(self._pairs) > COMMON_MAX or self._positions > POSITIONS_MAX:
+                self._positions -= heappop(self._pairs).position_count
 
     def words(self) -> list[str]:
         """Return the common words, in order."""
-        return sorted(found.word for found in self._found)
+        return sorted(found.word for found in self._pairs)
 
     def runs(self, versions: int) -> Iterator[Run]:
         """Yield all pairs of adjacent common words in the first `versions` versions, in order."""
-        words = sorted(self._found, key=lambda found: found.word)
+        words = sorted(self._pairs, key=lambda found: found.word)
         pairs = [np.zeros(0, np.int16)]
         places = [np.zeros(0, np.int64)]
         for first in range(0, versions if words else 0, _VERSIONS):

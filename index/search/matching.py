@@ -84,7 +84,7 @@ class Matching:
         self.count = count
         self._scoring = scoring
         self._pause = pause
-        self._found: dict[Scoring, Hits] = {}
+        self._hits: dict[Scoring, Hits] = {}
         self._dense: dict[Scoring, Frequencies | None] = {}
         """Leaf -> its frequency per version; None: not available without reading hits."""
         self._postings: dict[Term, Postings | None] = {}
@@ -161,9 +161,9 @@ class Matching:
 
     def hits(self, leaf: Scoring) -> Hits:
         """Return the versions that contain a scoring leaf."""
-        found = self._found.get(leaf)
+        found = self._hits.get(leaf)
         if found is None:
-            found = self._found[leaf] = self._look_up(leaf)
+            found = self._hits[leaf] = self._look_up(leaf)
         return found
 
     def dense_frequencies(self, leaf: Scoring) -> Frequencies:

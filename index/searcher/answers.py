@@ -100,18 +100,18 @@ def _answer_to(asked: QuestionContext) -> Struct:
         case messages.WatchesQuestion(start_after=start_after, limit=limit):
             there = watches.watches()
             some = (watch for watch in there if watch.id > start_after)
-            return WatchList(len(there), list(map(_shown, islice(some, limit))))
+            return WatchList(len(there), list(map(_describe, islice(some, limit))))
         case messages.WatchQuestion(watch=id):
             watch = watches.find(id)
             if watch is None:
                 raise ApiError(
                     "absent", f"the collection {collection.name!r} has no watch {short_repr(id)}"
                 )
-            return _shown(watch)
+            return _describe(watch)
     assert_never(question)
 
 
-def _shown(watch: WatchEntry) -> Watch:
+def _describe(watch: WatchEntry) -> Watch:
     return Watch(watch.id, watch.query or "", token_of(watch.time + 1))
 
 

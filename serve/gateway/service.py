@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import count, islice, takewhile
+from itertools import chain, count, islice, takewhile
 from time import monotonic, time_ns
 
 from driftline.deploy.roles.consumer import DeadLetters
@@ -108,9 +108,9 @@ class ServiceBackend:
         """Wait until journal and views have caught up with earlier sessions (`CATCHES_UP_S`)."""
         now = max([0, *await self._views_at()])
         self._time, self._recent = now, RecentOutputs(now)
-        looking = (self._look(client) for clients in self._clients.values() for client in clients)
-        doing = self._follow(), self._log_dead_letters(), *looking
-        self._tasks = [asyncio.create_task(each) for each in doing]
+        clients = chain.from_iterable(self._clients.values())
+        running = self._follow(), self._log_dead_letters(), *map(self._refresh, clients)
+        self._tasks = [asyncio.create_task(each) for each in running]
         await self._following.wait()
         try:
             async with asyncio.timeout(CATCHES_UP_S):
@@ -285,7 +285,7 @@ class ServiceBackend:
                 return {key: x for key, x in answer.items() if isinstance(x, int | float)}
             await asyncio.sleep(0.1)
 
-    async def _look(self, client: ViewClient) -> None:
+    async def _refresh(self, client: ViewClient) -> None:
         while True:
             self._seen[client.name] = await self._status(client)
             await asyncio.sleep(VIEW_POLL_S)

@@ -66,7 +66,7 @@ class Access:
 
     def holder(self, authorization: str) -> Holder:
         """Return the holder of the token in this `Authorization` header. Raises ApiError."""
-        self._look()
+        self._reload_if_changed()
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise ApiError("token", "a token is needed: send `Authorization: Bearer TOKEN`")
@@ -79,7 +79,7 @@ class Access:
             raise ApiError("token", "this token is not known here")
         return found
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         now = self._clock()
         if now < self._next_check_at:
             return

@@ -238,10 +238,10 @@ class _Beside(threading.Thread):
             if self._woken.is_set() or now >= next_check_at:
                 self._woken.clear()
                 next_check_at = now + POLL_EVERY_S
-                self._look(now)
+                self._check(now)
             more = self._runtime.step(more, wait_s=LOOK_S)
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         """Renew the record, and read the flow's state from the tree. Raises InUse, RunReplaced."""
         name = self._submission.name
         try:

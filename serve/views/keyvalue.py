@@ -143,7 +143,7 @@ class KeyValueView:
         try:
             match question:
                 case {"what": "value", "key": key} if isinstance(at, int):
-                    return {"at": at, **self._found(key, at)}
+                    return {"at": at, **self._entry_at(key, at)}
                 case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
                     at, int
                 ):
@@ -162,7 +162,7 @@ class KeyValueView:
             raise ApiError("invalid", "a key is a text, a number, or a list of these") from None
         raise ApiError("invalid", "the view has no answer to such a question")
 
-    def _found(self, key: object, at: int) -> Mapping[str, object]:
+    def _entry_at(self, key: object, at: int) -> Mapping[str, object]:
         found = self.get(key, at)
         if found is None:
             raise ApiError("absent", "there is no such key", {"at": token_of(at)})
@@ -283,7 +283,7 @@ class KeyValueView:
         first, after = 0, len(order)
         if prefix:
             first = bisect_left(order, _rank(prefix), key=_rank)
-            after = bisect_left(order, True, first, key=lambda key: not _begins(key, prefix))
+            after = bisect_left(order, True, first, key=lambda key: not _starts_with(key, prefix))
         if start_after is not _NOTHING:
             first = bisect_right(order, _rank(exact_key(start_after)), first, after, key=_rank)
         return order[first:after]
@@ -348,7 +348,7 @@ def _rank(key: object) -> tuple[int | float | str | bytes, ...]:
     return 2, pack_key(key)
 
 
-def _begins(key: object, prefix: str) -> bool:
+def _starts_with(key: object, prefix: str) -> bool:
     return isinstance(key, str) and key.startswith(prefix)
 
 

@@ -6,8 +6,8 @@ processes, holes in the network, other numbers of nodes.
 >>> drawn = draw_holes(Random(3), ("m-0", "m-1"), nodes=2, until_s=0.6)
 >>> [(hole.sender, hole.receiver) for hole in drawn]
 [('m-0', 'node-0'), ('node-0', 'm-0')]
->>> draw_resizes(Random(4), until_s=0.6)
-(Resized(nodes=4, at_s=0.06065971717710201),)
+>>> draw_rescales(Random(4), until_s=0.6)
+(Rescaled(nodes=4, at_s=0.06065971717710201),)
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def draw_holes(
     return tuple(found)
 
 
-class Resized(Struct, frozen=True):
+class Rescaled(Struct, frozen=True):
     """Request for this number of nodes from the time `at_s` on."""
 
     nodes: int
     at_s: float
 
 
-def draw_resizes(chance: Random, until_s: float) -> tuple[Resized, ...]:
+def draw_rescales(chance: Random, until_s: float) -> tuple[Rescaled, ...]:
     """Draw one or two changes, early before the time `until_s`, because inputs end."""
     times = sorted(chance.random() * until_s / 3 for _ in range(chance.choice((1, 1, 2))))
-    return tuple(Resized(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
+    return tuple(Rescaled(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
 
 
 class SlowFunctions(Struct, frozen=True):

@@ -17,11 +17,11 @@ from driftline.engine.policy import Policy, SnapshotCut, get_policy
 from driftline.simulation.scenarios.disturbances import (
     Behind,
     Hang,
-    Resized,
+    Rescaled,
     SlowFunctions,
     draw_hangs,
     draw_holes,
-    draw_resizes,
+    draw_rescales,
 )
 from driftline.simulation.scenarios.drawn import MODULE
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
@@ -76,7 +76,7 @@ class Scenario(Struct, frozen=True):
     """Slow consumers, which then run in a separate process; None: consumers are not slow."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
-    resized: tuple[Resized, ...] = ()
+    rescaled: tuple[Rescaled, ...] = ()
     """Requests for other numbers of nodes."""
     standby: bool = False
     """Whether several masters queue in ZooKeeper, and may be cut off from it."""
@@ -85,8 +85,8 @@ class Scenario(Struct, frozen=True):
 
     def with_nodes_up_to(self, most: int) -> Scenario:
         """Return the scenario with at most this many nodes."""
-        sizes = tuple(replace(each, nodes=min(each.nodes, most)) for each in self.resized)
-        return replace(self, nodes=min(self.nodes, most), resized=sizes)
+        sizes = tuple(replace(each, nodes=min(each.nodes, most)) for each in self.rescaled)
+        return replace(self, nodes=min(self.nodes, most), rescaled=sizes)
 
     def __str__(self) -> str:
         return (
@@ -98,7 +98,7 @@ class Scenario(Struct, frozen=True):
             f"{', processes that hang' if self.hangs else ''}"
             f"{', standby masters' if self.standby else ''}"
             f"{', holes in the network' if self.holes else ''}"
-            f"{', resized' if self.resized else ''}"
+            f"{', rescaled' if self.rescaled else ''}"
         )
 
     @property
@@ -165,11 +165,11 @@ def draw_scenario(
         drawn_scenario = replace(drawn_scenario, slow_consumer=behind, embedded=False)
     chance = Random(seed + 5)  # other draws stay as they were
     if chosen.ordered and chance.random() < 0.2:
-        found_sizes = draw_resizes(chance, faults.until_s)
-        drawn_scenario = replace(drawn_scenario, resized=found_sizes)
+        found_sizes = draw_rescales(chance, faults.until_s)
+        drawn_scenario = replace(drawn_scenario, rescaled=found_sizes)
     chance = Random(seed + 4)  # other draws stay as they were
     if chance.random() < 0.15:
-        joining = drawn_scenario.resized[0].nodes if drawn_scenario.resized else 0
+        joining = drawn_scenario.rescaled[0].nodes if drawn_scenario.rescaled else 0
         found = draw_hangs(chance, drawn_scenario.nodes + joining, faults.until_s)
         return replace(drawn_scenario, hangs=found)
     drawn_scenario = replace(drawn_scenario, standby=chance.random() < 0.25)

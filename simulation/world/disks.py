@@ -148,7 +148,7 @@ class MasterDisk:
         elif now.snapshots != before.snapshots and now.incarnation == before.incarnation:
             self.counted["committed snapshot"] += 1
         elif before.layout and now.layout != before.layout:
-            self.counted["resized"] += 1
+            self.counted["rescaled"] += 1
         elif now.incarnation > before.incarnation > 0:
             self.counted["recovery from a snapshot" if now.snapshots else "recovery"] += 1
             if now.snapshots != before.snapshots:

@@ -65,7 +65,7 @@ def test_a_service_and_its_peers_get_the_same_load(
         assert {kind: each["queries"][kind]["count"] for kind in each["queries"]} == counts
     parts = {
         *("gateway", "journal", "documents-0", "documents-1"),
-        *("template", "master", "node-0"),
+        *("fork-server", "master", "node-0"),
     }
     assert set(found["memory_mib"]) == set(found["cores"]) == parts
     assert found["figures"]["documents"] <= 50 + 160

@@ -39,8 +39,8 @@ def gaps_are_not_noticed() -> AbstractContextManager[object]:
         party: Role, header: MessageHeader, is_next: Callable[[Role, MessageHeader], bool]
     ) -> bool:
         if header.incarnation == party.incarnation:
-            seen = party._seen.get(header.sender, 0)
-            party._seen[header.sender] = max(seen, header.sequence - 1)
+            seen = party._last_numbers.get(header.sender, 0)
+            party._last_numbers[header.sender] = max(seen, header.sequence - 1)
         return is_next(party, header)
 
     return _receiving(mutated)

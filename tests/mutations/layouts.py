@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from driftline.acker.tracker import ReportedProgress
 from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.registry import ClusterState
-from driftline.coordinator.resizing import ResizePhase, Resizing
+from driftline.coordinator.rescaling import RescalePhase, Rescaling
 from driftline.deploy.roles.front import Front
 from driftline.engine.wire.messages import Pause
 
@@ -33,16 +33,16 @@ def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
 
 def not_all_has_to_be_copied() -> AbstractContextManager[object]:
     """The layout changes before its nodes have the last snapshot."""
-    return patch.object(Resizing, "_have_all", lambda self, state: True)
+    return patch.object(Rescaling, "_have_all", lambda self, state: True)
 
 
 def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
     """Outputs between the snapshot and the cut are made again, by barriers that know nothing."""
 
-    def mutated(self: Resizing, now: float) -> None:
-        self._cut, self.phase = self._newest.time, ResizePhase.MOVING
+    def mutated(self: Rescaling, now: float) -> None:
+        self._cut, self.phase = self._newest.time, RescalePhase.MOVING
 
-    return patch.object(Resizing, "_begin_last_snapshot", mutated)
+    return patch.object(Rescaling, "_begin_last_snapshot", mutated)
 
 
 def the_next_layout_is_in_the_same_incarnation() -> AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from driftline.simulation.scenarios.disturbances import Resized, draw_holes
+from driftline.simulation.scenarios.disturbances import Rescaled, draw_holes
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
 from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import run_one
@@ -202,8 +202,8 @@ def focused(what: Scenario, focus: Focus) -> Scenario:
 def changing(what: Scenario) -> Scenario:
     """A longer scenario, with other numbers of nodes again and again."""
     numbers = Random(what.seed)
-    resized = tuple(Resized(numbers.choice((1, 2, 3)), 0.04 + 0.15 * n) for n in range(8))
-    return replace(what, resized=resized, records=200, drain_at_s=None)
+    rescaled = tuple(Rescaled(numbers.choice((1, 2, 3)), 0.04 + 0.15 * n) for n in range(8))
+    return replace(what, rescaled=rescaled, records=200, drain_at_s=None)
 
 
 def found(
@@ -213,7 +213,7 @@ def found(
     *,
     standby: bool = False,
     holed: bool = False,
-    resizes: bool = False,
+    rescales: bool = False,
 ) -> tuple[int, str]:
     """A seed that is right, and wrong with the mutation; and what is wrong."""
     begin = BEGIN.get(f"{mutation.__name__}-{policy}", 1)
@@ -224,7 +224,7 @@ def found(
         if holed:
             lost = draw_holes(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until_s)
             what = replace(what, standby=True, hangs=(), holes=lost)
-        if resizes:
+        if rescales:
             what = changing(what)
         with mutation():
             problem = run_one(what).problem
@@ -260,7 +260,7 @@ def test_simulation_finds_masters_that_do_not_step_down(mutation: Mutation) -> N
 
 @pytest.mark.parametrize("mutation", LAYOUTS, ids=[case.__name__ for case in LAYOUTS])
 def test_the_simulation_finds_layouts_without_a_fence(mutation: Mutation) -> None:
-    seed, problem = found(mutation, EXACTLY, RECOVERIES, resizes=True)
+    seed, problem = found(mutation, EXACTLY, RECOVERIES, rescales=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
 

@@ -83,7 +83,7 @@ HAPPENS_AT_LEAST = {
     "hole master to front": 1,
     "hole master to node": 1,
     "hole node to master": 1,
-    "resized": 5,
+    "rescaled": 5,
     "hang master": 5,
     "hang node": 5,
     "crash master after a silence": 5,

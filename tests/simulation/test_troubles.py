@@ -22,7 +22,7 @@ from driftline.engine.operators.speculative import Speculative
 from driftline.engine.policy import POLICIES
 from driftline.engine.wire.messages import Outgoing
 from driftline.simulation.masters import master_of
-from driftline.simulation.scenarios.disturbances import Behind, Hang, Resized
+from driftline.simulation.scenarios.disturbances import Behind, Hang, Rescaled
 from driftline.simulation.scenarios.flows import SIMULATED
 from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import (
@@ -59,7 +59,7 @@ def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
         assert outcome.counted["crash node after a silence"] >= 1
 
 
-def resizing(seed: int) -> Scenario:
+def rescaling(seed: int) -> Scenario:
     """Return a rescaling in which a joining node hangs at once, while slow disks copy the state;
     records arrive for long enough."""
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
@@ -71,15 +71,15 @@ def resizing(seed: int) -> Scenario:
         "drain_at_s": None,
         "faults": faults,
     }
-    return replace(drawn, nodes=2, resized=(Resized(3, 0.05),), live=(pace,), **others)
+    return replace(drawn, nodes=2, rescaled=(Rescaled(3, 0.05),), live=(pace,), **others)
 
 
 def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
     for seed in range(1, 4):
-        outcome = Simulation(resizing(seed)).run()
+        outcome = Simulation(rescaling(seed)).run()
         assert not outcome.problem, outcome.scenario
         assert outcome.counted["crash node after a silence"] == 1
-        assert outcome.counted["resized"] == 1
+        assert outcome.counted["rescaled"] == 1
         assert outcome.counted["recovery"] == 0, "the nodes of now go on"
 
 
@@ -109,7 +109,7 @@ def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
         slow_functions=None,
         slow_consumer=None,
         drain_at_s=None,
-        resized=(),
+        rescaled=(),
         embedded=False,
     )
 

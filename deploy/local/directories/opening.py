@@ -62,7 +62,7 @@ def open_run(
     code.log_unseen()
     registry = FileRegistry(state / "registry")
     before = registry.read()
-    if before is not None and policy.can_resize:
+    if before is not None and policy.can_rescale:
         identity = identity.with_initial_nodes(before.identity_details)
     run = check_identity(before, identity.text, str(state), identity)
     outputs_to = -1

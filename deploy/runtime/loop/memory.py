@@ -74,14 +74,14 @@ class GcScheduler(_IdleTask):
         gc.freeze()
         gc.disable()
         self._blocks = blocks
-        self._kept = blocks()
+        self._blocks_after = blocks()
         """Number of blocks after the last full collection."""
 
     def collect_when_idle(self, now: float) -> None:
         """Collect what is worthwhile. Precondition: the loop is idle."""
-        if self._blocks() > (2 if self._check(now) else 1.25) * self._kept:
+        if self._blocks() > (2 if self._check(now) else 1.25) * self._blocks_after:
             gc.collect()
-            self._kept = self._blocks()
+            self._blocks_after = self._blocks()
         elif gc.get_count()[0] >= YOUNG_MIN:
             gc.collect(1)
 

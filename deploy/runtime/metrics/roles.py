@@ -286,7 +286,7 @@ def serve_front(
 
 
 def preload() -> None:
-    """Load the libraries in the template, so that no process forked from it need load them."""
+    """Load the libraries in the fork server, so that no process forked from it need load them."""
     import driftline.deploy.runtime.metrics.serving  # noqa: F401
 
 

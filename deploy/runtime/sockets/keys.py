@@ -256,7 +256,7 @@ class Authorised:
         self.path = directory / AUTHORISED
         self._lock = threading.Lock()
         self._by_public: dict[str, tuple[str, Rights]] = {}
-        self._seen: tuple[int, ...] = ()
+        self._file_stamp: tuple[int, ...] = ()
         """Modification time, inode and size of the file when it was last read."""
         self._read()
 
@@ -275,7 +275,7 @@ class Authorised:
         try:
             at = self.path.stat()
             seen = at.st_mtime_ns, at.st_ino, at.st_size
-            if seen == self._seen:
+            if seen == self._file_stamp:
                 return
             if at.st_size > BYTES_MAX:
                 raise NotPermitted(f"{self.path} is too large")
@@ -287,7 +287,7 @@ class Authorised:
             if not is_public_key(entry.public) or entry.public in found:
                 raise NotPermitted(f"{self.path} is damaged: {name} has no key of its own")
             found[entry.public] = name, entry.rights
-        self._by_public, self._seen = found, seen
+        self._by_public, self._file_stamp = found, seen
 
 
 def add_keys(

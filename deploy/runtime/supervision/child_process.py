@@ -157,7 +157,7 @@ class Pipes(NamedTuple):
 
 
 class ProcessHandle(Protocol):
-    """A started process: `subprocess.Popen`, or one that was forked from a template."""
+    """A started process: `subprocess.Popen`, or one that was forked from a fork server."""
 
     pid: int
 

@@ -1,6 +1,6 @@
 """Local cluster: the node, front and master processes of a run on this machine.
 
-They are forked from a template (`template`). If one dies, another one is forked, and the
+They are forked from a fork server (`fork_server`). If one dies, another one is forked, and the
 coordinator recovers the run. The error that ends a crash loop names the record in progress.
 """
 
@@ -25,6 +25,7 @@ from driftline.deploy.runtime.supervision.child_process import (
     ProcessHandle,
     start_module,
 )
+from driftline.deploy.runtime.supervision.fork_server import FORK_SERVER, ForkServer
 from driftline.deploy.runtime.supervision.restarts import (
     BROKEN,
     MAY_BE_DAMAGE,
@@ -33,7 +34,6 @@ from driftline.deploy.runtime.supervision.restarts import (
     RestartPolicy,
 )
 from driftline.deploy.runtime.supervision.supervisor import Supervisor
-from driftline.deploy.runtime.supervision.template import TEMPLATE, Template
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout, names_of
@@ -81,7 +81,7 @@ class LocalCluster(Supervisor):
         self._masters = [name for name in self._names if name.startswith("master")]
         self._module = module
         self._is_cancelled = is_cancelled
-        self._template: Template | None = None
+        self._fork_server: ForkServer | None = None
         self.kills = 0
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
@@ -105,8 +105,8 @@ class LocalCluster(Supervisor):
     def stop(self, wait_s: float = 5.0) -> None:
         """Wait until all processes have exited, and kill those that have not after `wait_s`."""
         super().stop(wait_s)
-        if self._template is not None:
-            self._template.stop()
+        if self._fork_server is not None:
+            self._fork_server.stop()
 
     @property
     def desired_nodes(self) -> int:
@@ -114,7 +114,7 @@ class LocalCluster(Supervisor):
         node of the next layout does not start."""
         return self._desired_nodes
 
-    def resize(self, nodes: int, first: int = 0) -> None:
+    def rescale(self, nodes: int, first: int = 0) -> None:
         """Change the number of nodes during the run; `supervise` needs a `watch` for this.
 
         `first`: the number of the first new node; 0: the next free one.
@@ -188,13 +188,13 @@ class LocalCluster(Supervisor):
         each.cut()
         remove_outdated(Path(self.config.state), report.layout, self._children)
 
-    def _abandon_resize(self, name: str, error: Unavailable) -> None:
+    def _abandon_rescale(self, name: str, error: Unavailable) -> None:
         """Keep the current nodes, because a node of the next layout does not start."""
         self._desired_nodes = len(self._layout)
         log.error(
             "%s The run keeps its %s",
             *(error, counted(self._desired_nodes, "node")),
-            extra=event_fields("resizing-abandoned", reason=str(error)),
+            extra=event_fields("rescaling-abandoned", reason=str(error)),
         )
         self._children.pop(name).cut()
 
@@ -210,7 +210,7 @@ class LocalCluster(Supervisor):
         except Unavailable as error:
             if name in self._layout or not name.startswith("node-"):
                 raise
-            self._abandon_resize(name, error)
+            self._abandon_rescale(name, error)
             return None
 
     def _requeue_master(self, name: str, status: int, now: float) -> float:
@@ -255,19 +255,19 @@ class LocalCluster(Supervisor):
         return ChildProcess(name, partial(self._fork, config), config.submitted_as)
 
     def _fork(self, config: ProcessConfig, pipes: Pipes) -> ProcessHandle:
-        """Fork a process from the template; start another template if that has died."""
-        if self._template is None or self._template.is_dead:
-            self._template = Template(self._launch_template)
-            self._exits.watch_reports(self._template.link.fileno())
-        return self._template.fork(config.to_json(), pipes, self._is_cancelled)
+        """Fork a process from the fork server; start another fork server if that has died."""
+        if self._fork_server is None or self._fork_server.is_dead:
+            self._fork_server = ForkServer(self._launch_fork_server)
+            self._exits.watch_reports(self._fork_server.link.fileno())
+        return self._fork_server.fork(config.to_json(), pipes, self._is_cancelled)
 
-    def _launch_template(self, link: int) -> ChildProcess:
+    def _launch_fork_server(self, link: int) -> ChildProcess:
         def start(pipes: Pipes) -> ProcessHandle:
             ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
-            config = replace(self.config, role=TEMPLATE, template_fd=link, **ends)
+            config = replace(self.config, role=FORK_SERVER, fork_server_fd=link, **ends)
             return start_module(self._module, config.to_json(), pipes, link)
 
-        return ChildProcess(TEMPLATE, start, self.config.submitted_as)
+        return ChildProcess(FORK_SERVER, start, self.config.submitted_as)
 
 
 PREFIX = "node-"

@@ -72,7 +72,7 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
     before = status_in(made)
     assert before.snapshot_age_s is not None
     assert before.snapshot_age_s < 1
-    assert (before.state, before.obstacles, before.resizing) == ("running", (), "")
+    assert (before.state, before.obstacles, before.rescaling) == ("running", (), "")
     assert before.inputs[0].figures["records"] >= 20
     assert before.inputs[0].agent == "c-host-front"
     made.silent.add("consumer")
@@ -126,7 +126,7 @@ def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
         last_snapshot={"number": 12, "time": 34},
         snapshot_age_s=age_s,
         obstacles=("node-1 cannot write its snapshot: No space left on device",),
-        resizing="3 nodes are to follow: they copy the state",
+        rescaling="3 nodes are to follow: they copy the state",
         refused="there are 2 slots",
         recoveries=2,
     )
@@ -135,7 +135,7 @@ def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
     ago = " (7 s ago)" if age_s is not None else ""
     assert lines[1].endswith(f"snapshot 12{ago}")
     assert "recoveries 2" in lines[1]
-    for text in (*flow.obstacles, flow.resizing, flow.refused):
+    for text in (*flow.obstacles, flow.rescaling, flow.refused):
         assert f"  {text}" in lines
     assert any(line.split()[-3:] == ["since", "start", "waiting"] for line in lines)
     cells = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}

@@ -45,8 +45,8 @@ def test_code_change_during_a_run_is_not_mixed_in(tmp_path: Path) -> None:
     try:
         wait_until(lambda: run.count("old") > 20, "outputs")
         run.edit("newer")
-        [template] = psutil.Process(process.pid).children()
-        template.kill()
+        [fork_server] = psutil.Process(process.pid).children()
+        fork_server.kill()
         _, said = process.communicate(timeout=LIMIT_S)
     finally:
         if process.poll() is None:

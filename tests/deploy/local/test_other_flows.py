@@ -13,7 +13,7 @@ from driftline.connectors.inputs import open_given_files
 from driftline.connectors.sinks.lines import JsonLines
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.reference import _Interpreter, _Made
+from driftline.engine.reference import _Interpreter, _Value
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import strict
 from driftline.engine.state.plain import plain_state
@@ -114,7 +114,7 @@ def expected(
             made.format(item)
             for label, payload in roots
             for item in interpreter.follow(
-                flow.sources[label[1]], label, _Made(round_trip(payload), "source")
+                flow.sources[label[1]], label, _Value(round_trip(payload), "source")
             )
         ]
 

@@ -48,7 +48,7 @@ class Chromium:
         self._do("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
 
-    def resize(self, width: int, height: int, dark: bool = False) -> None:
+    def rescale(self, width: int, height: int, dark: bool = False) -> None:
         """Have a window of this size."""
         phone = width < 600
         size: Json = {"width": width, "height": height, "mobile": phone, "deviceScaleFactor": 1}

@@ -46,7 +46,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 @pytest.fixture
 def page(browser: Chromium, service: str) -> Iterator[Chromium]:
     browser.problems.clear()
-    browser.resize(1280, 900)
+    browser.rescale(1280, 900)
     browser.show(service)
     browser.until(GOOD)
     yield browser
@@ -121,7 +121,7 @@ def test_page_resumes_changes_after_a_restart(browser: Chromium, tmp_path: Path)
     (tmp_path / "tokens").write_text(line + "\n")
     authorized = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30.0)
     service = Service(tmp_path / "state", "--tokens", str(tmp_path / "tokens"))
-    browser.resize(1280, 900)
+    browser.rescale(1280, 900)
     with authorized as http:
 
         def put(id: str, title: str) -> None:

@@ -14,14 +14,14 @@ from time import monotonic
 
 import psutil
 
-from driftline.deploy.runtime.supervision.template import TEMPLATE
+from driftline.deploy.runtime.supervision.fork_server import FORK_SERVER
 from tests.index.truth.running import Running
 
 ROOT = Path(__file__).resolve().parents[3]
 
 READY_S = 60.0
 
-PARTS = "node-0", "node-1", "master", "journal", "documents-0", "documents-1", TEMPLATE
+PARTS = "node-0", "node-1", "master", "journal", "documents-0", "documents-1", FORK_SERVER
 
 
 class Service:
@@ -93,14 +93,14 @@ def served(service: Service) -> Iterator[Service]:
 
 
 def parts_of(pid: int) -> dict[str, psutil.Process]:
-    """The children of a process, and of its template, by name."""
+    """The children of a process, and of its fork server, by name."""
     found = {}
     left = psutil.Process(pid).children()
     for each in left:
         with suppress(psutil.Error):
             name = each.name()
             found[name] = each
-            if name == TEMPLATE:
+            if name == FORK_SERVER:
                 left += each.children()
     return found
 

@@ -1,4 +1,4 @@
-"""The processes of a run are forked from a template, unless the flow holds what a fork breaks."""
+"""Processes are forked from one that has loaded the flow, unless it holds files or threads."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_flow_that_holds_files_or_threads_is_loaded_by_each_process(tmp_path: Pa
         assert [json.loads(line)["value"] for line in lines] == 20 * [is_own], more
 
 
-def test_killed_template_takes_its_processes_along_and_the_run_recovers(tmp_path: Path) -> None:
-    """A file that changes during the run is not loaded before a template starts. The new master
+def test_killed_fork_server_takes_its_processes_along_and_the_run_recovers(tmp_path: Path) -> None:
+    """A file that changes during the run is not loaded before a fork server starts. The new master
     serves metrics at the master's port."""
     port = free_ports(4)
     run = Served(tmp_path, "--metrics", f"127.0.0.1:{port}")
@@ -55,14 +55,14 @@ def test_killed_template_takes_its_processes_along_and_the_run_recovers(tmp_path
         run.send()
         run.await_outputs()
         epoch = scrape(master)["driftline_master_epoch", "master"]
-        template = psutil.Process(run.pid("node-0")).parent()
-        assert template is not None
-        assert {child.pid for child in template.children()} == {
+        fork_server = psutil.Process(run.pid("node-0")).parent()
+        assert fork_server is not None
+        assert {child.pid for child in fork_server.children()} == {
             run.pid(name) for name in ("master", "node-0", "node-1")
         }
-        template.kill()
+        fork_server.kill()
         run.wait(lambda: len(run.told("process-started")) == 3, "three successors")
-        assert len(run.told("template-died", pid=template.pid, status=-signal.SIGKILL)) == 1
+        assert len(run.told("fork-server-died", pid=fork_server.pid, status=-signal.SIGKILL)) == 1
         run.send()
         run.await_outputs()
         assert scrape(master)["driftline_master_epoch", "master"] == epoch + 1

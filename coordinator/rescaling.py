@@ -1,6 +1,6 @@
-"""Resizing: changes the number of nodes (the layout) of a run, while it continues.
+"""Rescaling: changes the number of nodes (the layout) of a run, while it continues.
 
-Inputs: requests (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Paused` of
+Inputs: requests (`Rescale`), `Hello` and `Joined` of the nodes of the next layout, `Paused` of
 fronts, committed snapshots, the progress of the run, and the time. Outputs: `Join` (nodes of the
 next layout), `Pause` and `Resume` (fronts), requests for snapshots, and the snapshot with which the
 registry switches to the next layout. Invariant: before the registry switches, all nodes of the next
@@ -19,10 +19,10 @@ time of the snapshot, and no output from that time on.
 
 The run is paused from PAUSING to the end. Until the registry is written, the current nodes can
 continue. If the pause takes too long, the coordinator resumes the fronts and retries later. If a
-current node or a front fails, the recovery ends the pause, and the resizing returns to COPYING. If
-the run is about to end, the coordinator abandons the resizing. The next nodes keep the copied state
-for the next attempt. A master that takes over does not know of a resizing, and so abandons it. The
-requester repeats its request until the run has the requested number of nodes.
+current node or a front fails, the recovery ends the pause, and the rescaling returns to COPYING. If
+the run is about to end, the coordinator abandons the rescaling. The next nodes keep the copied
+state for the next attempt. A master that takes over does not know of a rescaling, and so abandons
+it. The requester repeats its request until the run has the requested number of nodes.
 
 The cut is the largest time that a front reported, or the time after the latest output that was ever
 sent, if that is larger. Outputs that are being replayed count as sent. So the consumer has no
@@ -62,8 +62,8 @@ HEARD_WITHIN_S = 1.0
 NODES_MAX = 64
 
 
-class ResizePhase(Enum):
-    """Phase of a resizing, with human-readable values."""
+class RescalePhase(Enum):
+    """Phase of a rescaling, with human-readable values."""
 
     NONE = ""
     COPYING = "they copy the state"
@@ -74,7 +74,12 @@ class ResizePhase(Enum):
     SWITCHING = "the registry is written"
 
 
-PAUSED_PHASES = (ResizePhase.PAUSING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
+PAUSED_PHASES = (
+    RescalePhase.PAUSING,
+    RescalePhase.DRAINING,
+    RescalePhase.CUTTING,
+    RescalePhase.MOVING,
+)
 """Phases in which fronts are paused, and which can be abandoned."""
 
 
@@ -88,9 +93,9 @@ class Joiner(Struct):
     """Bytes that it had to copy for this snapshot, beyond its previous one."""
 
 
-class Resizing:
-    """State of one coordinator's resizing. `nodes`: the nodes of the current layout; `members`: the
-    leases of all nodes, including the next ones; `groups`: the number of key groups."""
+class Rescaling:
+    """State of one coordinator's rescaling. `nodes`: the nodes of the current layout; `members`:
+    the leases of all nodes, including the next ones; `groups`: the number of key groups."""
 
     def __init__(
         self,
@@ -102,13 +107,13 @@ class Resizing:
         groups: int,
     ) -> None:
         self.out: list[tuple[str, Message]] = []
-        self.phase = ResizePhase.NONE
+        self.phase = RescalePhase.NONE
         self.next_layout: Layout = ()
         """The next layout; () if there is none."""
         self.refusal_reason = ""
         """Why the last request cannot be met; empty if it can."""
         self._requested_first = 0
-        """`first` of the latest request that was not ignored; see `Resize`."""
+        """`first` of the latest request that was not ignored; see `Rescale`."""
         self._policy = policy
         self._fronts = fronts
         self._snapshots = snapshots
@@ -141,11 +146,11 @@ class Resizing:
     # Requests.
 
     def request(self, nodes: int, layout: Layout, first: int = 0) -> None:
-        """Request a number of nodes; `layout`: the current nodes; `first`: see `Resize`.
+        """Request a number of nodes; `layout`: the current nodes; `first`: see `Rescale`.
 
         May be repeated. A request is ignored if its `first` is not 0 and smaller than before.
         """
-        if self.phase is ResizePhase.SWITCHING or 0 < first < self._requested_first:
+        if self.phase is RescalePhase.SWITCHING or 0 < first < self._requested_first:
             return
         self.refusal_reason = self._why_not(nodes)
         is_later, self._requested_first = first > self._requested_first, first
@@ -157,16 +162,16 @@ class Resizing:
         if nodes != len(layout):
             first = max(first, max(layout) + 1)
             self.next_layout = tuple(range(first, first + nodes))
-            self.phase = ResizePhase.COPYING
+            self.phase = RescalePhase.COPYING
             self._rounds, self._pause_timeout_s, self._retry_at = 0, PAUSE_TIMEOUT_S, 0.0
             names, now, wanted = ", ".join(self.next_nodes), len(layout), len(self.next_nodes)
-            fields = event_fields("resizing", nodes=now, wanted=wanted)
+            fields = event_fields("rescaling", nodes=now, wanted=wanted)
             before = ", ".join(names_of(layout))
             text = "rescaling from %d to %d nodes: %s replace %s"
             log.info(text, now, wanted, names, before, extra=fields)
 
     def _why_not(self, nodes: int) -> str:
-        if not self._policy.can_resize:
+        if not self._policy.can_rescale:
             return (
                 f"with {self._policy.name} a run keeps its number of nodes: only exactly-once can "
                 "change it, because it cuts state and outputs at the same record"
@@ -183,14 +188,14 @@ class Resizing:
 
     @property
     def blocks_snapshots(self) -> bool:
-        """Whether no snapshot except the last one of the resizing may begin: fronts are paused, or
+        """Whether no snapshot except the last one of the rescaling may begin: fronts are paused, or
         about to resume in the next layout."""
-        return self.phase in PAUSED_PHASES or self.phase is ResizePhase.SWITCHING
+        return self.phase in PAUSED_PHASES or self.phase is RescalePhase.SWITCHING
 
     @property
     def description(self) -> str:
-        """Human-readable state of the resizing; empty without one."""
-        if self.phase is ResizePhase.NONE:
+        """Human-readable state of the rescaling; empty without one."""
+        if self.phase is RescalePhase.NONE:
             return ""
         missing = [name for name in self.next_nodes if name not in self._joiners]
         step = f"nothing was heard of {', '.join(missing)}" if missing else self.phase.value
@@ -204,7 +209,7 @@ class Resizing:
         joiner = self._joiners.get(name)
         if joiner is None or joiner.process != process:
             joiner = self._joiners[name] = Joiner(process)
-        if self.phase is not ResizePhase.SWITCHING and joiner.snapshot != self._target_snapshot(
+        if self.phase is not RescalePhase.SWITCHING and joiner.snapshot != self._target_snapshot(
             state
         ):
             self._ask_to_join(name, state)
@@ -242,7 +247,7 @@ class Resizing:
     def advance(
         self, state: ClusterState, delivered: int, last_sent: int | None, now: float
     ) -> SnapshotRecord | None:
-        """Advance the resizing.
+        """Advance the rescaling.
 
         `delivered`: the delivered frontier. `last_sent`: no node has sent an output with a later
         time; None until all nodes have reported (`ReportedProgress.last_sent`).
@@ -251,10 +256,10 @@ class Resizing:
         registry with the next layout. Until then return None.
         """
         self._now = now
-        if self.phase is ResizePhase.NONE or self.phase is ResizePhase.SWITCHING:
+        if self.phase is RescalePhase.NONE or self.phase is RescalePhase.SWITCHING:
             return None
         self._request_copies_of_new_snapshot(state, now)
-        if self.phase is ResizePhase.COPYING:
+        if self.phase is RescalePhase.COPYING:
             if (
                 last_sent is not None
                 and now >= self._retry_at
@@ -263,22 +268,22 @@ class Resizing:
                 self._pause_fronts(now)
         elif now > self._paused_at + self._pause_timeout_s:
             self._postpone(f"it took longer than {self._pause_timeout_s:g} s", now)
-        elif self.phase is ResizePhase.PAUSING:
+        elif self.phase is RescalePhase.PAUSING:
             if len(self._paused) == len(self._fronts) and last_sent is not None:
                 self._drain(last_sent)
         elif last_sent is None or last_sent >= self._cut:
             self._postpone("outputs from the cut on may already have been sent", now)
-        elif self.phase is ResizePhase.DRAINING:
+        elif self.phase is RescalePhase.DRAINING:
             if delivered == self._cut:
                 self._begin_last_snapshot(now)
-        elif self.phase is ResizePhase.CUTTING:
+        elif self.phase is RescalePhase.CUTTING:
             if self._newest.time == self._cut:
-                self.phase = ResizePhase.MOVING
+                self.phase = RescalePhase.MOVING
             elif self._snapshots.pending is None:
                 self._postpone("the last snapshot has failed", now)
-        if self.phase is ResizePhase.MOVING and self._have_all(state):
+        if self.phase is RescalePhase.MOVING and self._have_all(state):
             assert self._newest.time == self._cut, "no other snapshot is taken meanwhile"
-            self.phase = ResizePhase.SWITCHING
+            self.phase = RescalePhase.SWITCHING
             return self._newest
         return None
 
@@ -319,7 +324,7 @@ class Resizing:
         return all(joiner and joiner.snapshot == self._target_snapshot(state) for joiner in joiners)
 
     def _pause_fronts(self, now: float) -> None:
-        self.phase, self._paused_at, self._rounds = ResizePhase.PAUSING, now, 0
+        self.phase, self._paused_at, self._rounds = RescalePhase.PAUSING, now, 0
         self._paused.clear()
         self._pause_number += 1
         self._tell_fronts(Pause(self._pause_number, -1))
@@ -329,18 +334,18 @@ class Resizing:
             self.give_up("the input has ended")
             return
         self._cut = max(last_sent + 1, *(paused.time for paused in self._paused.values()))
-        self.phase = ResizePhase.DRAINING
+        self.phase = RescalePhase.DRAINING
         self._tell_fronts(Pause(self._pause_number, self._cut))
 
     def _begin_last_snapshot(self, now: float) -> None:
-        self.phase = ResizePhase.CUTTING
+        self.phase = RescalePhase.CUTTING
         if self._newest.time != self._cut:
             self.out += self._snapshots.begin(self._cut, now)
 
     def _postpone(self, why: str, now: float) -> None:
         """Resume the current nodes; retry later."""
-        text = "resizing: %s; the run continues; retrying"
-        log.warning(text, why, extra=event_fields("resizing-postponed", reason=why))
+        text = "rescaling: %s; the run continues; retrying"
+        log.warning(text, why, extra=event_fields("rescaling-postponed", reason=why))
         self._resume_fronts()
         self._retry_at = now + self._pause_timeout_s
         self._pause_timeout_s *= 2
@@ -348,14 +353,14 @@ class Resizing:
     def _resume_fronts(self) -> None:
         if self.phase in PAUSED_PHASES:
             self._tell_fronts(Resume())
-        self.phase = ResizePhase.COPYING if self.next_layout else ResizePhase.NONE
+        self.phase = RescalePhase.COPYING if self.next_layout else RescalePhase.NONE
 
     def give_up(self, why: str) -> None:
-        """Abandon the resizing."""
-        if self.phase in (ResizePhase.NONE, ResizePhase.SWITCHING):
+        """Abandon the rescaling."""
+        if self.phase in (RescalePhase.NONE, RescalePhase.SWITCHING):
             return
         log.warning(
-            "resizing is given up: %s", why, extra=event_fields("resizing-abandoned", reason=why)
+            "rescaling is given up: %s", why, extra=event_fields("rescaling-abandoned", reason=why)
         )
         self._resume_fronts()
         self.forget()
@@ -363,7 +368,7 @@ class Resizing:
     def on_incarnation_end(self) -> None:
         """Return to COPYING if fronts are paused, since the pause ends with the incarnation."""
         if self.phase in PAUSED_PHASES:
-            self.phase = ResizePhase.COPYING
+            self.phase = RescalePhase.COPYING
 
     def take_over(self) -> None:
         """Resume fronts that the previous master may have paused."""
@@ -372,7 +377,7 @@ class Resizing:
     def forget(self) -> None:
         """Clear the next layout, which was abandoned or has become the current one."""
         self._members.forget(name for name in self.next_nodes if name not in self._nodes)
-        self.phase, self.next_layout = ResizePhase.NONE, ()
+        self.phase, self.next_layout = RescalePhase.NONE, ()
         self._joiners.clear()
 
     @property
@@ -382,7 +387,7 @@ class Resizing:
             return self._paused_at + self._pause_timeout_s + 0.001
         return (
             self._retry_at
-            if self.phase is ResizePhase.COPYING and self._retry_at > self._now
+            if self.phase is RescalePhase.COPYING and self._retry_at > self._now
             else inf
         )
 

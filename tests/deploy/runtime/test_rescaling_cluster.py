@@ -28,16 +28,16 @@ def test_cluster_rescales_despite_kills(tmp_path: Path, caplog: pytest.LogCaptur
         run.outputs(300)
         in_the_way = tmp_path / "state" / "node-1"
         in_the_way.write_text("no directory")
-        cluster.resize(2)
+        cluster.rescale(2)
         with caplog.at_level("ERROR"):
             go(lambda: "The run keeps its 1 node" in caplog.text)
         run.outputs(300)
         assert nodes() == (0,)
         in_the_way.unlink()
-        cluster.resize(3)
+        cluster.rescale(3)
         go(lambda: nodes() == (1, 2, 3))
         run.outputs(300)
-        cluster.resize(2)
+        cluster.rescale(2)
         go(lambda: "node-4" in watch.addresses)  # on its way
         run.kill("node-2")
         go(lambda: nodes() == (4, 5))

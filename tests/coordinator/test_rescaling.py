@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.coordinator.resizing import PAUSE_TIMEOUT_S, ResizePhase
+from driftline.coordinator.rescaling import PAUSE_TIMEOUT_S, RescalePhase
 from driftline.engine.wire.messages import (
     Drained,
     Hello,
@@ -21,7 +21,7 @@ FOUND = ClusterState("me", 9, 3, (SnapshotRecord(7, 40, (40,), 3),), layout=(0, 
 NEXT = ["node-2", "node-3", "node-4"]
 
 
-class Resized(Cluster):
+class Rescaled(Cluster):
     """A running cluster of two nodes that is being rescaled to three."""
 
     def __init__(self, mode: str = "exactly-once") -> None:
@@ -30,7 +30,7 @@ class Resized(Cluster):
         self.write()
         self.hello(*self.nodes, ready=True)
         self.sent()
-        self.coordinator.resize(3)
+        self.coordinator.rescale(3)
 
     def joiners_say_hello(self) -> None:
         for name in NEXT:
@@ -42,10 +42,10 @@ class Resized(Cluster):
         for name in names or NEXT:
             epoch = state.epoch - earlier
             message = Joined((2, 3, 4), f"{name}#1", epoch, number, taken, 100)
-            self.coordinator.resizing.joined(name, message, state)
+            self.coordinator.rescaling.joined(name, message, state)
 
     def look(self, delivered: int = 40, left: int = 39) -> list[tuple[str, Message]]:
-        self.coordinator.consider_resizing(delivered, left)
+        self.coordinator.consider_rescaling(delivered, left)
         return self.sent()
 
     def hold(self) -> list[tuple[str, Message]]:
@@ -53,16 +53,16 @@ class Resized(Cluster):
         self.joiners_say_hello()
         self.joined(7, taken=3)
         assert ("front-0", Pause(1, -1)) in self.look()
-        self.coordinator.resizing.on_paused("front-0", Paused(1, 90, 0))
+        self.coordinator.rescaling.on_paused("front-0", Paused(1, 90, 0))
         return self.look()
 
     @property
-    def step(self) -> ResizePhase:
-        return self.coordinator.resizing.phase
+    def step(self) -> RescalePhase:
+        return self.coordinator.rescaling.phase
 
 
 def test_joining_node_that_restarted_does_not_count_as_complete() -> None:
-    cluster = Resized()
+    cluster = Rescaled()
     cluster.look()
     cluster.joiners_say_hello()
     cluster.joined(7, taken=3, earlier=1)
@@ -72,58 +72,58 @@ def test_joining_node_that_restarted_does_not_count_as_complete() -> None:
 
 
 def test_fronts_resume_after_the_pause_timeout() -> None:
-    cluster = Resized()
+    cluster = Rescaled()
     cluster.hold()
     cluster.pass_time(PAUSE_TIMEOUT_S + 0.1)
     cluster.sent()
     assert cluster.look() == [("front-0", Resume())]
-    assert cluster.step is ResizePhase.COPYING
-    cluster.coordinator.resizing.on_paused("front-0", Paused(1, 90, 0))
+    assert cluster.step is RescalePhase.COPYING
+    cluster.coordinator.rescaling.on_paused("front-0", Paused(1, 90, 0))
     cluster.pass_time(1.5)
     cluster.joiners_say_hello()
     cluster.sent()
     assert cluster.look() == [("front-0", Pause(2, -1))], "another try"
-    cluster.coordinator.resizing.on_paused("front-0", Paused(1, 90, 0))
+    cluster.coordinator.rescaling.on_paused("front-0", Paused(1, 90, 0))
     assert cluster.look() == [], "an answer to the question before"
 
 
-def test_draining_run_cancels_the_resize() -> None:
-    cluster = Resized()
+def test_draining_run_cancels_the_rescale() -> None:
+    cluster = Rescaled()
     cluster.hold()
     cluster.coordinator.drained("front-0", Drained(90, 0, 0))
     cluster.sent()
     assert cluster.look() == [("front-0", Resume())]
-    assert cluster.step is ResizePhase.NONE
+    assert cluster.step is RescalePhase.NONE
 
 
 @pytest.mark.parametrize("mode", ["none", "at-least-once", "two-phase", "strong-productions"])
-def test_resize_is_rejected_with_other_policies(mode: str) -> None:
+def test_rescale_is_rejected_with_other_policies(mode: str) -> None:
     cluster = Cluster(mode=mode)
-    cluster.coordinator.resize(3)
+    cluster.coordinator.rescale(3)
     assert (
         f"with {mode} a run keeps its number of nodes"
-        in cluster.coordinator.resizing.refusal_reason
+        in cluster.coordinator.rescaling.refusal_reason
     )
 
 
 def test_invalid_node_count_is_rejected() -> None:
-    cluster = Resized()
-    cluster.coordinator.resize(0)
-    assert cluster.coordinator.resizing.refusal_reason == "0 nodes: there can be 1 to 64"
-    cluster.coordinator.resize(2)
-    assert (cluster.step, cluster.coordinator.resizing.refusal_reason) == (ResizePhase.NONE, "")
+    cluster = Rescaled()
+    cluster.coordinator.rescale(0)
+    assert cluster.coordinator.rescaling.refusal_reason == "0 nodes: there can be 1 to 64"
+    cluster.coordinator.rescale(2)
+    assert (cluster.step, cluster.coordinator.rescaling.refusal_reason) == (RescalePhase.NONE, "")
 
 
 def test_of_two_requests_with_numbers_the_later_one_counts() -> None:
-    cluster = Resized()
-    resizing = cluster.coordinator.resizing
-    cluster.coordinator.resize(3, 5)
-    assert resizing.next_layout == (5, 6, 7)
-    cluster.coordinator.resize(3, 2)
-    assert resizing.next_layout == (5, 6, 7), "an agent that has not heard of the later one"
-    cluster.coordinator.resize(3, 8)
-    assert resizing.next_layout == (8, 9, 10)
-    cluster.coordinator.resize(2, 11)
-    assert resizing.next_nodes == []
-    cluster.coordinator.resize(3, 8)
-    assert resizing.next_nodes == []
+    cluster = Rescaled()
+    rescaling = cluster.coordinator.rescaling
+    cluster.coordinator.rescale(3, 5)
+    assert rescaling.next_layout == (5, 6, 7)
+    cluster.coordinator.rescale(3, 2)
+    assert rescaling.next_layout == (5, 6, 7), "an agent that has not heard of the later one"
+    cluster.coordinator.rescale(3, 8)
+    assert rescaling.next_layout == (8, 9, 10)
+    cluster.coordinator.rescale(2, 11)
+    assert rescaling.next_nodes == []
+    cluster.coordinator.rescale(3, 8)
+    assert rescaling.next_nodes == []
