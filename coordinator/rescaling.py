@@ -83,7 +83,7 @@ PAUSED_PHASES = (
 """Phases in which fronts are paused, and which can be abandoned."""
 
 
-class Joiner(Struct):
+class JoiningNode(Struct):
     """A process of a node of the next layout that has said hello."""
 
     process: str
@@ -120,14 +120,14 @@ class Rescaling:
         self._nodes = nodes
         self._members = members
         self._groups = groups
-        self._joiners: dict[str, Joiner] = {}
+        self._joining_nodes: dict[str, JoiningNode] = {}
         self._newest = SnapshotRecord(0, 0, ())
         """The newest committed snapshot."""
         self._newest_at = 0.0
         """When `advance` first saw this snapshot."""
         self._rounds = 0
         """Number of early snapshots since the last pause; see `ROUNDS_MAX`."""
-        self._early_after_number = -1
+        self._last_early_request = -1
         """Number of the newest snapshot when an early one was last requested."""
         self._cut = 0
         """The cut; valid from DRAINING on."""
@@ -152,7 +152,7 @@ class Rescaling:
         """
         if self.phase is RescalePhase.SWITCHING or 0 < first < self._requested_first:
             return
-        self.refusal_reason = self._why_not(nodes)
+        self.refusal_reason = self._refusal_reason(nodes)
         is_later, self._requested_first = first > self._requested_first, first
         if self.refusal_reason or (
             nodes == len(self.next_layout or layout) and not (is_later and self.next_layout)
@@ -170,7 +170,7 @@ class Rescaling:
             text = "rescaling from %d to %d nodes: %s replace %s"
             log.info(text, now, wanted, names, before, extra=fields)
 
-    def _why_not(self, nodes: int) -> str:
+    def _refusal_reason(self, nodes: int) -> str:
         if not self._policy.can_rescale:
             return (
                 f"with {self._policy.name} a run keeps its number of nodes: only exactly-once can "
@@ -197,7 +197,7 @@ class Rescaling:
         """Human-readable state of the rescaling; empty without one."""
         if self.phase is RescalePhase.NONE:
             return ""
-        missing = [name for name in self.next_nodes if name not in self._joiners]
+        missing = [name for name in self.next_nodes if name not in self._joining_nodes]
         step = f"nothing was heard of {', '.join(missing)}" if missing else self.phase.value
         are = "are" if len(self.next_nodes) > 1 else "is"
         return f"{', '.join(self.next_nodes)} {are} to take over: {step}"
@@ -206,9 +206,9 @@ class Rescaling:
 
     def hello(self, name: str, process: str, state: ClusterState) -> None:
         """Note that a process of a node of the next layout is present."""
-        joiner = self._joiners.get(name)
+        joiner = self._joining_nodes.get(name)
         if joiner is None or joiner.process != process:
-            joiner = self._joiners[name] = Joiner(process)
+            joiner = self._joining_nodes[name] = JoiningNode(process)
         if self.phase is not RescalePhase.SWITCHING and joiner.snapshot != self._target_snapshot(
             state
         ):
@@ -216,7 +216,7 @@ class Rescaling:
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
         """Note that a node of the next layout has the state as of a snapshot."""
-        joiner = self._joiners.get(name)
+        joiner = self._joining_nodes.get(name)
         if joiner is None or (message.layout, message.process) != (
             self.next_layout,
             joiner.process,
@@ -263,16 +263,16 @@ class Rescaling:
             if (
                 last_sent is not None
                 and now >= self._retry_at
-                and self._is_near(state, delivered, now)
+                and self._catches_up(state, delivered, now)
             ):
                 self._pause_fronts(now)
         elif now > self._paused_at + self._pause_timeout_s:
-            self._postpone(f"it took longer than {self._pause_timeout_s:g} s", now)
+            self._retry_later(f"it took longer than {self._pause_timeout_s:g} s", now)
         elif self.phase is RescalePhase.PAUSING:
             if len(self._paused) == len(self._fronts) and last_sent is not None:
                 self._drain(last_sent)
         elif last_sent is None or last_sent >= self._cut:
-            self._postpone("outputs from the cut on may already have been sent", now)
+            self._retry_later("outputs from the cut on may already have been sent", now)
         elif self.phase is RescalePhase.DRAINING:
             if delivered == self._cut:
                 self._begin_last_snapshot(now)
@@ -280,7 +280,7 @@ class Rescaling:
             if self._newest.time == self._cut:
                 self.phase = RescalePhase.MOVING
             elif self._snapshots.pending is None:
-                self._postpone("the last snapshot has failed", now)
+                self._retry_later("the last snapshot has failed", now)
         if self.phase is RescalePhase.MOVING and self._have_all(state):
             assert self._newest.time == self._cut, "no other snapshot is taken meanwhile"
             self.phase = RescalePhase.SWITCHING
@@ -292,16 +292,16 @@ class Rescaling:
         newest = state.snapshots[0] if state.snapshots else SnapshotRecord(0, 0, ())
         if newest != self._newest:
             self._newest, self._newest_at = newest, now
-            for name in self._joiners:
+            for name in self._joining_nodes:
                 self._ask_to_join(name, state)
 
-    def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
+    def _catches_up(self, state: ClusterState, delivered: int, now: float) -> bool:
         """Return whether the next nodes have nearly all state, so that fronts can pause.
 
         If all that is missing is a fresh snapshot, request an early one.
         """
         for name in self.next_nodes:
-            joiner = self._joiners.get(name)
+            joiner = self._joining_nodes.get(name)
             if joiner is None or joiner.snapshot is None:
                 return False
             if now - self._members.heard_at(name) > HEARD_WITHIN_S:
@@ -314,13 +314,13 @@ class Rescaling:
         if is_fresh or self._rounds >= ROUNDS_MAX:
             return True
         # Until the early snapshot is committed, repeated calls count as one round.
-        self._rounds += self._early_after_number != self._newest.number
-        self._early_after_number = self._newest.number
+        self._rounds += self._last_early_request != self._newest.number
+        self._last_early_request = self._newest.number
         self._snapshots.request_early()
         return False
 
     def _have_all(self, state: ClusterState) -> bool:
-        joiners = [self._joiners.get(name) for name in self.next_nodes]
+        joiners = [self._joining_nodes.get(name) for name in self.next_nodes]
         return all(joiner and joiner.snapshot == self._target_snapshot(state) for joiner in joiners)
 
     def _pause_fronts(self, now: float) -> None:
@@ -342,7 +342,7 @@ class Rescaling:
         if self._newest.time != self._cut:
             self.out += self._snapshots.begin(self._cut, now)
 
-    def _postpone(self, why: str, now: float) -> None:
+    def _retry_later(self, why: str, now: float) -> None:
         """Resume the current nodes; retry later."""
         text = "rescaling: %s; the run continues; retrying"
         log.warning(text, why, extra=event_fields("rescaling-postponed", reason=why))
@@ -378,7 +378,7 @@ class Rescaling:
         """Clear the next layout, which was abandoned or has become the current one."""
         self._members.forget(name for name in self.next_nodes if name not in self._nodes)
         self.phase, self.next_layout = RescalePhase.NONE, ()
-        self._joiners.clear()
+        self._joining_nodes.clear()
 
     @property
     def deadline(self) -> float:

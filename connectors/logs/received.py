@@ -60,10 +60,10 @@ PRODUCERS_MAX = 100_000
 RESERVE_US = 1_000_000
 """How far in advance times are reserved; a restart skips at most this much."""
 
-LARGE = 1 << 16
+LARGE_RECORD_BYTES = 1 << 16
 """A record of this many bytes or more waits as bytes."""
 
-READ_AT_ONCE = 256
+READ_BATCH = 256
 """Number of entries that a replay reads at a time."""
 
 
@@ -155,28 +155,29 @@ class ReceivedSource(RetainedSource):
         """Producers that have ended -> whether the log has the end."""
         self._ending: list[tuple[str, int]] = []
         """The ends of producers for the next group."""
-        self._floor = max(1, log.reserved, log.trimmed, log.last_time + 1)
+        self._reserved_until = max(1, log.reserved, log.trimmed, log.last_time + 1)
         """The reserved time in the log: a restart assigns no time below it."""
-        self._next = self._floor
+        self._next = self._reserved_until
         """New records get times from this one on; INFINITY if the source is closed."""
-        self.durable = self._floor
-        self.stored_below = self._floor
+        self.durable = self._reserved_until
+        self.stored_below = self._reserved_until
         """All acknowledged records have smaller times. After a write: the last stored time + 1."""
         self._incoming: list[LoggedRecord] = []
         """Records of the next group."""
         self._group: WriteGroup | None = None
         """The group that is being written."""
-        self._trim = self._trimmed = self.trimmed = log.trimmed
-        """No recovery needs entries below `_trim` and `trimmed`; `_trimmed` is the log's value."""
-        self._read_unstored: deque[_Kept] = deque()
+        self.trimmed = self._log_trimmed = log.trimmed
+        """No recovery needs entries below `trimmed`; those below `_log_trimmed` have been
+        removed."""
+        self._read_unstored: deque[_BufferedRecord] = deque()
         """Records that were read but are not in the log yet."""
-        self._unread: deque[_Kept] = deque()
+        self._unread: deque[_BufferedRecord] = deque()
         """Records in memory that were not read yet."""
-        self._evicted = log.last_time
+        self._evicted_until = log.last_time
         """Records up to this time are only in the log, all later ones are in memory."""
-        self._position = 1
+        self._read_position = 1
         """The reader has all records below this time."""
-        self._readings = 0
+        self._read_generation = 0
         """Number of `read` calls; only the latest reader continues."""
         self.waiting_bytes = 0
         """Size of the records in memory."""
@@ -289,12 +290,12 @@ class ReceivedSource(RetainedSource):
         if self._group is None and (
             self._incoming
             or self._ending
-            or self._trim > self._trimmed
-            or self._floor < min(INFINITY, self._next + self._ahead_us // 2)
+            or self.trimmed > self._log_trimmed
+            or self._reserved_until < min(INFINITY, self._next + self._ahead_us // 2)
         ):
-            reserved = min(INFINITY, max(self._floor, self._next + self._ahead_us))
+            reserved = min(INFINITY, max(self._reserved_until, self._next + self._ahead_us))
             ended = tuple(self._ending)
-            self._group = WriteGroup(tuple(self._incoming), reserved, self._trim, ended)
+            self._group = WriteGroup(tuple(self._incoming), reserved, self.trimmed, ended)
             self._incoming.clear()
             self._ending.clear()
             return self._group
@@ -310,8 +311,8 @@ class ReceivedSource(RetainedSource):
         """Mark a group as written. Return the producers to acknowledge."""
         assert group is self._group, "one group at a time"
         self._group = None
-        self._trimmed = group.trim
-        self._floor = group.reserved
+        self._log_trimmed = group.trim
+        self._reserved_until = group.reserved
         stored = {entry.producer: entry.sequence for entry in group.entries}
         stored.pop(MARKS, None)
         self._acknowledged.update(stored)
@@ -319,7 +320,7 @@ class ReceivedSource(RetainedSource):
             self.stored_below = group.entries[-1].time + 1
         self._ended.update((producer, True) for producer, _ in group.ended)
         self._evict()
-        self._raise_durable()
+        self._advance_durable()
         return list(stored)
 
     # For progress reports and metrics.
@@ -355,24 +356,24 @@ class ReceivedSource(RetainedSource):
 
     def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         """Return the records that `read` returns, as they were received."""
-        if start < self._trim:
+        if start < self.trimmed:
             raise StateMismatch(
                 f"{self._log.name} has no inputs from {format_time(start)} on any more, "
-                f"only from {format_time(self._trim)} on: put back the state that belongs to it"
+                f"only from {format_time(self.trimmed)} on: put back the state that belongs to it"
             )
-        self._readings += 1
-        self._position = start
+        self._read_generation += 1
+        self._read_position = start
         kept = [*self._read_unstored, *self._unread]
         self._read_unstored = deque(record for record in kept if record[0] < start)
         self._unread = deque(record for record in kept if record[0] >= start)
         self._evict()
-        return self._records(self._readings)
+        return self._records(self._read_generation)
 
     def advance_to(self, time: int) -> int:
         self._next = max(self._next, time)
-        self._raise_durable()
-        if self._position <= self._evicted:
-            return min(self._next, self._position)
+        self._advance_durable()
+        if self._read_position <= self._evicted_until:
+            return min(self._next, self._read_position)
         return min(self._next, self._unread[0][0] if self._unread else INFINITY)
 
     def stop(self) -> int:
@@ -380,21 +381,23 @@ class ReceivedSource(RetainedSource):
         if not self.closed:
             return self._next
         kept = self._unread or self._read_unstored
-        return (kept[-1][0] if kept else self._evicted) + 1
+        return (kept[-1][0] if kept else self._evicted_until) + 1
 
     def trim(self, time: int) -> None:
-        self._trim = self.trimmed = max(self._trim, min(time, self.durable))
+        self.trimmed = max(self.trimmed, min(time, self.durable))
 
     def validate(self) -> None:
         """Assert the invariants."""
         kept = [record[0] for record in (*self._read_unstored, *self._unread)]
         unstored = self._unstored()
-        assert all(a < b for a, b in pairwise([self._evicted, *kept, self._next])), "times grow"
+        assert all(a < b for a, b in pairwise([self._evicted_until, *kept, self._next])), (
+            "times grow"
+        )
         assert all(time >= unstored for time, _, _ in self._read_unstored), (
             "read and stored: not in memory"
         )
-        assert all(time >= self._position for time, _, _ in self._unread)
-        assert self.durable <= min(unstored, self._floor), "durable records are stored"
+        assert all(time >= self._read_position for time, _, _ in self._unread)
+        assert self.durable <= min(unstored, self._reserved_until), "durable records are stored"
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
         assert self.waiting_bytes == sum(
             size for _, _, size in (*self._read_unstored, *self._unread)
@@ -418,21 +421,21 @@ class ReceivedSource(RetainedSource):
         assert time < INFINITY, f"a clock that shows {time}"
         self._next = time + 1
         self._incoming.append(LoggedRecord(time, producer, sequence, data, self._today_us()))
-        kept = _Packed(data) if len(data) >= LARGE else payload
+        kept = _EncodedPayload(data) if len(data) >= LARGE_RECORD_BYTES else payload
         self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)
 
     def _records(self, reading: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        while reading == self._readings:
-            if self._position <= self._evicted:
+        while reading == self._read_generation:
+            if self._read_position <= self._evicted_until:
                 yield from self._stored(reading)
             elif self._unread:
                 record = self._unread.popleft()
                 self._read_unstored.append(record)
-                self._position = record[0] + 1
+                self._read_position = record[0] + 1
                 self._evict()
                 kept = record[1]
-                yield record[0], unpack(kept) if type(kept) is _Packed else kept
+                yield record[0], unpack(kept) if type(kept) is _EncodedPayload else kept
             elif self.closed:
                 return
             else:
@@ -440,25 +443,25 @@ class ReceivedSource(RetainedSource):
 
     def _stored(self, reading: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield the next records that are only in the log."""
-        until = self._evicted
-        entries = [e for e in self._log.read(self._position, READ_AT_ONCE) if e.time <= until]
-        assert entries, f"{self._log.name} lost its entries from {self._position} to {until}"
+        until = self._evicted_until
+        entries = [e for e in self._log.read(self._read_position, READ_BATCH) if e.time <= until]
+        assert entries, f"{self._log.name} lost its entries from {self._read_position} to {until}"
         for entry in entries:
-            if reading != self._readings:
+            if reading != self._read_generation:
                 return
-            self._position = entry.time + 1
+            self._read_position = entry.time + 1
             yield record_of(entry, self.name)
 
     def _evict(self) -> None:
         """Drop records from memory that are both read and stored."""
         unstored = self._unstored()
         while self._read_unstored and self._read_unstored[0][0] < unstored:
-            self._evicted, _, size = self._read_unstored.popleft()
+            self._evicted_until, _, size = self._read_unstored.popleft()
             self.waiting_bytes -= size
 
-    def _raise_durable(self) -> None:
+    def _advance_durable(self) -> None:
         """Raise `durable`, but not above the time of the next record."""
-        self.durable = max(self.durable, min(self._unstored(), self._floor))
+        self.durable = max(self.durable, min(self._unstored(), self._reserved_until))
 
     def _unstored(self) -> int:
         """Return the time of the first record that is not in the log; `_next` if all are."""
@@ -467,17 +470,17 @@ class ReceivedSource(RetainedSource):
         return self._incoming[0].time if self._incoming else self._next
 
 
-class _Packed(bytes):
+class _EncodedPayload(bytes):
     """An encoded payload."""
 
     __slots__ = ()
 
 
-_Kept = tuple[int, object, int]
-"""(time, payload or `_Packed`, size of the encoded payload)"""
+_BufferedRecord = tuple[int, object, int]
+"""(time, payload or `_EncodedPayload`, size of the encoded payload)"""
 
 
-SUM_BITS = 24
+CHECKSUM_BITS = 24
 """Bits of the checksum in the number of a log entry; the bits above are the record's number."""
 
 
@@ -509,13 +512,13 @@ class PipedSource(ReceivedSource):
         clock = now_us or (lambda: 0)
         super().__init__(log, clock, PIPE, ahead_us, today_us=today_us, event_time=event_time)
         before = self.last_accepted(PIPE)
-        self.logged_records = before >> SUM_BITS
+        self.logged_records = before >> CHECKSUM_BITS
         """Records that the log had before this start."""
         self.records = self.logged_records
-        self._logged_sum = before % (1 << SUM_BITS)
+        self._logged_sum = before % (1 << CHECKSUM_BITS)
         """Checksum of these records."""
         self._keep_bad = keep_bad
-        self._count = self._sum = 0
+        self._count = self._checksum = 0
         """Number and checksum of the records that this process has read from the stream."""
 
     def take(self, row: Row) -> None:
@@ -531,23 +534,23 @@ class PipedSource(ReceivedSource):
                 raise InputError(PIPE, self._count, row.reason)
             payload = (self._count, row.reason, row.text, row.raw)
         data = pack(payload)
-        self._sum = crc32(data, self._sum) % (1 << SUM_BITS)
+        self._checksum = crc32(data, self._checksum) % (1 << CHECKSUM_BITS)
         if self._count > self.logged_records:
-            self._take(PIPE, self._count << SUM_BITS | self._sum, payload, data)
-        elif self._count == self.logged_records and self._sum != self._logged_sum:
-            raise self._another(f"its first {self.logged_records} records differ")
+            self._take(PIPE, self._count << CHECKSUM_BITS | self._checksum, payload, data)
+        elif self._count == self.logged_records and self._checksum != self._logged_sum:
+            raise self._wrong_stream_error(f"its first {self.logged_records} records differ")
 
     def end(self) -> None:
         """End the stream. Raise StateMismatch if it has fewer records than the log."""
         if self._count < self.logged_records:
-            raise self._another(f"it ends after {self._count}")
+            raise self._wrong_stream_error(f"it ends after {self._count}")
         self.close()
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
             yield pipe_record(*record) if isinstance(record, tuple) else record
 
-    def _another(self, difference: str) -> StateMismatch:
+    def _wrong_stream_error(self, difference: str) -> StateMismatch:
         return StateMismatch(
             f"this is not the standard input of which {self.logged_records} records are stored: "
             f"{difference}. Give the same stream again, from its beginning, or another --output"

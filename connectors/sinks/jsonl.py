@@ -87,12 +87,12 @@ class JsonLinesConsumer:
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._on_failures = on_failures
         self._lines = JsonLines(flow, dead_letters)
-        self._sinks = len(flow.sinks)
+        self._sink_count = len(flow.sinks)
         self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
         """Number of a sink -> its file."""
-        for sink in range(self._sinks):
+        for sink in range(self._sink_count):
             self.paths[sink] = directory / f"{file_name(self._lines.names[sink])}-{number}.jsonl"
-        self._files: dict[int, int] = {}
+        self._fds: dict[int, int] = {}
         """Number of a sink -> its open file."""
         self._record: CommitRecord | None = None
         """The commit record on the disk; None if it has to be read first."""
@@ -101,7 +101,7 @@ class JsonLinesConsumer:
         Thread-safe to read."""
         self.failures = 0
         """Dead letters delivered so far, in the same runs. Thread-safe to read."""
-        self._writes = False
+        self._is_truncated = False
         """Whether the files are cut to the committed lengths, so that lines may be appended."""
         try:
             with translate_os_errors("output", directory):
@@ -116,7 +116,7 @@ class JsonLinesConsumer:
             before = self._load_record()
             if bundle.t_last <= before.last.t_last:
                 return
-            written = list(map(self._lines.encode_item, items_of(bundle, self._sinks)))
+            written = list(map(self._lines.encode_item, items_of(bundle, self._sink_count)))
             items = [item for item, _ in written]
             texts = _texts(written)
             self.discard()
@@ -143,9 +143,9 @@ class JsonLinesConsumer:
 
     def close(self) -> None:
         """Close the files and release the claim on them."""
-        for file in self._files.values():
+        for file in self._fds.values():
             os.close(file)
-        self._files.clear()
+        self._fds.clear()
         self._record = None
         self._claim.close()
 
@@ -159,12 +159,12 @@ class JsonLinesConsumer:
         return str(self.paths[sink].relative_to(self.directory))
 
     def _file(self, sink: int) -> int:
-        if sink not in self._files:
+        if sink not in self._fds:
             path = self.paths[sink]
             make_directory(path.parent)
-            self._files[sink] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._fds[sink] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             sync_directory(path.parent)
-        return self._files[sink]
+        return self._fds[sink]
 
     # Recovery.
 
@@ -192,8 +192,8 @@ class JsonLinesConsumer:
                     self._file(sink)
             self._record = record
             self.outputs, self.failures = record.outputs, record.failures
-            if self._writes:  # a delivery failed
-                self._cut(record)
+            if self._is_truncated:  # a delivery failed
+                self._truncate(record)
         return self._record
 
     def discard(self) -> None:
@@ -204,11 +204,11 @@ class JsonLinesConsumer:
         """
         with translate_os_errors("output", self.directory):
             record = self._load_record()
-            if not self._writes:
-                self._cut(record)
-                self._writes = True
+            if not self._is_truncated:
+                self._truncate(record)
+                self._is_truncated = True
 
-    def _cut(self, record: CommitRecord) -> None:
+    def _truncate(self, record: CommitRecord) -> None:
         lengths = {name: length for name, length, _ in record.files}
         for sink, path in self.paths.items():
             if _size(path) or sink != FAILURES:  # its file is created with the first dead letter

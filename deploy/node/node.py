@@ -73,9 +73,9 @@ from driftline.engine.wire.role import DurableJob
 POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
-ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
-"""Maximum rows of each state that one turn encodes. The first value: no messages wait to be sent.
-The second: messages wait, but `POSTPONED_TURNS_MAX` turns have already postponed encoding."""
+ENCODE_ROWS_IDLE, ENCODE_ROWS_OVERDUE = 256, 16384
+"""Maximum rows of each state that one turn encodes. The first value: small steps, so that new
+messages are soon handled. The second: `POSTPONED_TURNS_MAX` turns have postponed it; catch up."""
 
 BUNDLES_WAITING = 8
 """`waiting_bytes` holds this many bundles of the maximum size."""
@@ -83,10 +83,10 @@ BUNDLES_WAITING = 8
 OVERDUE_S = 1.0
 """If a bundle is unacknowledged for longer (seconds), the node reports that it waits."""
 
-SILENT_AFTER = 4
-"""If the consumer leaves more questions than this unanswered (one a second), warn."""
+UNANSWERED_WARN_COUNT = 4
+"""More unanswered `FetchLast` than this cause a warning; one is sent per second."""
 
-JOINING, CONSUMER = "joining", "consumer"
+STATE_TRANSFER, CONSUMER = "state transfer", "consumer"
 """Keys of `obstacles`: why the state transfer starts over; why the consumer cannot store."""
 
 
@@ -131,14 +131,14 @@ class Node(Member):
         self._dropped_log = RateLimitedLog(
             "late-elements", f"{self.name} dropped an element that was late for its window"
         )
-        self._future_fronts: set[int] = set()
+        self._fronts_warned: set[int] = set()
         """Fronts with an event time that this process has warned about."""
         self.watermarks = WatermarkMonitor([source.name for source in plan.flow.sources])
         self._transfer: StateTransfer | None = None
         """State transfer into the next layout; None if none is under way."""
-        self._event_times: tuple[tuple[int, int], ...] = ()
+        self._restored_event_times: tuple[tuple[int, int], ...] = ()
         """Those of the sources as of the snapshot that this incarnation begins from."""
-        self._late = 0
+        self._restored_late = 0
         """Late elements that the snapshot counts; the first node of the layout adds to them."""
         self._begin(self._factory.make_load_job(), 0)
 
@@ -155,7 +155,7 @@ class Node(Member):
 
     def _set_up(self, pipeline: NodePipeline, start: int) -> None:
         """Create the objects of an incarnation that processes times from `start` on."""
-        pipeline.begin(start, self._event_times, self._late)
+        pipeline.begin(start, self._restored_event_times, self._restored_late)
         self.pipeline = pipeline
         self.barrier = pipeline.barrier
         self._delivery = Delivery(pipeline.barrier, self.incarnation, self.address)
@@ -172,7 +172,7 @@ class Node(Member):
         """Stage at which the next `turn` continues; `plan.stages` or more: its end."""
         self._frontiers_moved = False
         """Whether frontiers have moved since the end of the last turn."""
-        self._final = 0
+        self._settle_below = 0
         """Elements below this time are delivered and not settled yet; 0 if there are none."""
         self._postponed_turns = 0
         """Consecutive turns that have postponed settling and encoding."""
@@ -268,7 +268,7 @@ class Node(Member):
             self._tracking.promise(message)
         elif isinstance(message, Progress):
             self._has_begun = True
-            self._final = message.delivered
+            self._settle_below = message.delivered
             self._gossip.progress(message.delivered, self.now)
             self.budget.note_processed(message.processed)
             self._send_all(self.pipeline.progress(message.processed))
@@ -281,13 +281,12 @@ class Node(Member):
             prepare = self._snapshots.refuse if refused else self._snapshots.prepare
             self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
-            joining = self.pipeline.commit(message.number, message.previous)
-            if not self._state_server.is_being_read(
-                self.now
-            ):  # otherwise a later commit merges these parts
-                self.jobs.append(joining)
+            merge_parts = self.pipeline.commit(message.number, message.previous)
+            # While another node reads the parts, they stay: the next commit merges them.
+            if not self._state_server.is_being_read(self.now):
+                self.jobs.append(merge_parts)
         elif isinstance(message, LastBundle):
-            self._take_last(message)
+            self._on_last_bundle(message)
         elif isinstance(message, Delayed):
             if message.incarnation == self.incarnation:
                 self._delivery.unanswered = 0
@@ -330,8 +329,8 @@ class Node(Member):
 
     def _warn_about_event_times(self) -> None:
         for front, (time, event_time) in self.pipeline.chains.future_records.items():
-            if front not in self._future_fronts:
-                self._future_fronts.add(front)
+            if front not in self._fronts_warned:
+                self._fronts_warned.add(front)
                 self._warn_about_future(
                     self.plan.flow.sources[front].name, (time, front), event_time
                 )
@@ -458,9 +457,9 @@ class Node(Member):
             return True  # let the messages leave first
         self._postponed_turns = 0
         if self.outbox:
-            self._settle_and_encode(ROWS_UNDER_LOAD)
+            self._settle_and_encode(ENCODE_ROWS_OVERDUE)
             return True
-        return more or barrier.encode_ahead() or self._settle_and_encode(ROWS_AT_LEISURE)
+        return more or barrier.encode_ahead() or self._settle_and_encode(ENCODE_ROWS_IDLE)
 
     def _advance(self) -> None:
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
@@ -478,7 +477,7 @@ class Node(Member):
 
     def _settle_and_encode(self, rows: int) -> bool:
         """Settle final elements and encode rows. Return whether any were encoded."""
-        final, self._final = self._final, 0
+        final, self._settle_below = self._settle_below, 0
         if final := max(final, self._gossip.to_settle(self.now)):
             self.pipeline.settle(final)
         return self.pipeline.encode_early(rows)
@@ -493,19 +492,20 @@ class Node(Member):
         if self.incarnation or self.stopped or self._factory.index not in message.layout:
             return
         self.addresses.update(message.sources)
-        before = self._transfer
-        if before is None or (before.layout, before.epoch) != (message.layout, self.epoch):
+        transfer = self._transfer
+        if transfer is None or (transfer.layout, transfer.epoch) != (message.layout, self.epoch):
             about = self.epoch, self.process, self.address
-            self._transfer = before = StateTransfer(self._factory, message, *about)
-        before.join(message, self.send, self.now)
-        self._take_jobs(before)
+            self._transfer = transfer = StateTransfer(self._factory, message, *about)
+        transfer.join(message, self.send, self.now)
+        self._take_jobs(transfer)
 
-    def _take_jobs(self, joining: StateTransfer) -> None:
-        self.obstacles.pop(JOINING, None)
-        if joining.trouble:
-            self.obstacles[JOINING] = f"{self.name} fetches the state again: {joining.trouble}"
-        self.jobs += joining.jobs
-        joining.jobs = []
+    def _take_jobs(self, transfer: StateTransfer) -> None:
+        self.obstacles.pop(STATE_TRANSFER, None)
+        if transfer.trouble:
+            reason = f"{self.name} fetches the state again: {transfer.trouble}"
+            self.obstacles[STATE_TRANSFER] = reason
+        self.jobs += transfer.jobs
+        transfer.jobs = []
 
     def _recover(self, message: Recover) -> None:
         if message.incarnation <= self.incarnation:
@@ -515,14 +515,13 @@ class Node(Member):
         if message.layout:
             self._factory = replace(self._factory, layout=message.layout)
         load = self._factory.make_load_job(message.number, message.snapshot_incarnation)
-        self._event_times = message.event_times
-        self._late = message.late if self._factory.place == 0 else 0
+        self._restored_event_times = message.event_times
+        self._restored_late = message.late if self._factory.place == 0 else 0
         self._begin(load, message.time, bool(message.same_code))
-        joining, self._transfer = self._transfer, None
-        if joining is not None and joining.has_state(
-            message.layout, message.number, message.snapshot_incarnation
-        ):
-            self._restoring.pipeline = joining.pipeline_from(message.time)
+        transfer, self._transfer = self._transfer, None
+        snapshot = message.layout, message.number, message.snapshot_incarnation
+        if transfer is not None and transfer.has_state(*snapshot):
+            self._restoring.pipeline = transfer.pipeline_from(message.time)
             self._restore()
         else:
             self.jobs.append(load)
@@ -552,11 +551,11 @@ class Node(Member):
             )
             return
         self.send("consumer", question)
-        if self._delivery.unanswered > SILENT_AFTER:
+        if self._delivery.unanswered > UNANSWERED_WARN_COUNT:
             text = f"the consumer of {self.barrier.name} does not answer; asking again"
             self._consumer_silence.record_failure(now, text, barrier=self.barrier.name)
 
-    def _take_last(self, message: LastBundle) -> None:
+    def _on_last_bundle(self, message: LastBundle) -> None:
         if not self._restored:
             return
         try:

@@ -53,22 +53,23 @@ from driftline.engine.wire.role import DurableJob, Role
 STALLED_AFTER_S = 10.0
 """If no member works, the oldest work counts as lost after this many seconds."""
 
-HEARD_WITHIN_S = 0.6
-"""A member that is silent for longer (seconds) may be working; members send every 0.2 s."""
+HEARTBEAT_FRESH_S = 0.6
+"""Age in seconds from which the last message of a member does not tell whether it works; members
+send every 0.2 s."""
 
-REPEAT_EVERY_S = 1.0
+PROGRESS_REPEAT_S = 1.0
 """Maximum interval between two `Progress` messages in seconds."""
 
-PROGRESS_EVERY_S = 0.001
+PROGRESS_INTERVAL_S = 0.001
 """Minimum interval between two `Progress` messages in seconds."""
 
-STANDSTILL_S = 10.0
+STALL_LOG_DELAY_S = 10.0
 """Seconds without progress before the first log line."""
 
-END_STALL_TIMEOUT_S = 3.0
+STALL_LOG_DELAY_ENDING_S = 3.0
 """Seconds from a request to end a run to the first log line about a stall."""
 
-ENDING_EVERY_S = 30.0
+STALL_LOG_INTERVAL_ENDING_S = 30.0
 """Maximum seconds between two log lines about a stall of a run that was asked to end."""
 
 
@@ -104,19 +105,19 @@ class Master(Role):
         """Progress of the incarnation; None before the incarnation begins."""
         self._progress = (-1, -1)
         """(processed, delivered) in the last `Progress`; (-1, -1): send the next one anyway."""
-        self._progress_at = 0.0
+        self._next_progress_at = 0.0
         """When the next `Progress` may be sent (seconds, monotonic)."""
         self._oldest: tuple[int, int] | None = None
         """(time, stage) of the oldest work at the last check; None without any."""
         self._oldest_since = 0.0
-        """Since when that work has been the oldest while no member worked."""
+        """Begin of the current quiet period: the same oldest work, and no member has worked."""
         self._steps: dict[str, int] = {}
         """Member -> its number of steps of work in its last `Alive`."""
         self._progressed = False
         """Whether a member has worked since the last check."""
-        self._repeated = 0.0
+        self._repeated_at = 0.0
         """When an unchanged `Progress` was last repeated."""
-        self._stalls = RunStallDetector()
+        self._stalls = StallLogger()
         self._obstacle_by_member: dict[str, str] = {}
         """Member -> the obstacle in its last `Hello`."""
 
@@ -142,7 +143,7 @@ class Master(Role):
     @property
     def waits_for(self) -> str:
         """State of the run and what it waits for, for people."""
-        return "; ".join((*self._all_obstacles, self._doing))
+        return "; ".join((*self._all_obstacles, self._waits_for))
 
     @property
     def _all_obstacles(self) -> tuple[str, ...]:
@@ -151,7 +152,7 @@ class Master(Role):
         return tuple(filter(None, (self.obstacle, *told)))
 
     @property
-    def _doing(self) -> str:
+    def _waits_for(self) -> str:
         waits_for, tracker = self.coordinator.waits_for, self.tracker
         if tracker is None:
             return waits_for
@@ -197,10 +198,10 @@ class Master(Role):
             self.addresses[sender] = message.address
             if isinstance(message, Rescale):
                 coordinator.rescale(message.nodes, message.first)
-                self._pass_on()
+                self._flush_coordinator()
             self.send(sender, self._report())
             return
-        if self._is_of_another_layout(sender) and not isinstance(message, Hello | Joined):
+        if self._is_nonmember_node(sender) and not isinstance(message, Hello | Joined):
             if isinstance(message, Alive):
                 coordinator.alive(sender, message)
             return
@@ -257,11 +258,11 @@ class Master(Role):
             coordinator.failed(message)
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a master")
-        self._pass_on()
+        self._flush_coordinator()
 
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raise MalformedMessage if this sender may not send such a message to this run."""
-        if not self.coordinator.is_member(sender) and not self._is_of_another_layout(sender):
+        if not self.coordinator.is_member(sender) and not self._is_nonmember_node(sender):
             raise MalformedMessage(f"{sender!r} is not a member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
@@ -273,7 +274,7 @@ class Master(Role):
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 
-    def _is_of_another_layout(self, sender: str) -> bool:
+    def _is_nonmember_node(self, sender: str) -> bool:
         """Return whether `sender` is a node that left the run or has not joined it yet."""
         role, _, number = sender.partition("-")
         return role == NODE and number.isdecimal() and not self.coordinator.is_member(sender)
@@ -288,20 +289,20 @@ class Master(Role):
             self.update_obstacle(job, result)
             self.coordinator.set_time(self.now)
             self.coordinator.done(job, result)
-            self._pass_on()
+            self._flush_coordinator()
 
     def tick(self, now: float) -> float:
         self.coordinator.tick(now)
         if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
-            self._watch(now, self.tracker)
+            self._log_stalls(now, self.tracker)
             # Not INFINITY: at the next start the inputs may have grown.
             time = min(self.tracker.delivered, self.tracker.reached)
             self.coordinator.consider_snapshot(time)
-        self._pass_on()
-        self._check_for_stalls(now)
+        self._flush_coordinator()
+        self._recover_lost_work(now)
         return self.coordinator.deadline
 
-    def _check_for_stalls(self, now: float) -> None:
+    def _recover_lost_work(self, now: float) -> None:
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
             has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
@@ -324,11 +325,11 @@ class Master(Role):
         self.coordinator.consider_end(processed, delivered, self.tracker.reached)
         if isinstance(self.tracker, ReportedProgress):
             self.coordinator.consider_rescaling(delivered, self.tracker.last_sent)
-        self._pass_on()
+        self._flush_coordinator()
         if (processed, delivered) != self._progress:
             self.coordinator.note_progress(processed, delivered)
-            self.tick_by = min(self.tick_by, self._progress_at)
-            if self.now >= self._progress_at or processed >= INFINITY:
+            self.tick_by = min(self.tick_by, self._next_progress_at)
+            if self.now >= self._next_progress_at or processed >= INFINITY:
                 self._tell_progress(processed, delivered)
         for idle, time in self.tracker.take_idle_fronts():
             self.send(self.coordinator.fronts[idle], AskPromise(time))
@@ -336,15 +337,15 @@ class Master(Role):
 
     def _tell_progress(self, processed: int, delivered: int) -> None:
         self._progress = (processed, delivered)
-        self._progress_at = self.now + PROGRESS_EVERY_S
+        self._next_progress_at = self.now + PROGRESS_INTERVAL_S
         for name in (*self.coordinator.nodes, *self.coordinator.fronts):
             self.send(name, Progress(processed, delivered))
 
-    def _watch(self, now: float, tracker: Tracker | ReportedProgress) -> None:
+    def _log_stalls(self, now: float, tracker: Tracker | ReportedProgress) -> None:
         """Detect lost work that no gap in the numbers of a channel has revealed."""
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts
-        heard = self.coordinator.members.all_heard(members, now - HEARD_WITHIN_S)
+        heard = self.coordinator.members.all_heard(members, now - HEARTBEAT_FRESH_S)
         worked = self._progressed or not heard
         self._progressed = False
         if oldest is None or oldest != self._oldest or worked:  # slow work is not lost
@@ -355,9 +356,9 @@ class Master(Role):
             reason = f"{format_time(time)} is not processed to its end in stage {stage}"
             self.coordinator.on_message_lost(MessageLost(self.incarnation, reason))
             return
-        if now - self._repeated >= REPEAT_EVERY_S:
+        if now - self._repeated_at >= PROGRESS_REPEAT_S:
             # Repeat `Progress` even if unchanged, so that members notice if one was lost.
-            self._repeated = now
+            self._repeated_at = now
             self._progress = (-1, -1)
 
     def _begin(self) -> None:
@@ -371,7 +372,7 @@ class Master(Role):
         if self.policy.recovers_locally:
             self.tracker.acknowledge([blocking_cell(place, start) for place in range(nodes)])
 
-    def _pass_on(self) -> None:
+    def _flush_coordinator(self) -> None:
         """Send the coordinator's messages and start its writes."""
         coordinator = self.coordinator
         self.jobs += coordinator.jobs
@@ -390,7 +391,7 @@ class Master(Role):
         self.tick_by = min(self.tick_by, coordinator.deadline)
 
 
-class RunStallDetector:
+class StallLogger:
     """Log lines on what a run waits for while it has work and makes no progress.
 
     It logs the first line after 10 s, and further lines after pauses that double. If the run was
@@ -401,27 +402,29 @@ class RunStallDetector:
     def __init__(self) -> None:
         self._progress: object = None
         self._since = 0.0
-        self._report_after_s = STANDSTILL_S
+        self._report_after_s = STALL_LOG_DELAY_S
         self._stall_reported = False
         self._pause_max = inf
 
     def on_end_requested(self, now: float) -> None:
         """Log the next lines sooner, since a user waits for the end of the run."""
-        self._report_after_s = min(self._report_after_s, now - self._since + END_STALL_TIMEOUT_S)
-        self._pause_max = ENDING_EVERY_S
+        self._report_after_s = min(
+            self._report_after_s, now - self._since + STALL_LOG_DELAY_ENDING_S
+        )
+        self._pause_max = STALL_LOG_INTERVAL_ENDING_S
 
     def update(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
         """Log a stall; `progress` differs from the last call's if the run has progressed."""
-        stood = now - self._since
+        stalled_s = now - self._since
         if has_work and progress == self._progress:
-            if stood >= self._report_after_s:
-                pause = min(max(STANDSTILL_S, 2 * stood) - stood, self._pause_max)
-                self._report_after_s, self._stall_reported = stood + pause, True
-                fields = event_fields("standstill", seconds=stood, reason=waits_for)
-                log.warning("no progress for %.0f s: %s", stood, waits_for, extra=fields)
+            if stalled_s >= self._report_after_s:
+                pause = min(max(STALL_LOG_DELAY_S, 2 * stalled_s) - stalled_s, self._pause_max)
+                self._report_after_s, self._stall_reported = stalled_s + pause, True
+                fields = event_fields("standstill", seconds=stalled_s, reason=waits_for)
+                log.warning("no progress for %.0f s: %s", stalled_s, waits_for, extra=fields)
             return
         if self._stall_reported:
-            fields = event_fields("standstill-over", seconds=stood)
-            log.warning("there is progress again, after %.0f s", stood, extra=fields)
+            fields = event_fields("standstill-over", seconds=stalled_s)
+            log.warning("there is progress again, after %.0f s", stalled_s, extra=fields)
         self._progress, self._since = progress, now
-        self._report_after_s, self._stall_reported = STANDSTILL_S, False
+        self._report_after_s, self._stall_reported = STALL_LOG_DELAY_S, False

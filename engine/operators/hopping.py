@@ -74,7 +74,7 @@ class HoppingWindowed(Windowed):
         """Return the end and the accumulators of a window; remove panes of no later window."""
         end, next_start = start + self.windows.size, start + self.windows.every
         panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])
-        merged = self._merge([windows[pane][1] for pane in panes])
+        merged = self._merge_accumulators([windows[pane][1] for pane in panes])
         for pane in panes[:2]:
             if pane < next_start:
                 del windows[pane]

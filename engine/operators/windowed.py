@@ -120,7 +120,7 @@ class Windowed(KeyedOperator):
         if existing is not None:
             accumulators = existing[1]
         elif merged:
-            accumulators = self._take(windows, merged, timers)
+            accumulators = self._pop_and_merge(windows, merged, timers)
         else:
             accumulators = tuple([aggregate.zero() for _, aggregate in self.aggregates])
         accumulators = tuple(
@@ -140,10 +140,10 @@ class Windowed(KeyedOperator):
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
         """Return the row of the window that is complete."""
         start = int(timer.name)
-        end, accumulators = self._close(windows, start)
+        end, accumulators = self._pop_window(windows, start)
         return [self.row(context.key, start, end, accumulators)]
 
-    def _close(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
+    def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
         """Remove an open window; return its end and its accumulators."""
         return windows.pop(start)
 
@@ -175,15 +175,17 @@ class Windowed(KeyedOperator):
         """Return the starts of the open windows that overlap or touch a window, in order."""
         return [each for each in sorted(windows) if each <= end and windows[each][0] >= start]
 
-    def _take(self, windows: OpenWindows, starts: Sequence[int], timers: Timers) -> Accumulators:
+    def _pop_and_merge(
+        self, windows: OpenWindows, starts: Sequence[int], timers: Timers
+    ) -> Accumulators:
         """Remove open windows; return their merged accumulators."""
         taken = []
         for start in starts:
             taken.append(windows.pop(start)[1])
             timers.cancel(str(start))
-        return self._merge(taken)
+        return self._merge_accumulators(taken)
 
-    def _merge(self, parts: Sequence[Accumulators]) -> Accumulators:
+    def _merge_accumulators(self, parts: Sequence[Accumulators]) -> Accumulators:
         """Return the accumulators of a window, from those of its parts in order."""
         columns = zip(*parts, strict=True)
         return tuple(
@@ -269,7 +271,7 @@ class Late(Windowed):
         ]
 
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
-        self._close(windows, int(timer.name))
+        self._pop_window(windows, int(timer.name))
         return []
 
     def fire_reference(

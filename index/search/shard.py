@@ -42,7 +42,7 @@ from driftline.index.search.results import count_by, explain
 from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
 from driftline.index.search.statistics import Statistics
 
-NONE = -1
+NO_VERSION = -1
 """Placeholder for an ordinal or number: the version does not exist or was dropped."""
 
 
@@ -83,7 +83,7 @@ class Shard:
         self._numbers = array("q")
         """Per version, its number: ascending, and stable, unlike its ordinal."""
         self._previous = array("q")
-        """Per version, the number of the document's previous version, or NONE."""
+        """Per version, the number of the document's previous version, or NO_VERSION."""
         self._last: dict[str, int] = {}
         """Document id -> the number of its last version, even if the document was deleted."""
 
@@ -92,9 +92,9 @@ class Shard:
         self.statistics.apply(time, version)
         if not self._has(version.id):
             return
-        before = self._last.get(version.id, NONE)
+        before = self._last.get(version.id, NO_VERSION)
         last = self._ordinal(before)
-        if last != NONE and self._deleted_at[last] == INFINITY:
+        if last != NO_VERSION and self._deleted_at[last] == INFINITY:
             self._deleted_at[last] = time
             self.live_count -= 1
         if not version.deleted:
@@ -184,17 +184,17 @@ class Shard:
 
     def find(self, id: str, time: int) -> int | None:
         """Return the ordinal of a document's version as of a time; None if there is none."""
-        ordinal = self._ordinal(self._last.get(id, NONE))
-        while ordinal != NONE and self._times[ordinal] >= time:
+        ordinal = self._ordinal(self._last.get(id, NO_VERSION))
+        while ordinal != NO_VERSION and self._times[ordinal] >= time:
             ordinal = self._ordinal(self._previous[ordinal])
-        if ordinal == NONE or self._deleted_at[ordinal] < time:
+        if ordinal == NO_VERSION or self._deleted_at[ordinal] < time:
             return None
         return ordinal
 
     def _ordinal(self, number: int) -> int:
-        """Return the ordinal of the version with a number, or NONE."""
+        """Return the ordinal of the version with a number, or NO_VERSION."""
         at = bisect_left(self._numbers, number)
-        return at if at < len(self._numbers) and self._numbers[at] == number else NONE
+        return at if at < len(self._numbers) and self._numbers[at] == number else NO_VERSION
 
     def time_of(self, ordinal: int) -> int:
         """Return the label time of a version."""

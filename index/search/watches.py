@@ -203,13 +203,13 @@ class WatchIndex:
             words = [() if field is None else frozenset(field.words) for field in version.replaced]
             earlier = VersionContents(words, read_previous)
             old = self._candidates(earlier)
-        begins, ceases = list[WatchEntry](), list[WatchEntry]()
+        entered, left = list[WatchEntry](), list[WatchEntry]()
         for watch in new | old:
-            does = watch in new and matches(watch.tree, now)
-            did = watch in old and matches(watch.tree, earlier)
-            if does != did:
-                (begins if does else ceases).append(watch)
-        self._append(time, version.id, begins, ceases)
+            matches_now = watch in new and matches(watch.tree, now)
+            matched_before = watch in old and matches(watch.tree, earlier)
+            if matches_now != matched_before:
+                (entered if matches_now else left).append(watch)
+        self._append(time, version.id, entered, left)
 
     def _candidates(self, contents: VersionContents) -> Candidates:
         found = dict(self._unanchored)

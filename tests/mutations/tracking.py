@@ -107,7 +107,7 @@ def promises_pass_unread_records() -> Iterator[None]:
 
     def move_to(self: ReceivedSource, time: int) -> int:
         self._next = max(self._next, time)
-        self._raise_durable()
+        self._advance_durable()
         return int(self._next)
 
     with (

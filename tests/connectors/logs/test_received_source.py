@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from driftline.connectors.logs.inputlog import WriteGroup
-from driftline.connectors.logs.received import READ_AT_ONCE, Receipt
+from driftline.connectors.logs.received import READ_BATCH, Receipt
 from driftline.engine.errors import StateMismatch
 from driftline.engine.event_time import END, IDLE_MARK, RESUMED_MARK, EventTime, time_mark
 from driftline.engine.labels import INFINITY
@@ -90,7 +90,7 @@ def test_source_with_event_times_logs_its_idle_times_ticks_and_end(clock: Clock)
 
 
 def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:
-    count = 2 * READ_AT_ONCE + 10
+    count = 2 * READ_BATCH + 10
     for number in range(1, count + 1):
         front.source.receive("p", number, [number, "x"])
     first = front.source.read(1)

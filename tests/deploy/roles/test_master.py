@@ -7,8 +7,8 @@ import pytest
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.roles.master import (
-    END_STALL_TIMEOUT_S,
-    ENDING_EVERY_S,
+    STALL_LOG_DELAY_ENDING_S,
+    STALL_LOG_INTERVAL_ENDING_S,
     STALLED_AFTER_S,
     Master,
 )
@@ -133,11 +133,11 @@ def test_stopping_run_logs_what_the_shutdown_waits_for(
     for index in (0, 1):
         drained = Drained(INFINITY, 0, 1)
         running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), drained))
-    running.recoveries_after(END_STALL_TIMEOUT_S + 1)
+    running.recoveries_after(STALL_LOG_DELAY_ENDING_S + 1)
     (line,) = said(caplog)
     assert line.startswith(f"no progress for 3 s: {full}; running, and asked to end (a second")
     caplog.clear()
-    running.recoveries_after(10 * ENDING_EVERY_S)
+    running.recoveries_after(10 * STALL_LOG_INTERVAL_ENDING_S)
     assert len(said(caplog)) >= 10, "the longer it stands, the rarer it says so"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.coordinator.coordinator import Phase
-from driftline.deploy.roles.master import RunStallDetector
+from driftline.deploy.roles.master import StallLogger
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import LatencyMeter, percentile
 from driftline.engine.events import Trouble
@@ -38,7 +38,7 @@ def hear(watch: StatusPoller, now: float, **reports: StatusReport) -> None:
 def test_stalled_run_logs_its_stall_soon_after_a_stop_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    standstill = RunStallDetector()
+    standstill = StallLogger()
     for now in range(60):
         standstill.update(float(now), 7, True, "a disk")
         if now == 50:
