@@ -226,7 +226,7 @@ def _expanded(text: str) -> list[str]:
             fields = event_fields(
                 "files-skipped", directory=str(path), names=names, count=len(left_out)
             )
-            log.warning("directory %s: the input is without %s", path, names, extra=fields)
+            log.warning("directory %s: skipped %s", path, names, extra=fields)
         if not files:
             raise Unavailable(f"directory {path} has no files of a known format")
         return files

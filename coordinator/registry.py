@@ -225,8 +225,9 @@ def check_identity(
         )
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
         raise StateMismatch(
-            f"{where} holds the state of another run:{lines}\nContinue the run as it was, or "
-            f"{other}, or {anew}"
+            f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
+            "Continue the run as it was, or carry states over with a savepoint (--from-snapshot), "
+            f"or {other}, or {anew}"
         )
     return state
 

@@ -79,7 +79,10 @@ def _judge_sequence(expected: list[Item], delivered: Mapping[str, Sequence[Item]
     ordered = sorted(expected, key=lambda item: item.label)
     for want, got in zip(ordered, merged, strict=False):
         if (want.label, want.sink, pack(want.value)) != (got.label, got.sink, pack(got.value)):
-            return f"expected {want}, found {got}"
+            return (
+                f"sink {got.sink}, label {list(got.label)}: {got.value!r}, but the reference has "
+                f"sink {want.sink}, label {list(want.label)}: {want.value!r}"
+            )
     if len(merged) != len(ordered):
         return f"{len(merged)} items instead of {len(ordered)}"
     return ""

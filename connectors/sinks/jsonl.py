@@ -276,7 +276,9 @@ def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
     for name, length, checksum in record.files:
         path = directory / name
         size = _size(path)
-        if size < length:
+        if not path.exists():
+            problems.append(f"{path} is missing; {length} bytes were delivered to it. {_ADVICE}")
+        elif size < length:
             problems.append(
                 f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}"
             )

@@ -46,7 +46,10 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_place(place: ClusterAddress | None, **others: object) -> None:
         if place is None:
-            raise click.UsageError("give the ZooKeeper servers of the cluster: --zookeeper HOSTS")
+            raise click.UsageError(
+                "give the ZooKeeper servers of the cluster: --zookeeper HOSTS. `driftline verify "
+                "DIRECTORY` reports on a run of this machine"
+            )
         command(place=place, **others)
 
     return with_place

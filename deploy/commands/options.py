@@ -71,7 +71,7 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_flow(start: Path | None, **others: object) -> None:
         if start is None:
-            reason = "without --from-snapshot: they say what a savepoint holds for another flow"
+            reason = "without --from-snapshot: they apply to the states of a savepoint"
             refuse_options(["--drop-state", "--rename-state"], reason)
         command(start=start, **others)
 

@@ -213,7 +213,12 @@ def _report(report: RunReport, place: OutputPlace, policy: Policy, json_file: Pa
         then = "resumes from here" if policy.replay else "begins with an empty state"
         how = f"was drained by {name} (the same command {then})"
     shown = {n: value for n, value in figures.items() if value or n in ("records", "outputs")}
-    log.info("the run %s: %s", how, as_words(shown), extra=event_fields("run-ended", **figures))
+    shown["seconds"] = round(report.seconds, 1)
+    log.info(
+        "the run %s: %s; outputs: %s",
+        *(how, as_words(shown), place.directory if place.is_directory else place.address),
+        extra=event_fields("run-ended", **figures),
+    )
     if report.bad_records or report.dead_letters:
         letters = str(place.directory / DEAD_LETTERS)
         log.warning(

@@ -2,8 +2,7 @@
 
 A terminal shows it as a changing line, below bars for files; otherwise it is logged every 10 s. All
 figures of a line belong to one moment: when a line is due, the nodes are polled, and once they have
-answered, the figures of the fronts are read. Outputs are counted over all calls of the command for
-the same output directory, records only in this call.
+answered, the figures of the fronts are read. All counts are those of this call of the command.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class ProgressFigures(Struct, frozen=True):
     records: int
     """Records that this call has read, each once."""
     outputs: int
-    """Outputs that consumers hold, from all calls of the command, without dead letters."""
+    """Outputs that this call has delivered, without dead letters."""
     dead_letters: int
     """Dead letters that this call has set aside."""
     bad_records: int
@@ -176,7 +175,7 @@ class RunProgress:
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return ProgressFigures(
             self._records,
-            max(outputs, self._outputs_before),
+            max(outputs, self._outputs_before) - self._outputs_before,
             failures - self._failures_before,
             sum(aside.new for aside in self.bad_record_files),
             self._rate(now),

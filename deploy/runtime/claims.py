@@ -12,7 +12,7 @@ from driftline.engine.durable import Lock, translate_os_errors
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import Trouble
 
-ANOTHER_STATE = ": fix that, or give another --state"
+ANOTHER_STATE = ": fix that, or give another directory"
 """Advice at the end of an error about an unusable state directory."""
 
 CLAIM_S = 10.0

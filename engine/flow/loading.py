@@ -74,11 +74,17 @@ def _loaded(spec: str) -> Flow:
     if "flow" in flows:
         return flows["flow"]
     factories = {} if flows else _factories(module)
-    if len(candidates := flows or factories) != 1:
-        kind = "functions that return a Flow" if factories else "flows"
-        names = f" ({', '.join(candidates)})" if candidates else ""
+    candidates = flows or factories
+    if not candidates:
         raise FlowError(
-            f"{where} has {len(candidates) or 'no'} {kind}{names}: name one, as {where}:NAME"
+            f'{where} has no flows: give it one (flow = Flow("NAME")), or name a function that '
+            f"returns one, as {where}:NAME"
+        )
+    if len(candidates) != 1:
+        kind = "functions that return a Flow" if factories else "flows"
+        names = ", ".join(candidates)
+        raise FlowError(
+            f"{where} has {len(candidates)} {kind} ({names}): name one, as {where}:NAME"
         )
     [(name, value)] = candidates.items()
     return _as_flow(value, name, where)

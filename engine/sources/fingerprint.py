@@ -196,7 +196,8 @@ class VerifiedSource:
         """
         if last != used.last:
             problem = (
-                f"it has only {counted(last, 'record')} now, but this run has used {used.last}"
+                f"it has only {counted(last, 'record')} now, but this run has used {used.last}: "
+                "records were removed, or an --input is missing"
             )
         elif total != used.checksum and (completed := self._completed(used, before)):
             if resume > last:

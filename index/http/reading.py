@@ -73,7 +73,7 @@ Q = Parameter[str](
     "q",
     text_up_to(QUERY_LENGTH_MAX),
     "",
-    'The query: tea "green tea" -black tea* te~ title:tea (a OR b) year:[1990 TO 2000].',
+    'Examples: tea "green tea" -black tea* te~ title:tea (a OR b) year:[1990 TO 2000].',
     {"type": "string", "maxLength": QUERY_LENGTH_MAX},
     required=True,
     example="tea",

@@ -125,7 +125,7 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     if error.status_code == HTTP_STATUS["method"]:
         allowed = (error.headers or {}).get("Allow", "")
         return _answer_error(
-            request, ApiError("method", f"here one can {allowed}"), {"Allow": allowed}
+            request, ApiError("method", f"allowed here: {allowed}"), {"Allow": allowed}
         )
     return _answer_error(
         request, ApiError("path", f"there is nothing at {path!r}: see /openapi.json")

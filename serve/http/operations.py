@@ -224,7 +224,7 @@ class _Methods:
         try:
             operation = self._methods.get(scope["method"])
             if operation is None:
-                raise ApiError("method", f"here one can {', '.join(self._methods)}")
+                raise ApiError("method", f"allowed here: {', '.join(self._methods)}")
             told.operation = operation.name
             told.is_endless = operation.is_endless
             headers = _headers_of(scope)

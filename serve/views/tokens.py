@@ -42,7 +42,7 @@ def time_of(token: str) -> int:
         shown = token if len(token) <= 40 else f"{token[:40]}..."
         raise BadToken(
             f"{shown!r} is not a label, or it was changed. A label is a text of {_LENGTH + 1} "
-            "letters and digits, from the answer to a write or a read. The last checks the others"
+            "letters and digits, from the answer to a write or a read. Copy it unchanged"
         )
     return time
 

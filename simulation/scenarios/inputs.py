@@ -51,7 +51,7 @@ class InputFiles(Struct, frozen=True):
 
     def __str__(self) -> str:
         shape = self.shape
-        options = [f"--input {path}" for path in self.given]
+        options = [f"--input {quote(path)}" for path in self.given]
         options += [f"--id-field {shape.id_field}"] if shape.id_field else []
         options += [f"--text-field {shape.text_field}"] if shape.text_field else []
         options += ["--sections"] if shape.sections else []

@@ -114,7 +114,7 @@ def test_entries_of_a_directory_that_are_left_out_are_named(
     assert names(found) == ["a.txt", "b.jsonl.zst"]
     (told,) = [record.getMessage() for record in caplog.records]
     assert told == (
-        "directory mixed: the input is without c.parquet (no known format), d.txt (a link to a "
+        "directory mixed: skipped c.parquet (no known format), d.txt (a link to a "
         "file that is missing), older (a directory)"
     )
 

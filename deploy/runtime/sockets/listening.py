@@ -39,7 +39,7 @@ def fault_of(address: str) -> str:
     port = _host_and_port(address)[1]
     if port == _ANY or (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         return ""
-    return "no port: it has to end with one from 0 to 65535, as in tcp://127.0.0.1:5555"
+    return "it needs a port from 0 to 65535, as in tcp://127.0.0.1:5555"
 
 
 def listen(address: str) -> socket.socket:

@@ -113,9 +113,9 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
 @pytest.mark.parametrize(
     ("address", "fault"),
     [
-        ("tcp://127.0.0.1", "no port: it has to end with one from 0 to 65535"),
-        ("tcp://[::1]", "no port: it has to end with one from 0 to 65535"),
-        ("tcp://*:70000", "no port: it has to end with one from 0 to 65535"),
+        ("tcp://127.0.0.1", "it needs a port from 0 to 65535"),
+        ("tcp://[::1]", "it needs a port from 0 to 65535"),
+        ("tcp://*:70000", "it needs a port from 0 to 65535"),
         ("http://x", "unknown kind of address: it has to begin with tcp:// or ipc://"),
         ("ipc://", "it has no path"),
     ],

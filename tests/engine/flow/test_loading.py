@@ -70,7 +70,7 @@ def test_flow_object_takes_precedence_over_functions(tmp_path: Path) -> None:
     [
         ("def second() -> Flow: return made()", "", r"2 functions that return a Flow \(made, sec"),
         ("a, b = made(), made()", "", r"has 2 flows \(a, b\): name one, as .*some.py:NAME"),
-        ("del made", "", "has no flows: name one"),
+        ("del made", "", "has no flows: give it one"),
         ("", "mad", "has no 'mad': give the name of a Flow, or of a function"),
         ("", "Flow", "some.py:Flow is a class, not a Flow"),
         ("def wants(a, *b, c, d=1, **e): pass", "wants", "takes no arguments, but .* needs a, c"),
