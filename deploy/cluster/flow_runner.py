@@ -212,7 +212,6 @@ class FlowRunner(threading.Thread):
                 module=FRONT_MODULE,
                 accepts_node=self._is_placed_here,
                 died=guiding.masters.forget,
-                is_cancelled=self.stop_requested.is_set,
             )
         )
         self.cluster = cluster

@@ -155,13 +155,6 @@ def log_to_parent(process: str, level: int) -> None:
     _install([handler], level)
 
 
-def rename(process: str) -> None:
-    """In a process that was forked from a fork server: log under this process name."""
-    for handler in _installed:
-        if isinstance(handler.formatter, LineFormatter):
-            handler.formatter.process = process
-
-
 def from_child(line: bytes, process: str) -> logging.LogRecord | None:
     """Return the record of a child's line without `BEGIN`; None if it is not a log line."""
     try:

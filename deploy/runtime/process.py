@@ -13,9 +13,8 @@ import os
 import secrets
 import struct
 import sys
-import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
@@ -29,7 +28,7 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.deploy.runtime.claims import claim, open_with_retry
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.logs import log_to_parent, rename, restore_logging
+from driftline.deploy.runtime.logs import log_to_parent, restore_logging
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -37,7 +36,7 @@ from driftline.deploy.runtime.master_process import report_to_watch, run_master
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
 from driftline.deploy.runtime.supervision.child import name_process
 from driftline.deploy.runtime.supervision.fork_server import FORK_SERVER, await_fork
-from driftline.deploy.runtime.supervision.lifeline import exit_with_parent, request_kill_signal
+from driftline.deploy.runtime.supervision.lifeline import exit_with_parent, tie_to_parent
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
@@ -177,20 +176,12 @@ def _same_plan(config: ProcessConfig) -> Plan:
     return flow_plan
 
 
-def _open_files() -> set[str]:
-    """Return the numbers of the open files, sockets and pipes of this process."""
-    return set(os.listdir("/proc/self/fd"))
-
-
-def _await_fork(fork_server: ProcessConfig, files: set[str]) -> ProcessConfig | None:
+def _await_fork(fork_server: ProcessConfig) -> ProcessConfig | None:
     """In the fork server: return the configuration of a process that is forked from it, in that
-    process; return None in the fork server, at its end.
-
-    `files`: the files that were open before the flow was loaded. Forked processes must not share
-    files and connections that the flow has opened, and have none of its threads. If there are any,
-    the process executes Python again, and loads the flow itself.
-    """
-    can_share = threading.active_count() == 1 and _open_files() <= files
+    process; return None in the fork server, at its end."""
+    tie_to_parent(fork_server.lifeline_fd)
+    if fork_server.metrics:
+        preload()
     forked = await_fork(fork_server.fork_server_fd)
     if forked is None:
         return None
@@ -198,15 +189,7 @@ def _await_fork(fork_server: ProcessConfig, files: set[str]) -> ProcessConfig | 
     os.close(fork_server.lifeline_fd)
     os.close(fork_server.keep_alive_fd)
     ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
-    config = replace(ProcessConfig.from_json(text), **ends)
-    if not can_share:
-        for end in ends.values():
-            os.set_inheritable(end, True)
-        os.execv(sys.executable, [*sys.orig_argv[:-1], config.to_json()])
-    exit_with_parent(config.lifeline_fd)
-    rename(config.name)
-    name_process(config.name)
-    return config
+    return replace(ProcessConfig.from_json(text), **ends)
 
 
 RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
@@ -218,25 +201,21 @@ def main(argument: str, front: RoleMain | None = None) -> int:
     `front`: runs a front; None: this module runs no fronts.
     """
     config = ProcessConfig.from_json(argument)
+    name_process(config.name)
     if config.role == FORK_SERVER:
-        request_kill_signal(config.lifeline_fd)
-    elif config.lifeline_fd >= 0:
+        forked = _await_fork(config)
+        if forked is None:
+            return STOPPED
+        config = forked
+        name_process(config.name)
+    if config.lifeline_fd >= 0:
         exit_with_parent(config.lifeline_fd)
     log_to_parent(config.name, config.log_level)
-    name_process(config.name)
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not be buffered
         sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
-        if config.role == FORK_SERVER and config.metrics:
-            preload()
-        files = _open_files()
         flow_plan = _same_plan(config)
-        if config.role == FORK_SERVER:
-            forked = _await_fork(config, files)
-            if forked is None:
-                return STOPPED
-            config = forked
         chosen = get_policy(config.policy, config.ordering)
         roles: dict[str, RoleMain] = {"master": run_master, "node": run_node}
         if front is not None:
@@ -253,6 +232,7 @@ def main(argument: str, front: RoleMain | None = None) -> int:
 
 if __name__ == "__main__":
     status = main(sys.argv[1])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # the flow may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)  # a thread that does not end must not keep the process alive

@@ -63,13 +63,11 @@ class LocalCluster(Supervisor):
         module: str = MODULE,
         accepts_node: Callable[[str], bool] = lambda name: True,
         died: Callable[[str], None] = lambda process: None,
-        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """`masters`: number of masters in ZooKeeper's queue, if the configuration names one.
         `names`: the processes to run here; by default the masters and all nodes. `module`: the
         module that they run. `accepts_node`: whether a node of a later layout runs here. `died`:
-        called with the token of each process that has died. `is_cancelled`: whether to stop waiting
-        for processes to start."""
+        called with the token of each process that has died."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = names_of(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
@@ -80,7 +78,6 @@ class LocalCluster(Supervisor):
         self._on_death = died
         self._masters = [name for name in self._names if name.startswith("master")]
         self._module = module
-        self._is_cancelled = is_cancelled
         self._fork_server: ForkServer | None = None
         self.kills = 0
         self._killed: set[str] = set()
@@ -259,7 +256,7 @@ class LocalCluster(Supervisor):
         if self._fork_server is None or self._fork_server.is_dead:
             self._fork_server = ForkServer(self._launch_fork_server)
             self._exits.watch_reports(self._fork_server.link.fileno())
-        return self._fork_server.fork(config.to_json(), pipes, self._is_cancelled)
+        return self._fork_server.fork(config.to_json(), pipes)
 
     def _launch_fork_server(self, link: int) -> ChildProcess:
         def start(pipes: Pipes) -> ProcessHandle:

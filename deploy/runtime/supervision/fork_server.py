@@ -1,10 +1,9 @@
-"""Fork server: a process that has imported Driftline and loaded the flow; the processes of a run
-are forked from it.
+"""Fork server: a process that has imported Driftline; the processes of a run are forked from it.
 
-A fork takes milliseconds, whereas a new Python process needs 0.3 s to import Driftline, and as much
-as the flow needs for its own imports. So a run starts sooner, and a dead process is replaced at
-once. The processes share the memory of the imported code, and all of them run the same code, even
-if the file of the flow changes during the run.
+A fork takes milliseconds, whereas a new Python process needs 0.3 s to import Driftline. So a run
+starts sooner, and a dead process is replaced at once; the processes share the memory of the
+imported code. The fork server runs no code of the user, so there are no threads, files, locks or
+connections that a fork would break: each process loads the flow itself.
 
 Command and fork server communicate over a socket pair with message boundaries. A request is the
 configuration of a process, with the child's ends of its pipes attached; the answer is its ``PID``.
@@ -29,20 +28,15 @@ from time import monotonic
 
 from driftline.deploy.runtime.supervision.child import TERMINATION_SIGNALS
 from driftline.deploy.runtime.supervision.child_process import ChildProcess, Pipes
-from driftline.deploy.runtime.supervision.restarts import (
-    CANNOT_START,
-    SILENCE_TIMEOUT_S,
-    describe_exit,
-)
+from driftline.deploy.runtime.supervision.restarts import SILENCE_TIMEOUT_S, describe_exit
 from driftline.deploy.runtime.supervision.supervisor import CannotStart
-from driftline.engine.errors import Unavailable
 from driftline.engine.events import event_fields, log
 
 FORK_SERVER = "fork-server"
 """Name of the fork server in log lines, and its role in the configuration."""
 
-CANCEL_POLL_S = 0.1
-"""Interval in seconds at which a waiting command checks whether it is cancelled."""
+REPORT_POLL_S = 0.1
+"""Interval in seconds at which a waiting command checks whether the fork server is silent."""
 
 MESSAGE_BYTES = 1 << 18
 """Largest size of a message: more than the largest argument of a process, 128 KiB."""
@@ -60,44 +54,40 @@ class ForkServer:
         with child_end:
             self._child = launch(child_end.fileno())
         self.is_dead = False
-        self._has_loaded = False
         self._answer: ForkedProcess | None = None
         """Answer to the current request."""
         self._running: dict[int, ForkedProcess] = {}
 
-    def fork(self, config: str, pipes: Pipes, is_cancelled: Callable[[], bool]) -> ForkedProcess:
-        """Return a new process, once the fork server has loaded the flow.
+    def fork(self, config: str, pipes: Pipes) -> ForkedProcess:
+        """Return a new process. `config`: its configuration, without its pipes.
 
-        `config`: its configuration, without its pipes. A fork server that has answered before and
-        is silent for SILENCE_TIMEOUT_S is killed. If it has died, return a process that has exited
-        with its id and status.
-
-        Raises CannotStart if the fork server has logged why it cannot start, and Unavailable as
-        soon as `is_cancelled` returns True.
+        If the fork server has died, return a process that has exited with its id and status. Raises
+        CannotStart if it cannot import Driftline.
         """
         with suppress(ConnectionError):  # it has died: `receive` notices it
             socket.send_fds(self.link, [config.encode()], pipes)
-        kill_at = monotonic() + SILENCE_TIMEOUT_S if self._has_loaded else inf
+        kill_at = monotonic() + SILENCE_TIMEOUT_S
         while self._answer is None and not self.is_dead:
-            if is_cancelled():
-                raise Unavailable("the run ends before its processes have started")
-            if monotonic() > kill_at:
-                self._child.process.kill()
-            self.await_reports(CANCEL_POLL_S)
+            self.kill_if_silent(kill_at)
+            self.await_reports(REPORT_POLL_S)
         process, self._answer = self._answer, None
         if process is not None:
-            self._has_loaded = True
             return process
         status = self._child.process.wait()
-        if status == CANNOT_START:
+        if status > 0:
             last = "\n".join(self._child.stderr.last)
             raise CannotStart(f"the processes of the run cannot start: {last}")
         return ForkedProcess(self._child.pid, self, status)
 
-    def await_reports(self, timeout_s: float | None) -> None:
-        """Wait for reports, and record them. `timeout_s`: None waits without a limit."""
-        if select.select([self.link], [], [], timeout_s)[0]:
+    def await_reports(self, timeout_s: float) -> None:
+        """Wait for reports, and record them."""
+        if not self.is_dead and _is_readable(self.link.fileno(), timeout_s):
             self.receive()
+
+    def kill_if_silent(self, deadline: float) -> None:
+        """Kill the fork server if an answer or report is overdue: it may have been stopped."""
+        if monotonic() > deadline:
+            self._child.process.kill()
 
     def receive(self) -> None:
         """Record the reports that have arrived."""
@@ -115,7 +105,7 @@ class ForkServer:
             if not status:
                 self._answer = self._running[pid] = ForkedProcess(pid, self)
             else:
-                self._running.pop(pid).returncode = status[0]
+                self._running.pop(pid).exited(status[0])
 
     def stop(self) -> None:
         """End the fork server. May be called again. Precondition: its processes have ended."""
@@ -129,13 +119,12 @@ class ForkServer:
         self.is_dead = True
         self.link.close()
         for process in self._running.values():
-            _kill(process.pid)
-            process.returncode = -signal.SIGKILL
+            process.end_without_report()
         self._running.clear()
         status = self._child.process.wait()
         self._child.flush()
         self._child.cut()
-        if status != CANNOT_START:
+        if status <= 0:
             log.warning(
                 "the fork server (pid %d) %s; its processes are killed, and started again",
                 *(self._child.pid, describe_exit(status)),
@@ -144,49 +133,73 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A process that was forked from a fork server; like a `subprocess.Popen`."""
+    """A process that was forked from the fork server; like a `subprocess.Popen`."""
 
     def __init__(self, pid: int, server: ForkServer, status: int | None = None) -> None:
         self.pid = pid
         self.returncode = status
         self._server = server
+        self._exit_file = -1
+        """Descriptor that is readable once the process has exited; -1: it has been closed."""
+        if status is None:
+            with suppress(ProcessLookupError):  # it has exited, which will be reported
+                self._exit_file = os.pidfd_open(pid)
+        self._report_by = inf
+        """Deadline for the report of the exit."""
 
     def poll(self) -> int | None:
         """Return the exit status; None: the process runs."""
         if self.returncode is None:
             self._server.receive()
+        if self.returncode is None and self._has_exited():
+            self._report_by = min(self._report_by, monotonic() + SILENCE_TIMEOUT_S)
+            self._server.kill_if_silent(self._report_by)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit, and return the status. Raises subprocess.TimeoutExpired."""
-        deadline = None if timeout is None else monotonic() + timeout
+        deadline = inf if timeout is None else monotonic() + timeout
         while (status := self.poll()) is None:
-            left = None if deadline is None else deadline - monotonic()
-            if left is not None and left <= 0:
+            left = deadline - monotonic()
+            if left <= 0:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            self._server.await_reports(left)
+            self._server.await_reports(min(left, REPORT_POLL_S))
         return status
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
-        if self.poll() is None:
+        if self.poll() is None and self._exit_file >= 0:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                signal.pidfd_send_signal(self._exit_file, number)
 
     def kill(self) -> None:
         """Kill the process, unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
+    def _has_exited(self) -> bool:
+        return self._exit_file < 0 or _is_readable(self._exit_file, 0.0)
 
-def _kill(pid: int) -> None:
-    """Kill a process that this process did not start, and wait until it has ended."""
-    with suppress(ProcessLookupError):
-        file = os.pidfd_open(pid)
-        try:
-            signal.pidfd_send_signal(file, signal.SIGKILL)
-            select.select([file], [], [])
-        finally:
-            os.close(file)
+    def exited(self, status: int) -> None:
+        """Record the exit."""
+        self.returncode = status
+        if self._exit_file >= 0:
+            os.close(self._exit_file)
+            self._exit_file = -1
+
+    def end_without_report(self) -> None:
+        """Kill the process, whose exit nobody will report, and wait until it has exited."""
+        if self._exit_file >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._exit_file, signal.SIGKILL)
+            _is_readable(self._exit_file, None)
+        self.exited(-signal.SIGKILL)
+
+
+def _is_readable(file: int, timeout_s: float | None) -> bool:
+    """Return whether a descriptor becomes readable within a time; None: wait without a limit."""
+    poller = select.poll()
+    poller.register(file, select.POLLIN)
+    return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
 
 
 def await_fork(file: int) -> tuple[str, Pipes] | None:
@@ -197,8 +210,6 @@ def await_fork(file: int) -> tuple[str, Pipes] | None:
     """
     gc.collect()
     gc.freeze()  # a collection would copy the memory that the processes share
-    # A handler that the flow has installed must not run in the fork server.
-    flow_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     poller = select.poll()
     poller.register(file, select.POLLIN)
     running: dict[int, int] = {}
@@ -216,7 +227,6 @@ def await_fork(file: int) -> tuple[str, Pipes] | None:
                     return None
                 pipes = Pipes(*files)
                 if not (pid := _fork()):
-                    signal.signal(signal.SIGCHLD, flow_handler)
                     for other in running:
                         os.close(other)
                     return config.decode(), _set_up(pipes)

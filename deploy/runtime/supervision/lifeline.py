@@ -87,7 +87,7 @@ def keep_alive(fd: int) -> None:
 
 def exit_with_parent(fd: int) -> None:
     """In the child: end this process as soon as the parent has ended."""
-    request_kill_signal(fd)
+    _request_kill_signal(fd)
     threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
@@ -101,18 +101,23 @@ def wrap_command(fd: int, program: Sequence[str]) -> list[str]:
 
 def _become(fd: int, program: list[str]) -> None:
     """In the child: arrange to end with the parent, and become the program."""
-    request_kill_signal(fd)
-    if select.select([fd], [], [], 0)[0]:  # the parent ended before the signal was requested
-        os._exit(ORPHANED)
+    tie_to_parent(fd)
     os.execv(program[0], program)
 
 
-def request_kill_signal(fd: int) -> None:
+def _request_kill_signal(fd: int) -> None:
     """Let the kernel kill this process, whatever program it runs, when the parent ends."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def tie_to_parent(fd: int) -> None:
+    """In the child: let the kernel end this process with the parent; exit if that has ended."""
+    _request_kill_signal(fd)
+    if select.select([fd], [], [], 0)[0]:  # the parent ended before the signal was requested
+        os._exit(ORPHANED)
 
 
 def _wait(fd: int) -> None:

@@ -68,8 +68,12 @@ class Supervisor:
         self._next_check_at = 0.0
 
     def __enter__(self) -> Self:
-        for name in self._names:
-            self._start(name)
+        try:
+            for name in self._names:
+                self._start(name)
+        except BaseException:
+            self.stop(0.0)
+            raise
         names = ", ".join(f"{name} (pid {pid})" for name, pid in self.pids.items())
         log.info("started %s", names, extra=event_fields("processes-started", **self.pids))
         return self
