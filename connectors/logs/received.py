@@ -147,6 +147,8 @@ class ReceivedSource(RetainedSource):
         """Whether the next record ends an idle time; true at first, as it may have before."""
         self._last_received_us = self._last_tick_us = (today_us or now_us)()
         """When the last record arrived, and when the last mark with the time of day was added."""
+        self._last_tick_time = -1
+        """Time of the last mark with the time of day that this process has added."""
         self._acknowledged = dict(self._accepted)
         """Producer -> number of its last record in the log."""
         self.records = sum(self._accepted.values())
@@ -232,16 +234,22 @@ class ReceivedSource(RetainedSource):
         self._next = INFINITY
 
     def add_marks(self) -> int | None:
-        """Add the marks that are due. Return the microseconds until the next; None: none is due."""
+        """Add the marks that are due. Return the microseconds until the next; None: none is due.
+
+        A mark with the time of day waits until the one before has been read: more of them would
+        fill the memory of a slow run, and leave no room for records.
+        """
         event_time, now = self.event_time, self._today_us()
         if event_time is None or self.closed or self.stopped:
             return None
         due = []
         if event_time.tick is not None:
-            if now >= self._last_tick_us + event_time.tick:
+            is_read = self._last_tick_time < self._read_position
+            if now >= self._last_tick_us + event_time.tick and is_read:
                 self._last_tick_us = now
                 self._add_mark(time_mark(now))
-            due.append(self._last_tick_us + event_time.tick)
+                self._last_tick_time = self._next - 1
+            due.append(max(self._last_tick_us, now if not is_read else 0) + event_time.tick)
         if event_time.idle_after is not None and not self._is_idle:
             if now >= self._last_received_us + event_time.idle_after:
                 self._is_idle = True

@@ -294,15 +294,16 @@ class Master(Role):
     def tick(self, now: float) -> float:
         self.coordinator.tick(now)
         if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
-            self._log_stalls(now, self.tracker)
+            self._recover_lost_work(now, self.tracker)
             # Not INFINITY: at the next start the inputs may have grown.
             time = min(self.tracker.delivered, self.tracker.reached)
             self.coordinator.consider_snapshot(time)
         self._flush_coordinator()
-        self._recover_lost_work(now)
+        self._log_stalls(now)
         return self.coordinator.deadline
 
-    def _recover_lost_work(self, now: float) -> None:
+    def _log_stalls(self, now: float) -> None:
+        """Log what the run waits for if it has made no progress for long."""
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
             has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
@@ -341,7 +342,7 @@ class Master(Role):
         for name in (*self.coordinator.nodes, *self.coordinator.fronts):
             self.send(name, Progress(processed, delivered))
 
-    def _log_stalls(self, now: float, tracker: Tracker | ReportedProgress) -> None:
+    def _recover_lost_work(self, now: float, tracker: Tracker | ReportedProgress) -> None:
         """Detect lost work that no gap in the numbers of a channel has revealed."""
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts

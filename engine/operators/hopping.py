@@ -70,7 +70,7 @@ class HoppingWindowed(Windowed):
         for first in range(before // every * every + every, last + 1, every):
             timers.set(str(first), first + size + self.lateness)
 
-    def _close(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
+    def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
         """Return the end and the accumulators of a window; remove panes of no later window."""
         end, next_start = start + self.windows.size, start + self.windows.every
         panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])

@@ -119,4 +119,4 @@ def promises_pass_unread_records() -> Iterator[None]:
 
 def silence_is_not_noticed() -> AbstractContextManager[object]:
     """Nobody looks for work that does not end."""
-    return patch.object(Master, "_watch", lambda self, now, tracker: None)
+    return patch.object(Master, "_recover_lost_work", lambda self, now, tracker: None)

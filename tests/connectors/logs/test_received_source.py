@@ -89,6 +89,21 @@ def test_source_with_event_times_logs_its_idle_times_ticks_and_end(clock: Clock)
         assert [type(record) for record in source.read(1)] == [tuple] * 7, "and it has ended"
 
 
+def test_ticks_that_nobody_reads_do_not_pile_up(clock: Clock) -> None:
+    """They would fill the window of a slow run, and producers would wait for ever."""
+    with memory_disk() as directory:
+        source = Front(directory / "log", clock, EventTime("s", 0, tick=1000)).source
+        reader = source.read(1)
+        for now in range(2000, 12000, 1000):
+            clock.now = now
+            assert source.add_marks() == 1000
+            assert source.waiting_records == 1
+        assert next(reader) == (2000, time_mark(2000))
+        assert source.add_marks() == 1000
+        assert source.waiting_records == 2
+        assert next(reader) == (11000, time_mark(11000))
+
+
 def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:
     count = 2 * READ_BATCH + 10
     for number in range(1, count + 1):
