@@ -187,7 +187,7 @@ class ForkedProcess:
             self._exit_file = -1
 
     def end_without_report(self) -> None:
-        """Kill the process, whose exit nobody will report, and wait until it has exited."""
+        """Kill the process, whose exit will not be reported, and wait until it has exited."""
         if self._exit_file >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._exit_file, signal.SIGKILL)
