@@ -17,7 +17,7 @@ from driftline.engine.errors import FlowError
 from driftline.engine.operators.context import parts
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
-from driftline.engine.texts import escape_lines
+from driftline.engine.texts import counted, escape_lines
 from driftline.simulation.scenarios.inputs import Inputs
 from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
 from driftline.simulation.scenarios.scenario import draw_scenario as scenario_of
@@ -95,6 +95,9 @@ def show(report: SeedReport, took_s: float) -> None:
         console.print(f"  {escape_lines(problem)}", highlight=False, markup=False, soft_wrap=True)
     if len(report.failures) > SHOWN_MAX:
         console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
+    failed = f"{len(report.failures)} of " if report.failures else ""
+    verdict = "failed" if report.failures else "passed"
+    console.print(f"\n{failed}{counted(report.seeds, 'seed')} {verdict}", highlight=False)
 
 
 def as_json(report: SeedReport, took_s: float) -> dict[str, object]:

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.engine.durable import Lock, translate_os_errors
-from driftline.engine.errors import Unavailable
-from driftline.engine.events import Trouble
+from driftline.engine.errors import InUse, Unavailable
+from driftline.engine.events import Trouble, event_fields, log
 
 ANOTHER_STATE = ": fix that, or give another directory"
 """Advice at the end of an error about an unusable state directory."""
@@ -36,6 +36,11 @@ def claim(path: Path, by: str = "run") -> Lock:
     )
     with translate_os_errors("state directory", path.parent, ANOTHER_STATE):
         path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return Lock(path, taken, wait_s=CLAIM_S / 10)
+        except InUse:
+            fields = event_fields("state-in-use", path=str(path.parent))
+            log.info("%s is in use: waiting %.0f s for its end", path.parent, CLAIM_S, extra=fields)
         return Lock(path, taken, wait_s=CLAIM_S)
 
 
