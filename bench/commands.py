@@ -146,7 +146,7 @@ def throughput(
     json_file: Path | None,
     plot: Path,
 ) -> None:
-    """Measure throughput: documents are sent as fast as the engine takes them.
+    """Measure throughput at full speed.
 
     By default this takes about four minutes. For each policy the table has the median, minimum and
     maximum over the rounds. `micro-batch`, the same flow on Spark, gets at most 600

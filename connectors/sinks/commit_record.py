@@ -104,8 +104,8 @@ class CommitRecord(Struct, frozen=True):
         if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(
                 f"{where} is damaged, so it is not known which outputs were delivered. Restore the "
-                "output directory from a copy, or remove it together with the state directory "
-                "and run again from the beginning"
+                "output directory from a copy, or start over: --fresh removes the state and the "
+                "outputs"
             )
         parts = unpack(data[4:])
         if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):

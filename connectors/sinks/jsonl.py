@@ -311,10 +311,7 @@ def checksum_of(path: Path, length: int) -> int:
 
 _BUFFER = 1 << 20
 
-_ADVICE = (
-    "Restore it from a copy, or remove the output directory together with the state directory "
-    "and run again from the beginning"
-)
+_ADVICE = "Restore it from a copy, or start over: --fresh removes the state and the outputs"
 
 
 def _size(path: Path) -> int:
