@@ -244,12 +244,14 @@ class ReceivedSource(RetainedSource):
             return None
         due = []
         if event_time.tick is not None:
-            is_read = self._last_tick_time < self._read_position
-            if now >= self._last_tick_us + event_time.tick and is_read:
-                self._last_tick_us = now
-                self._add_mark(time_mark(now))
-                self._last_tick_time = self._next - 1
-            due.append(max(self._last_tick_us, now if not is_read else 0) + event_time.tick)
+            if self._last_tick_time >= self._read_position:
+                due.append(now + event_time.tick)
+            else:
+                if now >= self._last_tick_us + event_time.tick:
+                    self._last_tick_us = now
+                    self._add_mark(time_mark(now))
+                    self._last_tick_time = self._next - 1
+                due.append(self._last_tick_us + event_time.tick)
         if event_time.idle_after is not None and not self._is_idle:
             if now >= self._last_received_us + event_time.idle_after:
                 self._is_idle = True

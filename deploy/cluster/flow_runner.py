@@ -122,9 +122,6 @@ FRONT_MODULE = "driftline.deploy.cluster.front"
 FLOW_THREAD = "flow "
 """Prefix of the names of flow threads."""
 
-_MEMBER_PREFIXES = "node-", "front-"
-"""Prefixes of the names of nodes and fronts."""
-
 EXIT_TIMEOUT_S = 5.0
 """Seconds that processes may take to end once the flow is over."""
 

@@ -75,7 +75,7 @@ class CpuAffinity:
         halves = self._all[:middle], self._all[middle:]
         self._half, self._io_half = halves[half], halves[io_half]
         self._is_enabled = middle > 0
-        self._keep_to, self._current_cores, self._check_every_s = keep_to, kept_to, wanted_s
+        self._keep_to, self._current_cores, self._demand_s = keep_to, kept_to, wanted_s
         self._now: tuple[int, ...] = ()
         """The current cores; (): those of the parent."""
         self._looked = self._wanted = 0.0
@@ -85,7 +85,7 @@ class CpuAffinity:
         """Change the affinity if that is due. Cheap; `now`: in seconds, monotonic."""
         if not self._is_enabled or now < self._looked + LOOK_S:
             return
-        wanted, is_first = self._check_every_s(), not self._looked
+        wanted, is_first = self._demand_s(), not self._looked
         is_busy = wanted - self._wanted > BUSY * (now - self._looked)
         self._looked, self._wanted = now, wanted
         if is_first or is_busy:
