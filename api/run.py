@@ -138,8 +138,11 @@ def run(
     chosen = policy_named(policy, ordering)
     if state == "":
         raise FlowError("state= is an empty text: give a directory")
-    if nodes < 1 or checkpoint_ms < 1:
-        raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
+    if type(nodes) is not int or nodes < 1 or not checkpoint_ms >= 1:
+        raise FlowError(
+            f"nodes={nodes!r}, checkpoint_ms={checkpoint_ms!r}: a whole number of nodes, and both "
+            "at least 1"
+        )
     loaded.check_nodes(nodes)
     loaded.check_policy(chosen)
     if not isinstance(output, (str, Path, list, NoneType, Consumer)):

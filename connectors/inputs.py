@@ -9,8 +9,9 @@ flow has no such source, the prefix is part of a path; if it has a source `lines
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from glob import glob, has_magic
+from os.path import realpath
 from pathlib import Path
 
 from msgspec import Struct
@@ -200,11 +201,11 @@ def _paths(given: Sequence[str]) -> list[str]:
     Raises Unavailable if one is missing or named twice.
     """
     paths = [path for text in given for path in _expanded(text)]
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for path in paths:
-        if (resolved := Path(path).resolve()) in seen:
+        if (real := realpath(path)) in seen:
             raise Unavailable(f"{path} is given twice for the same source")
-        seen.add(resolved)
+        seen.add(real)
     return paths
 
 
@@ -219,23 +220,28 @@ def _expanded(text: str) -> list[str]:
     if path.is_dir() and not is_log(path):  # the folder of an input log is one source
         entries = sorted(file for file in path.iterdir() if not file.name.startswith("."))
         files = [str(file) for file in entries if not _why_left_out(file)]
-        left_out = [f"{e.name} ({why})" for e in entries if (why := _why_left_out(e))]
-        if left_out:
-            more = f" and {len(left_out) - NAMES_SHOWN} more" * (len(left_out) > NAMES_SHOWN)
-            names = f"{', '.join(left_out[:NAMES_SHOWN])}{more}"
-            fields = event_fields(
-                "files-skipped", directory=str(path), names=names, count=len(left_out)
-            )
-            log.warning("directory %s: skipped %s", path, names, extra=fields)
+        _log_left_out(f"directory {path}", entries)
         if not files:
             raise Unavailable(f"directory {path} has no files of a known format")
         return files
     if not path.exists() and has_magic(text):
-        files = sorted(name for name in glob(text, recursive=True) if Path(name).is_file())
+        matches = [Path(name) for name in sorted(glob(text, recursive=True))]
+        files = [str(match) for match in matches if match.is_file()]
+        _log_left_out(text, [m for m in matches if not (m.is_file() or m.is_dir())])
         if not files:
             raise Unavailable(f"{text}: no file matches this pattern")
         return files
     return [text]
+
+
+def _log_left_out(where: str, entries: Iterable[Path]) -> None:
+    """Log the entries of a directory or pattern that are not part of the input."""
+    left_out = [f"{e.name} ({why})" for e in entries if (why := _why_left_out(e))]
+    if left_out:
+        more = f" and {len(left_out) - NAMES_SHOWN} more" * (len(left_out) > NAMES_SHOWN)
+        names = f"{', '.join(left_out[:NAMES_SHOWN])}{more}"
+        fields = event_fields("files-skipped", input=where, names=names, count=len(left_out))
+        log.warning("%s: skipped %s", where, names, extra=fields)
 
 
 def _why_left_out(entry: Path) -> str:

@@ -61,12 +61,15 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
     """Return the place that `output` names: a path (a directory of JSON lines), or an address.
 
     `state`: the state directory, if the user has named one. Raises FlowError if `output` is empty,
-    or if `state` is missing for a sink that is not a directory.
+    if the path of a directory is not UTF-8, or if `state` is missing for a sink that is not a
+    directory.
     """
     scheme = scheme_of(output)
     path = output.removeprefix(f"{scheme}:").removeprefix("//")
     if not path.strip():
         raise FlowError("the output is an empty text: give a directory, or the address of a sink")
+    for directory in (Path(path), *([] if state is None else [state])):
+        require_utf8(directory)
     if scheme in ("", JSON_LINES, LMDB):
         return OutputPlace(f"{scheme or JSON_LINES}:{path}", Path(path))
     if state is None:
@@ -76,6 +79,17 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
             "DIR (in Python state=)"
         )
     return OutputPlace(output, state / RECORDS)
+
+
+def require_utf8(directory: Path) -> None:
+    """Raise FlowError if the path of a directory is not UTF-8: files of the run record it."""
+    whole = directory.absolute()
+    try:
+        str(whole).encode()
+    except UnicodeEncodeError:
+        raise FlowError(
+            f"the path of directory {str(whole)!a} is not UTF-8: rename it, or give another"
+        ) from None
 
 
 def resolve_checked_output(output: str, state: Path | None) -> OutputPlace:

@@ -345,11 +345,13 @@ class Coordinator:
     def deadline(self) -> float:
         """When to call `tick` and `consider_snapshot` again (seconds, monotonic)."""
         latest = min(self.now + self._missing_after / 4, self._writer.again_at)
-        latest = min(latest, self.rescaling.deadline)
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
+        if self.phase is not Phase.RUNNING:
+            return latest
+        latest = min(latest, self.rescaling.deadline)
         due_at = self.snapshots.due_at
-        if self.phase is not Phase.RUNNING or due_at is None or self.rescaling.blocks_snapshots:
+        if due_at is None or self.rescaling.blocks_snapshots:
             return latest
         return min(latest, max(due_at, self.now + 0.001))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import realpath
 from pathlib import Path
 
 import click
@@ -161,7 +162,7 @@ def run(
     loaded = load_flow(flow)
     restore_logging()
     place = resolve_checked_output(output, state)
-    directory = place.directory.resolve()
+    directory = Path(realpath(place.directory))
     place = replace(place, directory=directory)
     policy = get_policy(policy_name, ordering)
     if reference:

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from os.path import realpath
 from pathlib import Path
 from time import monotonic
 
@@ -53,6 +54,7 @@ from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import (
     RESUME_HINT,
     DriftlineError,
+    FlowError,
     FunctionFailed,
     InputError,
     Unavailable,
@@ -80,6 +82,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_inputs(config.inputs)
     flow.check_nodes(config.nodes)
     flow.check_policy(config.policy)
+    if realpath(config.state) == realpath(config.output.directory):
+        raise FlowError(f"{config.state} cannot hold both the outputs and the state of a run")
     for number, given in enumerate(config.inputs):
         check_input(number, given, config.sender_rules)
     if config.metrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os.path import realpath
 from pathlib import Path
 
 from msgspec import Struct
@@ -73,7 +74,7 @@ def verify_run(directory: Path, state: Path | None, look_beside: InspectService)
     there is nothing to check.
     """
     output: Path | None = directory
-    whole = directory.resolve().parent
+    whole = Path(realpath(directory)).parent
     if directory.name == JOURNAL and (whole / "run.lock").exists():
         raise Unavailable(f"{directory} is a part of a state directory: verify {whole}")
     if state is None:

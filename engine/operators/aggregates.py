@@ -14,7 +14,7 @@ place. Where windows merge, so do their accumulators. A hopping window merges th
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import fsum, isfinite
+from math import fsum, isfinite, isnan
 from operator import itemgetter
 from typing import Any
 
@@ -69,6 +69,16 @@ class FieldAggregate(Aggregate):
 
 def _itself(element: Any) -> Any:
     return element
+
+
+def check_order(value: Any, what: str) -> None:
+    """Raise ValueError if a value is or contains NaN, which is neither smaller nor larger than
+    others. `what`: the aggregate or operator that compares it."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            check_order(each, what)
+    elif isinstance(value, float) and isnan(value):
+        raise ValueError(f"{what} of nan, which is neither smaller nor larger than other values")
 
 
 class Count(Aggregate):
@@ -159,7 +169,9 @@ class _Extreme(FieldAggregate):
         return ()
 
     def add(self, accumulator: Any, element: Any) -> Any:
-        return self.merge(accumulator, (self.get(element),))
+        value = self.get(element)
+        check_order(value, type(self).__name__)
+        return self.merge(accumulator, (value,))
 
     def result(self, accumulator: Any) -> Any:
         return accumulator[0]
@@ -253,6 +265,7 @@ class Top(Aggregate):
         return ()
 
     def add(self, accumulator: Any, element: Any) -> Any:
+        check_order(self.by.get(element), "Top")
         return self.merge(accumulator, (element,))
 
     def merge(self, one: Any, other: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from driftline.engine.errors import FlowError
+from driftline.engine.operators.aggregates import check_order
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.steps import collect_outputs
@@ -91,6 +92,7 @@ class RunningTop(KeyedOperator):
     def apply(
         self, context: Context, value: object, best: ValueState[tuple[object, ...]]
     ) -> Sequence[object]:
+        check_order(self.by(value), self.kind)
         before = best.get(())
         ranked = sorted((*before, value), key=self.by, reverse=True)  # stable
         if len(ranked) > self.number and ranked.pop() is value:
@@ -105,8 +107,10 @@ class RunningTop(KeyedOperator):
         self, vertex: Vertex, context: Context, value: object, states: Sequence[Any]
     ) -> list[object]:
         [best] = states
+        rank = self.by(value)
+        check_order(rank, self.kind)
         before = list(best.get([]))
-        place = len([other for other in before if not self.by(value) > self.by(other)])
+        place = len([other for other in reversed(before) if not self.by(other) < rank])
         if place >= self.number:
             return []
         after = [*before[:place], value, *before[place:]][: self.number]

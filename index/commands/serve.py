@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from starlette.types import ASGIApp
 
+from driftline.connectors.outputs import require_utf8
 from driftline.deploy.cluster.wheels import importable_wheel
 from driftline.deploy.commands.cluster_options import (
     ClusterAddress,
@@ -182,7 +183,8 @@ def serve(
         raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
     access = None if tokens is None else Access(tokens)
     check_exposure(http[0], access, is_encrypted=certificate is not None)
-    state = state or Path(STATE[flow is not None]).resolve()
+    state = state or Path(STATE[flow is not None]).absolute()
+    require_utf8(state)
     settings = HttpSettings(access)
     make = _index if flow is None else partial(_flow, flow)
     keys = Path(network.keys) if network.keys else None

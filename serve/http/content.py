@@ -20,6 +20,7 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import repeat
+from math import isinf
 from time import monotonic
 from typing import NoReturn, TypeVar
 from zlib import decompressobj
@@ -110,8 +111,17 @@ def _invalid_json(why: str) -> ApiError:
     return ApiError("invalid", f"this is not valid JSON: {why}")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise _invalid_json(f"{text:.40} is too large for a float")
+    return value
+
+
 _decoder = json.JSONDecoder(
-    object_pairs_hook=_reject_duplicate_names, parse_constant=_reject_constant
+    object_pairs_hook=_reject_duplicate_names,
+    parse_constant=_reject_constant,
+    parse_float=_finite,
 )
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 

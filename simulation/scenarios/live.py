@@ -82,14 +82,16 @@ class LiveInput:
 
     def problem(self) -> str:
         """Return a sentence if a record was lost, duplicated or reordered in the log, else ""."""
-        logged: dict[str, list[object]] = {name: [] for name in self.plans}
+        logged: dict[str, list[bytes]] = {name: [] for name in self.plans}
         for entry in self.log.all_written:
             if entry.producer != MARKS:
-                logged[entry.producer].append(unpack(entry.data))
+                logged[entry.producer].append(pack(unpack(entry.data)))
         for name, plan in self.plans.items():
-            sent = [round_trip(payload) for _, payload in plan]
-            if self.acknowledged[name] != len(sent) or logged[name] != sent:
+            sent = [pack(round_trip(payload)) for _, payload in plan]
+            if self.acknowledged[name] != len(sent) or len(logged[name]) != len(sent):
                 return f"{name} sent {len(sent)} records, the log has {len(logged[name])} of them"
+            if logged[name] != sent:
+                return f"the log has records that {name} has not sent, or not in this order"
         return ""
 
 

@@ -32,6 +32,9 @@ BEAT_S = 0.2
 RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
 
+OVERDUE_TICKS_MAX = 20
+"""A process with more overdue ticks in a row would keep a core busy while it waits."""
+
 
 class SimulatedHost(Struct):
     """Machine for one process, which is restarted whenever it dies."""
@@ -55,6 +58,8 @@ class SimulatedHost(Struct):
     """Whether a turn of the process is scheduled."""
     tick_at: float = inf
     """When the next tick of the process is scheduled."""
+    overdue_ticks: int = 0
+    """Number of ticks in a row after which the next one was already due."""
     disk_free_at: float = 0.0
     """When the disk has executed all jobs so far."""
     paused_until: float = 0.0
@@ -214,6 +219,10 @@ class World(Struct):
             role.now = now
             role.tick_by = inf
             due = min(due, role.tick(now))
+        host.overdue_ticks = host.overdue_ticks + 1 if due <= now else 0
+        assert host.overdue_ticks < OVERDUE_TICKS_MAX, (
+            f"{host.name} asks for a tick without a pause"
+        )
         self._schedule_tick(host, max(due, now + 0.001))
         self.turn_soon(host)
 

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Generator, Iterable, Iterator
 from itertools import count
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,19 @@ def test_dead_letters_are_items_of_sink_minus_one() -> None:
     assert (summary.records, summary.outputs, summary.dead_letters) == (4, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("values", "failures"), [([5.0, nan, 7.0, 9.0], 1), ([b"5", (1, 2), b"7", 3], 2)]
+)
+def test_top_of_values_without_an_order_is_that_of_the_reference(
+    values: list[object], failures: int
+) -> None:
+    flow = Flow("best")
+    flow.source("values").key_by(lambda value: 1).top(2, by=lambda value: value).sink()
+    found = list(run(flow, [values], dead_letters=True))
+    assert repr(found) == repr(list(run_reference(flow, [values], dead_letters=True)))
+    assert [item.sink for item in found].count(FAILURES) == failures
+
+
 # Calls ------------------------------------------------------------------------------------------
 
 
@@ -172,6 +186,7 @@ def test_a_flow_may_be_named() -> None:
     [
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'; there are"),
         ({"nodes": 0}, "nodes=0"),
+        ({"nodes": 2.0}, "nodes=2.0"),
         ({"nodes": 200}, "cannot run on 200 nodes: it has 128 key groups"),
         ({"state": "state"}, "state= is for nodes that are processes"),
         ({"output": {}}, "outputs cannot go to a dict: give a list"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import pytest
 
 from driftline import Flow, FlowError, SimulationFailed, simulate
@@ -59,6 +61,12 @@ def test_invalid_simulation_arguments_are_rejected(arguments: dict[str, object],
     with pytest.raises(FlowError) as error:
         simulate(running_totals(), [ORDERS], **arguments)  # type: ignore[arg-type]
     assert told in str(error.value)
+
+
+def test_records_with_nan_pass() -> None:
+    flow = Flow("same")
+    flow.source("numbers").sink()
+    assert simulate(flow, [[1.5, nan, (1, nan)]], seeds=10).seeds == 10
 
 
 def test_unsuitable_records_are_rejected() -> None:

@@ -119,6 +119,20 @@ def test_entries_of_a_directory_that_are_left_out_are_named(
     )
 
 
+def test_matches_of_a_pattern_that_are_left_out_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "x.jsonl").symlink_to(folder / "gone")
+    (folder / "y.jsonl").symlink_to("y.jsonl")
+    [found] = open_inputs(flow("lines"), ["?.jsonl"])
+    assert names(found) == ["b.jsonl"]
+    (told,) = [record.getMessage() for record in caplog.records]
+    missing = "a link to a file that is missing"
+    assert told == f"?.jsonl: skipped x.jsonl ({missing}), y.jsonl ({missing})"
+    with pytest.raises(Unavailable, match=r"y\.jsonl"):
+        open_inputs(flow("lines"), ["y.jsonl"])
+
+
 def test_name_that_is_not_utf8_is_an_input(folder: Path) -> None:
     """Its identity is stored with the state of a run, and its name with dead letters."""
     name = os.fsdecode(b"caf\xe9.txt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.rescaling import PAUSE_TIMEOUT_S, RescalePhase
 from driftline.engine.wire.messages import (
@@ -85,6 +86,17 @@ def test_fronts_resume_after_the_pause_timeout() -> None:
     assert cluster.look() == [("front-0", Pause(2, -1))], "another try"
     cluster.coordinator.rescaling.on_paused("front-0", Paused(1, 90, 0))
     assert cluster.look() == [], "an answer to the question before"
+
+
+def test_postponed_rescaling_does_not_wake_a_master_that_waits_for_a_node() -> None:
+    cluster = Rescaled()
+    cluster.hold()
+    cluster.pass_time(PAUSE_TIMEOUT_S + 0.1)
+    cluster.look()
+    assert cluster.step is RescalePhase.COPYING
+    cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-0",))
+    assert cluster.phase() is Phase.GATHERING
+    assert cluster.coordinator.deadline > cluster.now
 
 
 def test_draining_run_cancels_the_rescale() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
+from os.path import realpath
 from pathlib import Path
 
 from driftline.connectors.sinks.directory import why_not_writable
@@ -71,7 +72,7 @@ def open_run(
         layout = run.layout or tuple(range(identity.nodes))
         outputs_to = _compare(state, output, policy, found, layout, logs)
         _remove_leftovers(state, run.layout)
-    where = str(output.resolve())
+    where = realpath(output)
     if not run.version:
         with translate_os_errors("output", output):
             lack = why_not_writable(output, FOREIGN, identity.text)

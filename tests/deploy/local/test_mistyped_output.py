@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -65,3 +66,16 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     said = folder.refuse("moved")
     assert "give the --state of these outputs, or another --output" in said
     assert "--fresh" not in said, "it is named only where it works"
+
+
+def test_directory_that_cannot_hold_a_run_is_rejected(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    for output, reason in {
+        "st": "st cannot hold both the outputs and the state of a run",
+        os.fsdecode(b"o\xff"): r"o\udcff' is not UTF-8: rename it, or give another",
+        "loop": "loop: File exists",
+    }.items():
+        done = folder.run(output)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+        assert reason in done.stderr

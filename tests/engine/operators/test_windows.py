@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
-from math import fsum, inf, isnan
+from math import fsum, inf, isnan, nan
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -305,6 +305,13 @@ def test_sum_of_infinities_is_that_of_python(values: tuple[float, ...]) -> None:
 def test_sum_of_no_number_names_the_value(aggregate: Aggregate, value: object) -> None:
     with pytest.raises(TypeError, match=f"{type(aggregate).__name__} of .* is not a number"):
         aggregate.add(aggregate.zero(), value)
+
+
+@pytest.mark.parametrize("aggregate", [Min(), Max(), Top(2, lambda element: element)])
+def test_nan_has_no_place_in_an_order(aggregate: Aggregate) -> None:
+    for value in nan, (1, nan):
+        with pytest.raises(ValueError, match=f"{type(aggregate).__name__} of nan"):
+            aggregate.add(aggregate.zero(), value)
 
 
 @pytest.mark.parametrize("field", ["price", 0, lambda element: element["price"]])

@@ -288,6 +288,7 @@ async def test_body_that_drips_is_refused_and_logged(
         (b"[" * 100_000, "this is not valid JSON: it is nested too deep"),
         (b'{"a": 1, "a": 2}', "this is not valid JSON: the name 'a' is there twice"),
         (b"[NaN]", "this is not valid JSON: NaN is not a number of JSON"),
+        (b"[1e999]", "this is not valid JSON: 1e999 is too large for a float"),
         (b"{", "this is not valid JSON: "),
         (b"{} {}", "a second value follows the first; in a bulk request each has its own line"),
         (b" ", "this is not valid JSON: it is empty"),
