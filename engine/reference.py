@@ -19,7 +19,7 @@ number.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -202,6 +202,9 @@ class _Interpreter:
         self.undo = Undo()
         self.states: dict[tuple[int, bytes], list[Any]] = {}
         """(vertex, packed key) -> states"""
+        self.timer_times: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
+        """Vertex -> heap of (time, rank of the key, packed key) of its timers, and of some that
+        have fired or were cancelled."""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
         self.sources = [(NEVER, Status.ACTIVE)] * len(flow.sources)
         """Per source its watermark and its status, at the current root."""
@@ -269,7 +272,7 @@ class _Interpreter:
         watermark = self.watermark(vertex, self.sources)
         fired: Counter[tuple[bytes, int]] = Counter()
         at_end: Counter[bytes] = Counter()
-        while due := min(self.due(vertex, watermark), default=None):
+        while due := self.due(vertex, watermark):
             at, rank, name, packed = due
             *states, timers = self.states[vertex.number, packed]
             del timers[name]
@@ -292,12 +295,16 @@ class _Interpreter:
             call = partial(vertex.operator.fire_reference, vertex, context, timer)
             yield from self.call(vertex, context, _Value(tuple(timer), vertex.name), call)
 
-    def due(self, vertex: Vertex, watermark: int) -> Iterator[tuple[int, int, str, bytes]]:
-        """Yield (time, rank of the key, name, packed key) of the timers that are due."""
-        for (number, packed), states in self.states.items():
-            for name, at in states[-1].items() if number == vertex.number and states[-1] else ():
-                if at <= watermark:
-                    yield at, rank_of(packed), name, packed
+    def due(self, vertex: Vertex, watermark: int) -> tuple[int, int, str, bytes] | None:
+        """Return (time, rank of the key, name, packed key) of the first timer that is due."""
+        times = self.timer_times[vertex.number]
+        while times and times[0][0] <= watermark:
+            at, rank, packed = times[0]
+            timers = self.states[vertex.number, packed][-1]
+            if names := [name for name, time in timers.items() if time == at]:
+                return at, rank, min(names), packed
+            heapq.heappop(times)
+        return None
 
     def context(
         self, vertex: Vertex, label: Label, key: object, timer: Timer | None = None
@@ -311,7 +318,13 @@ class _Interpreter:
             sources = self.sources_before if is_fired(label) else self.sources
         else:
             now, least, sources = timer.at, timer.at + 1, self.sources
-        facade = Timers(timers, key, lambda key, at, change: None, now, least)
+        packed = pack_key(key)
+        times = self.timer_times[vertex.number]
+
+        def note(key: object, at: int, change: int) -> None:
+            heapq.heappush(times, (at, rank_of(packed), packed))
+
+        facade = Timers(timers, key, note, now, least)
         watermark = self.watermark(vertex, sources)
         before = self.watermark(vertex, self.sources_before)
         return TimedContext(label, key, now, watermark, before, facade)

@@ -77,8 +77,14 @@ class BatchCounts(Struct, frozen=True):
         return {
             "records": self.records,
             "bad_records": self.bad_records,
-            "outputs": sum(self.outputs.values()),
+            "outputs": sum(self.outputs.values()) - self.dead_letters,
+            "dead_letters": self.dead_letters,
         }
+
+    @property
+    def dead_letters(self) -> int:
+        """Number of elements whose function failed."""
+        return self.outputs.get(DEAD_LETTERS, 0)
 
 
 def run(
@@ -148,8 +154,8 @@ def run(
         sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
         {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
     )
-    failures = counts.outputs.get(DEAD_LETTERS, 0)
-    write_commit_record(output, end, sum(counts.outputs.values()) - failures, failures, save)
+    delivered = sum(counts.outputs.values()) - counts.dead_letters
+    write_commit_record(output, end, delivered, counts.dead_letters, save)
     return counts
 
 

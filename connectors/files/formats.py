@@ -162,7 +162,7 @@ def _object(line: bytes, encoding: str) -> Row:
         return Malformed(f"malformed JSON: {error}", text)
     if not isinstance(value, dict):
         kind = type(value).__name__
-        return Malformed(f"expected a JSON object in each line, found a {kind}", text)
+        return Malformed(f"expected a JSON object in each line, found a value of type {kind}", text)
     return value
 
 

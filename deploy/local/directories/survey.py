@@ -6,7 +6,8 @@ open and durable. Three rules:
 
 1. A directory has the lineage of the registry and its own role, or the run is refused.
 2. A directory that is more than one session ahead of the registry shows that the registry is an old
-   copy. A directory of an earlier session than the registry's is an old copy itself.
+   copy, and so does a log without the records after the registry's newest snapshot. A directory of
+   an earlier session than the registry's is an old copy itself.
 3. A directory that existed and is missing or empty now is reported.
 
 A run continues without a directory only if its outcome is provably the same: a lost store is
@@ -191,7 +192,7 @@ class _Rules(Struct, frozen=True):
     def check(self, report: DirectoryReport) -> list[Problem]:
         """Return the most serious problem of one directory, if it has any."""
         problem = (
-            self._check_owner(report) or self._check_session(report) or self._check_log_end(report)
+            self._check_owner(report) or self._check_session(report) or self._check_log(report)
         )
         return [problem] if problem is not None else []
 
@@ -226,10 +227,9 @@ class _Rules(Struct, frozen=True):
             old = f"is an old copy: it was used last in session {session} of this run, "
             return self._lost(report, f"{old}but registry {self.registry} knows session {opened}")
         elif report.mark.session > opened + 1:
-            return Problem(
-                f"registry {self.registry} is an old copy: it knows session {opened} of this run, "
-                f"but {report} was used in session {report.mark.session}. Restore the registry, or "
-                f"everything, from a copy of the same moment, or {self.anew}"
+            return self._old_registry(
+                f"it knows session {opened} of this run, "
+                f"but {report} was used in session {report.mark.session}"
             )
         return None
 
@@ -238,18 +238,30 @@ class _Rules(Struct, frozen=True):
         open them."""
         return bool(self.state.layout) and report.index not in self.state.layout
 
-    def _check_log_end(self, report: DirectoryReport) -> Problem | None:
+    def _check_log(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a log that lacks records of snapshots or delivered outputs."""
         if report.kind != LOG or report.mark is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
-        used = max([self.delivered_up_to + 1, *offsets[report.index : report.index + 1]])
+        offset = offsets[report.index : report.index + 1]
+        if self.policy.replay and offset and report.trimmed > offset[0]:
+            return self._old_registry(
+                f"its newest snapshot needs the records of {report} from {format_time(offset[0])} "
+                f"on, but those before {format_time(report.trimmed)} were removed"
+            )
+        used = max([self.delivered_up_to + 1, *offset])
         if report.reserved >= used:
             return None
         return self._lost(
             report,
             "is an old copy, or its end is missing: it ends before "
             f"{format_time(report.reserved)}, but all before {format_time(used)} is done",
+        )
+
+    def _old_registry(self, why: str) -> Problem:
+        return Problem(
+            f"registry {self.registry} is an old copy: {why}. Restore the registry, or everything, "
+            f"from a copy of the same moment, or {self.anew}"
         )
 
     def _lost(self, report: DirectoryReport, predicate: str) -> Problem:

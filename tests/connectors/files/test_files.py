@@ -291,7 +291,7 @@ def test_bad_record_has_its_file_and_both_numbers(tmp_path: Path) -> None:
     assert (one.time, one.file) == (2, "a.jsonl")
     assert "of this file" not in one.reason
     assert (other.time, other.file) == (5, "b.jsonl")
-    assert other.reason.endswith("found a list (it is record 2 of this file)")
+    assert other.reason.endswith("found a value of type list (it is record 2 of this file)")
     assert other.raw == "[]"
 
 

@@ -22,7 +22,7 @@ from tests.connectors.poison import POISON
     ("line", "reason"),
     [
         ('{"id": 1', "malformed JSON: Expecting ',' delimiter at column 9"),
-        ("[1]", "expected a JSON object in each line, found a list"),
+        ("[1]", "expected a JSON object in each line, found a value of type list"),
         ('{"id": NaN}', "malformed JSON: NaN is not JSON"),
         ('{"id": 1, "n": [1e999]}', "malformed JSON: 1e999 is too large for a float"),
         ('{"id": 1, "n": ' + "9" * 5000 + "}", "malformed JSON: Exceeds the limit"),

@@ -114,6 +114,13 @@ def test_log_that_ends_before_processed_records_is_rejected(
     assert len(found) == (policy == "exactly-once"), "outputs up to 7 are delivered"
 
 
+def test_registry_that_is_older_than_a_log_is_named() -> None:
+    assert problems_of("exactly-once", report_on("input-0", trimmed=40)) == []
+    [problem] = problems_of("exactly-once", report_on("input-0", trimmed=41))
+    assert problem.fatal
+    assert "registry /r/state/registry is an old copy: its newest snapshot needs" in problem.text
+
+
 def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
     for policy in POLICIES:
         again = policy not in ("two-phase", "strong-productions")
