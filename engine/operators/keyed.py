@@ -34,7 +34,7 @@ from driftline.engine.operators.steps import (
 )
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
-from driftline.engine.state.table import StateTable, serialise
+from driftline.engine.state.table import StateTable, are_empty, serialise
 from driftline.engine.state.values import (
     can_stay_unfrozen,
     copy_outputs,
@@ -266,9 +266,10 @@ class Keyed:
     def validate(self) -> None:
         """Assert the invariants that can be checked."""
         assert not self.undo_log
-        known = {*self.table.perhaps_empty, *self.keys_with_removals()}
-        for key in filter(self.table.is_empty, self.table):
-            assert key in known, f"operator {self.vertex.name!r} never forgets key {key!r}"
+        if empty := [key for key, states in self.table.items() if are_empty(states)]:
+            known = {*self.table.perhaps_empty, *self.keys_with_removals()}
+            for key in empty:
+                assert key in known, f"operator {self.vertex.name!r} never forgets key {key!r}"
 
     def keys_with_removals(self) -> Iterable[object]:
         """Return the keys from whose states elements that are not final yet removed something."""

@@ -46,6 +46,13 @@ class States(tuple[State, ...]):
     """States of one key, if the operator declares several."""
 
 
+def are_empty(states: State | States) -> bool:
+    """Return whether all states of a key are empty."""
+    if isinstance(states, States):
+        return all(state.is_empty() for state in states)
+    return states.is_empty()
+
+
 class StateTable(dict[object, State | States]):
     """Dict from exact key to its state, or to its `States` if the operator declares several.
 
@@ -82,9 +89,7 @@ class StateTable(dict[object, State | States]):
     def is_empty(self, key: object) -> bool:
         """Return whether the table has the key, and all its states are empty."""
         states = self.get(key)
-        if isinstance(states, States):
-            return all(state.is_empty() for state in states)
-        return states is not None and states.is_empty()
+        return states is not None and are_empty(states)
 
     def reclaim(self, needed: Container[object] = ()) -> None:
         """Remove the keys in `perhaps_empty` whose states are empty.

@@ -100,8 +100,9 @@ WAYS = ("from", "to", "both")
 def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
     """Return a run without faults that has three masters and input until `until_s`."""
     drawn = replace(
-        without_faults(draw_scenario(seed, name=policy)), standby=True, nodes=2, records=60
-    )
+        without_faults(draw_scenario(seed, name=policy)),
+        standby=True, nodes=2, records=60, checkpoint_s=0.1,
+    )  # fmt: skip
     pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     return replace(
         drawn,
