@@ -9,10 +9,11 @@ import dis
 import sys
 import sysconfig
 import traceback
+from collections.abc import Set
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 
 _DRIFTLINE = Path(__file__).parents[2]
 _OTHERS = tuple(
@@ -89,13 +90,18 @@ def variables_of(function: object) -> dict[str, object]:
     """Return the globals and closed-over variables that a function uses, with their values."""
     if not isinstance(function, FunctionType):
         return {}
-    steps = dis.get_instructions(function.__code__)
-    used = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
+    used = _globals_used(function.__code__)
     found = {name: value for name, value in function.__globals__.items() if name in used}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # the variable has no value yet
             found[name] = cell.cell_contents
     return found
+
+
+@lru_cache
+def _globals_used(code: CodeType) -> Set[object]:
+    steps = dis.get_instructions(code)
+    return {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
 
 
 def without_folder(line: str) -> str:
