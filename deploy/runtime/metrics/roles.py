@@ -77,7 +77,7 @@ _NODE_COUNTERS = (
     ("driftline_outputs_total", "outputs"),
     ("driftline_dead_letters_total", "dead_letters"),
     ("driftline_elements_total", "elements"),
-    ("driftline_late_elements_total", "late"),
+    ("driftline_out_of_order_elements_total", "late"),
     ("driftline_reapplied_elements_total", "reapplied"),
     ("driftline_keys", "keys"),
     ("driftline_frames_total", "frames"),
@@ -102,7 +102,7 @@ def node_samples(node: Node) -> Iterator[Sample]:
         yield name, label, gauges[gauge]
     yield "driftline_node_running", label, node.running
     yield (
-        "driftline_brake_seconds_total",
+        "driftline_backpressure_seconds_total",
         label,
         node.backpressure.paused_time.total(monotonic()),
     )
