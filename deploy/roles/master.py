@@ -11,6 +11,7 @@ A master that receives a message with a later epoch than its own stops deciding 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 from driftline.acker.tracker import ReportedProgress, Tracker, blocking_cell
@@ -307,7 +308,7 @@ class Master(Role):
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
             has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
-            self._stalls.update(now, phase, has_work, self.waits_for)
+            self._stalls.update(now, phase, has_work, lambda: self.waits_for)
             return
         progress = tracker.processed, tracker.delivered
         has_work = (
@@ -316,7 +317,7 @@ class Master(Role):
             or tracker.waits_for_logs
             or self.coordinator.is_draining
         )
-        self._stalls.update(now, progress, has_work, self.waits_for)
+        self._stalls.update(now, progress, has_work, lambda: self.waits_for)
 
     def turn(self) -> bool:
         self.coordinator.set_time(self.now)
@@ -414,15 +415,21 @@ class StallLogger:
         )
         self._pause_max = STALL_LOG_INTERVAL_ENDING_S
 
-    def update(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
-        """Log a stall; `progress` differs from the last call's if the run has progressed."""
+    def update(
+        self, now: float, progress: object, has_work: bool, describe: Callable[[], str]
+    ) -> None:
+        """Log a stall; `progress` differs from the last call's if the run has progressed.
+
+        `describe`: returns what the run waits for.
+        """
         stalled_s = now - self._since
         if has_work and progress == self._progress:
             if stalled_s >= self._report_after_s:
                 pause = min(max(STALL_LOG_DELAY_S, 2 * stalled_s) - stalled_s, self._pause_max)
                 self._report_after_s, self._stall_reported = stalled_s + pause, True
-                fields = event_fields("standstill", seconds=stalled_s, reason=waits_for)
-                log.warning("no progress for %.0f s: %s", stalled_s, waits_for, extra=fields)
+                reason = describe()
+                fields = event_fields("standstill", seconds=stalled_s, reason=reason)
+                log.warning("no progress for %.0f s: %s", stalled_s, reason, extra=fields)
             return
         if self._stall_reported:
             fields = event_fields("standstill-over", seconds=stalled_s)

@@ -40,10 +40,10 @@ def test_stalled_run_logs_its_stall_soon_after_a_stop_request(
 ) -> None:
     standstill = StallLogger()
     for now in range(60):
-        standstill.update(float(now), 7, True, "a disk")
+        standstill.update(float(now), 7, True, lambda: "a disk")
         if now == 50:
             standstill.on_end_requested(50.0)
-    standstill.update(60.0, 8, True, "a disk")
+    standstill.update(60.0, 8, True, lambda: "a disk")
     assert caplog.messages == [
         "no progress for 10 s: a disk",
         "no progress for 20 s: a disk",
