@@ -33,7 +33,7 @@ RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
 
 OVERDUE_TICKS_MAX = 20
-"""A process with more overdue ticks in a row would keep a core busy while it waits."""
+"""A process with this many overdue ticks in a row would keep a core busy while it waits."""
 
 
 class SimulatedHost(Struct):
