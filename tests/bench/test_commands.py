@@ -109,6 +109,7 @@ def test_recovery_loses_no_output_and_its_phases_sum_up(run: Run, tmp_path: Path
     assert (tmp_path / "out" / "recovery.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.soak
 def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -> None:
     done = run("windows --records 2000 --repeat 1 --seconds 1 --json w.json")
     assert done.exit_code == 0, done.output

@@ -39,6 +39,7 @@ def run(arguments: str) -> Result:
     return CliRunner().invoke(bench, ["service", *arguments.split()])
 
 
+@pytest.mark.soak
 def test_a_service_and_its_peers_get_the_same_load(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,7 +141,7 @@ def test_killed_processes_deliver_the_rows_of_sql(
     check(output, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_stopped_run_continues_on_more_nodes(
     events: Path, expected: dict[str, list[Row]], tmp_path: Path
 ) -> None:

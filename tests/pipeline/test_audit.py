@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -29,17 +30,21 @@ from driftline.engine.sources import ListSource
 from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
-from driftline.pipeline.audit import AuditReport, audit
+from driftline.pipeline.audit import AuditReport
+from driftline.pipeline.audit import audit as audit_outputs
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
 from driftline.pipeline.output_shares import _label, is_same_line
-from driftline.pipeline.runner import run
+from driftline.pipeline.runner import run as run_on_spark
 from driftline.simulation.scenarios.flows import records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND = records(Random(5), 60, 0)
+
+run = partial(run_on_spark, partitions=3)  # by default there are more: a task for each
+audit = partial(audit_outputs, partitions=3)
 
 
 def bundles(flow: Flow, count: int = 3) -> list[Bundle]:
@@ -70,7 +75,7 @@ def lines_of(flow: Flow, directory: Path) -> Path:
 
 def of(spark: SparkSession, flow: Flow, directory: Path) -> AuditReport:
     source = ListSource(FOUND)
-    return audit(flow, spark, [source], [directory], partitions=3, dead_letters=True)
+    return audit(flow, spark, [source], [directory], dead_letters=True)
 
 
 def test_audit_of_delivered_outputs_is_clean(spark: SparkSession, tmp_path: Path) -> None:
@@ -204,7 +209,8 @@ def test_audit_exit_status_distinguishes_clean_wrong_and_failed(
     path.write_text('{"text": "to be"}\n')
 
     def exit_status() -> int:
-        options = "--input", str(path), "--output", str(output), "--json", str(report)
+        files = "--input", str(path), "--output", str(output), "--json", str(report)
+        options = *files, "--partitions", "2"
         return CliRunner().invoke(command, ["audit", "driftline.index", *options]).exit_code
 
     assert exit_status() == 2

@@ -35,7 +35,7 @@ DOCUMENTS = [
 def streaming(spark: SparkSession) -> SparkSession:
     """A session with settings of its own, in the JVM of the others."""
     made = spark.newSession()
-    for name, value in {**CONF, "spark.sql.shuffle.partitions": "2"}.items():
+    for name, value in {**CONF, "spark.sql.shuffle.partitions": "1"}.items():
         if not name.startswith("spark.driver."):  # what only a JVM that starts would see
             made.conf.set(name, value)
     return made
@@ -88,20 +88,20 @@ def test_outputs_are_those_of_the_reference_also_across_restarts(
     log, checkpoint, taker = tmp_path / "log", tmp_path / "checkpoint", Taker()
     flow = load_flow("driftline.index")
     append(log, DOCUMENTS[:2])
-    finish(start(streaming, flow, log, checkpoint, taker.take))
-
-    append(log, DOCUMENTS[2:4])
-    with log.open("ab") as file:
-        file.write(pack(DOCUMENTS[4])[:9])  # the producer is not done with this one
 
     class Crash(Exception):
         """Between the delivery of a batch and its commit."""
 
     def take_and_crash(batch: int, outputs: Sequence[bytes]) -> None:
         taker.take(batch, outputs)
-        raise Crash
+        if batch:
+            raise Crash
 
     query = start(streaming, flow, log, checkpoint, take_and_crash)
+    query.processAllAvailable()
+    append(log, DOCUMENTS[2:4])
+    with log.open("ab") as file:
+        file.write(pack(DOCUMENTS[4])[:9])  # the producer is not done with this one
     with pytest.raises(Exception, match="Crash"):
         query.processAllAvailable()
     delivered = len(taker.outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from random import Random
@@ -42,8 +43,8 @@ from driftline.engine.sources import ListSource
 from driftline.engine.sources.record import DEFAULT_SHAPE
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX
-from driftline.pipeline.audit import audit
-from driftline.pipeline.runner import run
+from driftline.pipeline.audit import audit as audit_outputs
+from driftline.pipeline.runner import run as run_on_spark
 from driftline.simulation.scenarios.drawn import draw_flow
 from driftline.simulation.scenarios.flows import SIMULATED, records
 from tests.careless.flows import ALL as CARELESS
@@ -56,7 +57,10 @@ from tests.room import Room
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES, IN_ONE_JOB = 6, 9
+CASES, IN_ONE_JOB = 4, 9
+
+run = partial(run_on_spark, partitions=3)  # by default there are more: a task for each
+audit = partial(audit_outputs, partitions=3)
 """Number of jobs, and of random flows that share one: a job costs a second."""
 
 

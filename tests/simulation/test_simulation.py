@@ -22,10 +22,11 @@ from driftline.simulation.scenarios.scenario import DRAWN_FLOW, draw_scenario, w
 from driftline.simulation.seeds import SeedReport, run_one, run_seeds
 from driftline.simulation.simulation import Simulation
 
-FIRST, SEEDS = 50, 180
+FIRST, SEEDS = 50, 110
 
-RARE = (299, 463)
-"""Seeds with a consumer that dies at a message, and with a damaged input log: both are rare."""
+RARE = (140, 141, 143, 299, 463)
+"""Seeds with rare cases: a paused master, a live source with at-least-once on one node, a front
+that a master cannot reach, a consumer that dies at a message, a damaged input log."""
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -52,10 +53,10 @@ def test_ended_but_unread_stream_is_part_of_the_ending_run() -> None:
 
 
 HAPPENS_AT_LEAST = {
-    "committed snapshot": 500,
-    "merged snapshots": 500,
-    "recovery": 50,
-    "recovery from a snapshot": 50,
+    "committed snapshot": 300,
+    "merged snapshots": 300,
+    "recovery": 30,
+    "recovery from a snapshot": 30,
     "older snapshot used": 1,
     "rotten barrier": 1,
     "rotten input log of front": 1,
@@ -142,7 +143,7 @@ def test_all_seeds_pass_and_cover_every_fault_and_failpoint() -> None:
 
 
 def test_these_seeds_cover_all_flows_policies_and_kinds_of_input() -> None:
-    drawn = [draw_scenario(seed) for seed in range(1, SEEDS + 1)]
+    drawn = [draw_scenario(seed) for seed in (*range(1, SEEDS + 1), *RARE)]
     assert {what.flow for what in drawn} == {*SIMULATED, DRAWN_FLOW}
     assert {(what.sink, what.embedded) for what in drawn} == {
         (sink, embedded) for sink in ("memory", "files", "lmdb") for embedded in (True, False)
@@ -162,7 +163,7 @@ def test_these_seeds_cover_all_flows_policies_and_kinds_of_input() -> None:
 
 def test_every_policy_passes_without_faults() -> None:
     for name in POLICIES:
-        for seed in range(1, 6):
+        for seed in (1, 2):
             one_run = replace(draw_scenario(seed, name=name), drain_at_s=None)
             outcome = run_one(without_faults(one_run))
             assert not outcome.problem, outcome.scenario.command
@@ -173,7 +174,7 @@ def test_every_policy_passes_without_faults() -> None:
 
 def test_policy_none_loses_and_duplicates_outputs_under_faults() -> None:
     lost, too_many = 0, 0
-    for seed in range(1, 41):
+    for seed in range(1, 21):
         problem = run_one(draw_scenario(seed, name="none")).problem
         lost += problem.startswith("lost") and not problem.startswith("lost 0")
         too_many += problem.endswith("too many") and not problem.endswith(" 0 too many")

@@ -45,18 +45,16 @@ def hanging(seed: int, policy: str, *hangs: Hang) -> Scenario:
 @pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
 def test_a_process_that_hangs_is_replaced(hang: Hang, policy: str) -> None:
-    for seed in range(1, 4):
-        outcome = Simulation(hanging(seed, policy, hang)).run()
-        assert not outcome.problem, outcome.scenario
-        kind = hang.host.partition("-")[0]
-        assert outcome.counted[f"crash {kind} after a silence"] == 1
+    outcome = Simulation(hanging(1, policy, hang)).run()
+    assert not outcome.problem
+    kind = hang.host.partition("-")[0]
+    assert outcome.counted[f"crash {kind} after a silence"] == 1
 
 
 def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
-    for seed in range(1, 4):
-        outcome = Simulation(hanging(seed, "exactly-once", *HANGS)).run()
-        assert not outcome.problem, outcome.scenario
-        assert outcome.counted["crash node after a silence"] >= 1
+    outcome = Simulation(hanging(1, "exactly-once", *HANGS)).run()
+    assert not outcome.problem
+    assert outcome.counted["crash node after a silence"] >= 1
 
 
 def rescaling(seed: int) -> Scenario:
@@ -75,12 +73,11 @@ def rescaling(seed: int) -> Scenario:
 
 
 def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
-    for seed in range(1, 4):
-        outcome = Simulation(rescaling(seed)).run()
-        assert not outcome.problem, outcome.scenario
-        assert outcome.counted["crash node after a silence"] == 1
-        assert outcome.counted["rescaled"] == 1
-        assert outcome.counted["recovery"] == 0, "the nodes of now go on"
+    outcome = Simulation(rescaling(1)).run()
+    assert not outcome.problem
+    assert outcome.counted["crash node after a silence"] == 1
+    assert outcome.counted["rescaled"] == 1
+    assert outcome.counted["recovery"] == 0, "the current nodes continue"
 
 
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
@@ -147,8 +144,9 @@ class Holed(Simulation):
         self.timeline.after(0.1, self._look)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("member", ["node-1", "front-0"])
+@pytest.mark.parametrize(
+    ("member", "way"), [("node-1", "from"), ("front-0", "to"), ("node-1", "both")]
+)
 def test_next_master_takes_over_a_running_flow_without_recovery(member: str, way: str) -> None:
     simulation = Holed(streaming(1, "exactly-once"), member, way)
     outcome = simulation.run()
@@ -312,8 +310,8 @@ def test_accepting_a_snapshot_of_an_earlier_time_causes_wrong_outputs() -> None:
 @pytest.mark.parametrize(
     ("policy", "seeds"),
     [
-        ("two-phase", 30),
-        ("strong-productions", 30),
+        ("two-phase", 15),
+        ("strong-productions", 15),
         pytest.param("at-least-once", 90, marks=pytest.mark.soak),
     ],
 )
@@ -325,5 +323,5 @@ def test_bit_flip_on_a_stopped_node_is_reported_or_harmless(policy: str, seeds: 
         assert not outcome.problem, f"seed {seed}: {outcome.problem}"
         rotten += outcome.counted["rotten node"] > 0
         refused += outcome.counted["stopped because of damage"]
-    assert rotten > 3
+    assert rotten > 1
     assert refused > 0 or policy == "at-least-once"

@@ -74,6 +74,7 @@ def as_it_must_be(machine: Machine) -> bool:
     return found == expected
 
 
+@pytest.mark.soak
 def test_flow_rescales_despite_kills_and_clock_jumps(
     tmp_path: Path, zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:

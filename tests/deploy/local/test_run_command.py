@@ -25,7 +25,7 @@ flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="di
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sections of the Wikipedia sample, as JSON lines."""
     path = tmp_path_factory.mktemp("documents") / "sections.jsonl"
-    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 60)
+    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 30)
     path.write_text("".join(json.dumps(section) + "\n" for _, section in sections))
     return path
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 
-from dedupe import Event
-
 import driftline
 from driftline import Context, Flow, ValueState
+from examples.dedupe import Event
 
 flow = Flow("wrong dedupe")
 events = flow.source("events", of=Event)
 
 # Distinct elements of a stream without a key, and of another type.
-events.distinct()  # error: attr-defined
-events.key_by("id").distinct().map(str.upper)  # error: arg-type
+events.distinct()  # type: ignore[attr-defined]
+events.key_by("id").distinct().map(str.upper)  # type: ignore[arg-type]
 
 
 def first(context: Context, event: Event, seen: ValueState[bool]) -> list[Event]:
@@ -21,8 +20,8 @@ def first(context: Context, event: Event, seen: ValueState[bool]) -> list[Event]
 
 # What is behind an operator is no event any more.
 texts = events.map(lambda event: str(event["id"]))
-texts.key_by(0).process(first, ValueState[bool]("seen"))  # error: arg-type
-texts.map(lambda text: text["id"])  # error: index
+texts.key_by(0).process(first, ValueState[bool]("seen"))  # type: ignore[arg-type]
+texts.map(lambda text: text["id"])  # type: ignore[index]
 
 
 # One output for many.
@@ -30,10 +29,10 @@ def names(event: Event) -> Iterable[str]:
     return event
 
 
-events.map(names).map(str.upper)  # error: arg-type
+events.map(names).map(str.upper)  # type: ignore[arg-type]
 
 # A source of something that is no type.
-flow.source("numbers", of=5)  # error: call-overload
+flow.source("numbers", of=5)  # type: ignore[call-overload]
 
 # What Driftline does not have.
-driftline.Join("an hour")  # error: attr-defined
+driftline.Join("an hour")  # type: ignore[attr-defined]
