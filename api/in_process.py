@@ -96,7 +96,7 @@ class InProcessRun:
             ]
             for aside in asides:
                 aside.forget(0)  # this run reads all input again
-        told: list[DeadLetters | BadRecordFile] = [opened.letters, *asides]
+        rejected: list[DeadLetters | BadRecordFile] = [opened.letters, *asides]
         on_bad = [aside.add for aside in asides] if asides else self._count_bad()
         cluster = self._new_cluster(
             consumer=opened.open,
@@ -106,11 +106,11 @@ class InProcessRun:
         self._connect(cluster)
         try:
             for _ in self._progress(cluster):
-                for lines in told:
+                for lines in rejected:
                     lines.log_if_due(monotonic())
         finally:
             self._close(cluster)
-            for lines in told:
+            for lines in rejected:
                 lines.close()
         if asides:
             self._bad = [aside.count for aside in asides]

@@ -213,8 +213,8 @@ class Barrier:
         if self.released_up_to <= max(self.t_last, self._reported_up_to):
             return None
         self._reported_up_to = self.released_up_to
-        told = self.name, incarnation, self.groups
-        return Bundle(*told, (), self.released_up_to, self.checksum)
+        header = self.name, incarnation, self.groups
+        return Bundle(*header, (), self.released_up_to, self.checksum)
 
     def _queue(self, unit: int, blob: bytes) -> None:
         """Add a blob to `ready`; `unit`: its time, epoch, production or bundle."""

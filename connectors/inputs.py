@@ -57,41 +57,43 @@ Input = Source | LiveSource | Piped | str
 """A source that can be read again; a live source; standard input; or an address of producers."""
 
 
-def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
+def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
     """Return the input of each source of a flow, in the order of the sources.
 
     `given`: inputs as the user names them, all with the names of sources, or all without. Without
     names, a flow with one source reads all inputs; other flows need one input for each source.
     Raises FlowError if they do not fit the flow, Unavailable if a file is missing, InputError.
     """
-    inputs = [_open(texts, shape) for texts in inputs_by_source(flow, given)]
+    inputs = [_open(texts, shape) for texts in inputs_by_source(flow, arguments)]
     if sum(isinstance(each, Piped) for each in inputs) > 1:
         raise FlowError(f"standard input ({STANDARD_INPUT}) can be the input of one source only")
     return inputs
 
 
-def open_one_input(flow: Flow, given: Sequence[str], number: int, shape: Shape) -> Input:
+def open_one_input(flow: Flow, arguments: Sequence[str], number: int, shape: Shape) -> Input:
     """Return the input of one source; the files of other sources may be on other machines.
 
     Raises the errors of `open_inputs`.
     """
-    return _open(inputs_by_source(flow, given)[number], shape)
+    return _open(inputs_by_source(flow, arguments)[number], shape)
 
 
-def open_given_files(flow: Flow, given: Sequence[str], shape: Shape, reader: str) -> list[Source]:
+def open_given_files(
+    flow: Flow, arguments: Sequence[str], shape: Shape, reader: str
+) -> list[Source]:
     """Return `open_inputs` for a reader that needs files. `reader`: the reader's name, for errors.
 
     Raises the errors of `open_inputs`, and Unavailable for an input that is not a file.
     """
-    return [_as_files(each, reader) for each in open_inputs(flow, given, shape)]
+    return [_as_files(each, reader) for each in open_inputs(flow, arguments, shape)]
 
 
-def open_files(given: Sequence[str], shape: Shape, reader: str) -> Source:
+def open_files(arguments: Sequence[str], shape: Shape, reader: str) -> Source:
     """Open files, patterns and directories as one source.
 
     Raises the errors of `open_given_files`.
     """
-    return _as_files(_open(given, shape), reader)
+    return _as_files(_open(arguments, shape), reader)
 
 
 def open_shaped(path: str | Path, shape: Shape) -> Source:
@@ -111,28 +113,28 @@ def is_live(named: str) -> bool:
     return bool(scheme_of(named.partition("=")[2]))
 
 
-def is_logged(given: object) -> bool:
+def is_logged(opened: object) -> bool:
     """Return whether an input needs an input log, because its records cannot be read again."""
-    return isinstance(given, LiveSource | Piped | str)
+    return isinstance(opened, LiveSource | Piped | str)
 
 
-def _as_files(given: Input, reader: str) -> Source:
-    if isinstance(given, LiveSource | Piped | str):
+def _as_files(opened: Input, reader: str) -> Source:
+    if isinstance(opened, LiveSource | Piped | str):
         raise Unavailable(
-            f"{reader} reads files, not {given if isinstance(given, str) else given.name}. "
+            f"{reader} reads files, not {opened if isinstance(opened, str) else opened.name}. "
             "`driftline run` keeps the records that it receives in its state directory, in the "
             "folders input-0, input-1, ..., which can be inputs; but only until two snapshots have "
             "them. Let a sink of the flow keep all of them, or keep them where they come from"
         )
-    return given
+    return opened
 
 
-def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
+def inputs_by_source(flow: Flow, arguments: Sequence[str]) -> list[list[str]]:
     """Return the texts given for each source of the flow, without names. Raise FlowError."""
     names = [source.name for source in flow.sources]
     by_name: dict[str, list[str]] = {name: [] for name in names}
     unnamed = []
-    for text in given:
+    for text in arguments:
         name, equals, rest = text.partition("=")
         if not text or (name in by_name and equals and not rest):
             raise FlowError(f"--input {text or repr(text)}: the input is empty")
@@ -145,7 +147,7 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
         if missing := [name for name, texts in by_name.items() if not texts]:
             raise FlowError(f"no input for source {', '.join(missing)}: {known}")
         return list(by_name.values())
-    if len(unnamed) < len(given):
+    if len(unnamed) < len(arguments):
         raise FlowError(f"the input {unnamed[0]} does not name a source of the flow: {known}")
     for text in unnamed:
         name, equals, _ = text.partition("=")
@@ -157,14 +159,14 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
     return [[text] for text in unnamed]
 
 
-def _open(given: Sequence[str], shape: Shape) -> Input:
+def _open(arguments: Sequence[str], shape: Shape) -> Input:
     """Open the input of a source from all texts given for it."""
-    if len(given) == 1 and _is_no_file(given[0]):
-        address = given[0]
+    if len(arguments) == 1 and _is_no_file(arguments[0]):
+        address = arguments[0]
         if address.startswith(PRODUCERS):
             return address
         return open_address(address) if scheme_of(address) else _piped(address, shape)
-    paths = _paths(given)
+    paths = _paths(arguments)
     sources = [open_shaped(path, shape) for path in paths]
     if len(sources) == 1:
         return sources[0]
@@ -195,12 +197,12 @@ def _piped(text: str, shape: Shape) -> Piped:
     return Piped(shape, is_text=text == "-.txt")
 
 
-def _paths(given: Sequence[str]) -> list[str]:
+def _paths(arguments: Sequence[str]) -> list[str]:
     """Return the files that the texts name.
 
     Raises Unavailable if one is missing or named twice.
     """
-    paths = [path for text in given for path in _expanded(text)]
+    paths = [path for text in arguments for path in _expanded(text)]
     seen: set[str] = set()
     for path in paths:
         if (real := realpath(path)) in seen:

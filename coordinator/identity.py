@@ -48,9 +48,9 @@ class Identity(Struct, frozen=True, array_like=True):
         if self.nodes != before.nodes:
             found.append(f"the number of nodes is {self.nodes} instead of {before.nodes}")
         inputs = dict(zip(before.flow.sources, before.inputs, strict=False))
-        for name, given in zip(self.flow.sources, self.inputs, strict=False):
-            if (earlier := inputs.get(name, given)) != given:
-                found.append(f"the input of source {name!r} is {given} instead of {earlier}")
+        for name, current in zip(self.flow.sources, self.inputs, strict=False):
+            if (earlier := inputs.get(name, current)) != current:
+                found.append(f"the input of source {name!r} is {current} instead of {earlier}")
         if self.start != before.start:
             start, earlier = self.start or "the beginning", before.start or "the beginning"
             found.append(f"the run begins from {start} instead of {earlier}")

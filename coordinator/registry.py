@@ -60,7 +60,7 @@ class ClusterState(Struct, frozen=True, array_like=True):
     """Everything that must survive the master. At most two snapshots, the newest one first.
 
     `identity`: the text of the run's `Identity`. `version`: number of writes so far.
-    `lineage`: the run's token (see `engine.storage.manifest`). `last_session`: its newest session
+    `lineage`: the run's token (see `engine.storage.ownership`). `last_session`: its newest session
     that reached an incarnation, and so had every directory open and durable. `base`: the number of
     the snapshot that the run began from (a savepoint); recovery cannot go back behind it.
     `identity_details`: the identity, to report differences to another command. `code`: the code of

@@ -217,11 +217,13 @@ class Snapshots:
         newest, oldest = state.snapshots[0], state.snapshots[-1]
         self._time = newest.time
         before = oldest.number if oldest.number < newest.number else 0
-        told: Outgoing = [(node, Committed(newest.number, before, 0, 0)) for node in self._nodes]
+        messages: Outgoing = [
+            (node, Committed(newest.number, before, 0, 0)) for node in self._nodes
+        ]
         offsets = zip(oldest.offsets, newest.offsets, strict=True)
         for front, (trim, offset) in zip(self._fronts, offsets, strict=True):
-            told.append((front, Committed(newest.number, before, trim, offset)))
-        return told
+            messages.append((front, Committed(newest.number, before, trim, offset)))
+        return messages
 
 
 def snapshot_name(number: int, time: int) -> str:

@@ -235,8 +235,8 @@ class ZooKeeperServer:
         lines = [describe_exit(status)] if status is not None else []
         with suppress(OSError), (self.directory / LOG).open(errors="replace") as log:
             log.seek(self._log_offset if os.fstat(log.fileno()).st_size >= self._log_offset else 0)
-            told = [line for line in log.read().splitlines() if not _QUIET.match(line)]
-            lines += told[-SHOWN_LINES:]
+            messages = [line for line in log.read().splitlines() if not _QUIET.match(line)]
+            lines += messages[-SHOWN_LINES:]
         with suppress(OSError):
             lines += (
                 (self.directory / JAVA_OUTPUT)

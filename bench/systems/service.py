@@ -48,9 +48,9 @@ class ServedIndex(StartedProcesses):
         return Path(self._directory.name)
 
     def start(self) -> None:
-        state, told = self.directory / "state", self.directory / "log"
+        state, log_path = self.directory / "state", self.directory / "log"
         command = [sys.executable, "-m", "driftline", "serve", "--http", "127.0.0.1:0"]
-        with told.open("wb") as log:
+        with log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--state", str(state), *self._options],
                 stdin=subprocess.DEVNULL,
@@ -62,7 +62,7 @@ class ServedIndex(StartedProcesses):
         if not line.startswith("ready: "):
             raise Unavailable(
                 f"driftline serve has not become ready within {START_TIMEOUT_S:g} s; it says:\n"
-                + told.read_text(errors="replace")[-2000:]
+                + log_path.read_text(errors="replace")[-2000:]
             )
         self.url = line.removeprefix("ready: ").strip()
 

@@ -28,7 +28,13 @@ from driftline.engine.durable import Lock, make_directory, translate_os_errors
 from driftline.engine.errors import InputError, MalformedMessage, StateMismatch
 from driftline.engine.sources.record import make_bad_record, truncate_raw
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
+from driftline.engine.storage.ownership import (
+    NO_OWNER,
+    OWNER_FILE,
+    DirectoryOwner,
+    read_owner,
+    renew_owner,
+)
 from driftline.engine.storage.segment_log import (
     SegmentLog,
     StoredFrame,
@@ -157,8 +163,8 @@ class LogState(Struct):
 class InputLog:
     """The log of one front.
 
-    Opening raises StateMismatch if the directory is not a log of this mark, or, without marks, of
-    this identity; and Unavailable. All methods raise Unavailable, and StateMismatch if the log is
+    Opening raises StateMismatch if the directory has another owner or, without owners, another
+    identity; and Unavailable. All methods raise Unavailable, and StateMismatch if the log is
     damaged.
     """
 
@@ -166,7 +172,7 @@ class InputLog:
         self,
         path: Path,
         identity: str,
-        mark: Mark = NOBODY,
+        owner: DirectoryOwner = NO_OWNER,
         *,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
@@ -176,7 +182,7 @@ class InputLog:
             self._lock = _claim(path)
         try:
             with translate_os_errors("input log", path):
-                self._check(identity, mark)
+                self._check(identity, owner)
             beginning = LogState(identity).encode()
             self._log = SegmentLog(path, "input log", beginning, segment_bytes)
             with translate_os_errors("input log", path):
@@ -277,19 +283,19 @@ class InputLog:
         self._log.close()
         self._lock.release()
 
-    def _check(self, identity: str, mark: Mark) -> None:
-        """Check that the directory holds this log, and mark it."""
-        before = read_mark(self._path / MARK_FILE, self.name)
+    def _check(self, identity: str, owner: DirectoryOwner) -> None:
+        """Check that the directory holds this log, and record its owner."""
+        before = read_owner(self._path / OWNER_FILE, self.name)
         if numbers := numbers_in(self._path):
             header = LogState.decode(header_of(self._path, numbers[-1]), self._path)
-            # A mark identifies a log better than an identity, which may contain a flow's path.
-            by_mark = bool(mark.lineage and before is not None and before.lineage)
-            if header.identity != identity and not by_mark:
+            # An owner identifies a log better than an identity, which may contain a flow's path.
+            by_owner = bool(owner.lineage and before is not None and before.lineage)
+            if header.identity != identity and not by_owner:
                 raise StateMismatch(
                     f"{self.name} belongs to another flow or front: give another directory, or "
                     "remove this one"
                 )
-        renew_mark(self._path / MARK_FILE, mark, self.name)
+        renew_owner(self._path / OWNER_FILE, owner, self.name)
 
     def _remove_below(self, time: int) -> None:
         """Remove the oldest segments whose entries all have smaller times."""
@@ -327,8 +333,8 @@ class InputLog:
 class LogContents(Struct, frozen=True):
     """Contents of a log."""
 
-    mark: Mark | None
-    """None if the directory has no mark."""
+    owner: DirectoryOwner | None
+    """None if the directory has no owner."""
     reserved: int
     trimmed: int
     entries: int
@@ -343,7 +349,7 @@ def check_log(path: Path) -> LogContents:
     Raises StateMismatch if it is damaged, Unavailable.
     """
     with translate_os_errors("input log", path):
-        mark = read_mark(path / MARK_FILE, str(path))
+        owner = read_owner(path / OWNER_FILE, str(path))
         state, torn = LogState(""), 0
         times: list[int] = []
         numbers = numbers_in(path)
@@ -362,7 +368,7 @@ def check_log(path: Path) -> LogContents:
             if torn and number != numbers[-1]:
                 raise damaged_at(path_of(path, number), end)
     entries = sum(1 for time in times if time >= state.trimmed)
-    return LogContents(mark, state.reserved, state.trimmed, entries, torn)
+    return LogContents(owner, state.reserved, state.trimmed, entries, torn)
 
 
 def is_log(path: Path) -> bool:
@@ -473,7 +479,7 @@ def _claim(path: Path) -> Lock:
     """
     make_directory(path)
     names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
-    if names - {"claim", MARK_FILE} and not is_log(path):
+    if names - {"claim", OWNER_FILE} and not is_log(path):
         raise StateMismatch(
             f"{path} is not an input log, as it holds other files: give a log a directory of its "
             "own"

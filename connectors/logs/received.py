@@ -118,34 +118,34 @@ class ReceivedSource(RetainedSource):
     def __init__(
         self,
         log: Log,
-        now_us: Callable[[], int],
+        label_clock_us: Callable[[], int],
         name: str = "records of producers",
         ahead_us: int = RESERVE_US,
         producers_max: int = PRODUCERS_MAX,
-        today_us: Callable[[], int] | None = None,
+        wall_clock_us: Callable[[], int] | None = None,
         event_time: EventTime | None = None,
     ) -> None:
         """Continue the records of a log.
 
-        `now_us`: a clock in microseconds; `ahead_us`: how far ahead times are reserved, which a
-        restart skips; `producers_max`: the maximum number of producers; `today_us`: the time of
-        day, for the age of records and for marks, by default `now_us`; `event_time`: that of the
-        source, for marks.
+        `label_clock_us`: the clock for labels, in microseconds; `ahead_us`: how far ahead times are
+        reserved, which a restart skips; `producers_max`: the maximum number of producers;
+        `wall_clock_us`: the time of day, for the age of records and for marks, by default
+        `label_clock_us`; `event_time`: that of the source, for marks.
         """
         self.name = name
         self.event_time = event_time
-        self.now_us = now_us
+        self.label_clock_us = label_clock_us
         self.producers_max = producers_max
         self._log = log
         self._ahead_us = ahead_us
-        self._today_us = today_us or now_us
+        self._wall_clock_us = wall_clock_us or label_clock_us
         self._accepted = log.sequences()
         """Producer -> number of its last received record."""
         self._marks = self._accepted.pop(MARKS, 0)
         """Number of marks ever added."""
         self._is_idle = True
         """Whether the next record ends an idle time; true at first, as it may have before."""
-        self._last_received_us = self._last_tick_us = (today_us or now_us)()
+        self._last_received_us = self._last_tick_us = (wall_clock_us or label_clock_us)()
         """When the last record arrived, and when the last mark with the time of day was added."""
         self._last_tick_time = -1
         """Time of the last mark with the time of day that this process has added."""
@@ -239,7 +239,7 @@ class ReceivedSource(RetainedSource):
         A mark with the time of day waits until the one before has been read: more of them would
         fill the memory of a slow run, and leave no room for records.
         """
-        event_time, now = self.event_time, self._today_us()
+        event_time, now = self.event_time, self._wall_clock_us()
         if event_time is None or self.closed or self.stopped:
             return None
         due = []
@@ -357,7 +357,7 @@ class ReceivedSource(RetainedSource):
         stored = self._log.read(time, 1)
         unstored = chain(self._group.entries if self._group else (), self._incoming)
         first = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
-        return 0.0 if first is None else max(0.0, (self._today_us() - first.received_us) / 1e6)
+        return 0.0 if first is None else max(0.0, (self._wall_clock_us() - first.received_us) / 1e6)
 
     # For a front.
 
@@ -418,7 +418,7 @@ class ReceivedSource(RetainedSource):
 
     def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
         if self.event_time is not None and self.event_time.idle_after is not None:
-            self._last_received_us = self._today_us()
+            self._last_received_us = self._wall_clock_us()
             if self._is_idle:
                 self._is_idle = False
                 self._add_mark(RESUMED_MARK)
@@ -427,10 +427,10 @@ class ReceivedSource(RetainedSource):
         self._append(producer, sequence, payload, data)
 
     def _append(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
-        time = max(self._next, self.now_us())
+        time = max(self._next, self.label_clock_us())
         assert time < INFINITY, f"a clock that shows {time}"
         self._next = time + 1
-        self._incoming.append(LoggedRecord(time, producer, sequence, data, self._today_us()))
+        self._incoming.append(LoggedRecord(time, producer, sequence, data, self._wall_clock_us()))
         kept = _EncodedPayload(data) if len(data) >= LARGE_RECORD_BYTES else payload
         self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)
@@ -507,20 +507,23 @@ class PipedSource(ReceivedSource):
     def __init__(
         self,
         log: Log,
-        now_us: Callable[[], int] | None = None,
+        label_clock_us: Callable[[], int] | None = None,
         *,
         keep_bad: bool = False,
-        today_us: Callable[[], int] | None = None,
+        wall_clock_us: Callable[[], int] | None = None,
         event_time: EventTime | None = None,
     ) -> None:
         """Continue the records of a log.
 
-        `now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
-        cannot be read instead of raising; `today_us`, `event_time`: see `ReceivedSource`.
+        `label_clock_us`: the clock for labels, in microseconds, None for times 1, 2, ...;
+        `keep_bad`: log records that cannot be read instead of raising; `wall_clock_us`,
+        `event_time`: see `ReceivedSource`.
         """
-        ahead_us = 0 if now_us is None else RESERVE_US
-        clock = now_us or (lambda: 0)
-        super().__init__(log, clock, PIPE, ahead_us, today_us=today_us, event_time=event_time)
+        ahead_us = 0 if label_clock_us is None else RESERVE_US
+        clock = label_clock_us or (lambda: 0)
+        super().__init__(
+            log, clock, PIPE, ahead_us, wall_clock_us=wall_clock_us, event_time=event_time
+        )
         before = self.last_accepted(PIPE)
         self.logged_records = before >> CHECKSUM_BITS
         """Records that the log had before this start."""
@@ -592,11 +595,11 @@ class PolledSource(ReceivedSource):
     def __init__(
         self,
         log: Log,
-        now_us: Callable[[], int],
+        label_clock_us: Callable[[], int],
         name: str,
         event_time: EventTime | None = None,
     ) -> None:
-        super().__init__(log, now_us, name, event_time=event_time)
+        super().__init__(log, label_clock_us, name, event_time=event_time)
         self.records = log.count(0)
 
     def offsets(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.storage.ownership import NO_OWNER, DirectoryOwner
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.messages import Bundle
 
@@ -93,7 +93,7 @@ class SinkContext(Struct, frozen=True):
     """The directory of the run's own records about its outputs; None if the run keeps none."""
     identity: str = ""
     """Flow, inputs and policy of the run, as a text; a directory belongs to one identity."""
-    mark: Mark = NOBODY
+    owner: DirectoryOwner = NO_OWNER
     """The run and its session."""
     on_failures: Callable[[Sequence[Item]], None] | None = None
     """Called with the dead letters of each bundle once they are stored."""

@@ -1,6 +1,6 @@
 """The output directory: its identity, and the locks of the processes that write it.
 
-``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark`` names
+``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.owner`` names
 the run and the session that the barrier's outputs belong to. A process holds a lock on
 ``.driftline/<barrier>.lock`` while it writes these outputs. The nodes of a run share one directory,
 and may open it at the same moment.
@@ -19,7 +19,7 @@ from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.durable import Lock, make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import MalformedMessage, StateMismatch
 from driftline.engine.snapshots.savepoint import starts_from_savepoint
-from driftline.engine.storage.manifest import NOBODY, Mark, renew_mark
+from driftline.engine.storage.ownership import NO_OWNER, DirectoryOwner, renew_owner
 from driftline.engine.texts import format_time
 
 _FORMAT = "driftline outputs 1"
@@ -44,7 +44,12 @@ class OutputDirectory:
     """An output directory, with a lock on the outputs of one barrier until it is closed."""
 
     def __init__(
-        self, path: Path, barrier: str, identity: str, foreign: str, mark: Mark = NOBODY
+        self,
+        path: Path,
+        barrier: str,
+        identity: str,
+        foreign: str,
+        owner: DirectoryOwner = NO_OWNER,
     ) -> None:
         """Open the directory for a barrier.
 
@@ -64,7 +69,7 @@ class OutputDirectory:
             self._check_identity(identity_lines(identity))
             self._lock = self._acquire_lock(f"barrier-{self.number}")
             try:
-                renew_mark(mark_of(path, self.number), mark, f"output {path}, {barrier},")
+                renew_owner(owner_file_of(path, self.number), owner, f"output {path}, {barrier},")
             except BaseException:
                 self.close()
                 raise
@@ -195,9 +200,9 @@ def is_of_spark(name: str) -> bool:
     return _OF_SPARK.search(name) is not None
 
 
-def mark_of(directory: Path, number: int) -> Path:
-    """Return the file with the mark of a barrier's outputs."""
-    return directory / ".driftline" / f"barrier-{number}.mark"
+def owner_file_of(directory: Path, number: int) -> Path:
+    """Return the file with the owner of a barrier's outputs."""
+    return directory / ".driftline" / f"barrier-{number}.owner"
 
 
 def barrier_number(barrier: str) -> int:

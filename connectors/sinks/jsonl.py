@@ -40,7 +40,7 @@ from driftline.engine.durable import (
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.storage.ownership import NO_OWNER, DirectoryOwner
 from driftline.engine.texts import file_name
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
@@ -60,7 +60,7 @@ class JsonLinesConsumer:
         barrier: The barrier, whose number names its files.
         flow: The flow, whose sinks name them.
         identity: The identity of the outputs: flow, inputs and policy.
-        mark: The run and its session.
+        owner: The run and its session.
         on_failures: Called with the dead letters of each bundle, often none, once it is stored.
         dead_letters: Whether outputs that JSON cannot hold become dead letters, not errors.
 
@@ -76,13 +76,13 @@ class JsonLinesConsumer:
         barrier: str,
         flow: Flow,
         identity: str,
-        mark: Mark = NOBODY,
+        owner: DirectoryOwner = NO_OWNER,
         on_failures: Callable[[Sequence[Item]], None] | None = None,
         dead_letters: bool = False,
     ) -> None:
         self.directory = directory
         about = f"{FORMAT_NAME}\n{identity}"
-        self._claim = OutputDirectory(directory, barrier, about, FOREIGN, mark)
+        self._claim = OutputDirectory(directory, barrier, about, FOREIGN, owner)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._on_failures = on_failures
@@ -236,7 +236,7 @@ def open_sink(address: str, context: SinkContext) -> JsonLinesConsumer:
         context.barrier,
         context.flow,
         context.identity,
-        context.mark,
+        context.owner,
         context.on_failures,
         context.dead_letters,
     )

@@ -30,7 +30,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.storage.lmdbs import open_environment, translate_lmdb_errors
-from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.storage.ownership import NO_OWNER, DirectoryOwner
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
@@ -53,7 +53,7 @@ class LmdbConsumer:
         barrier: The barrier, whose number names its environment.
         flow: The flow whose outputs are stored.
         identity: The identity of the outputs: flow, inputs and policy.
-        mark: The run and its session.
+        owner: The run and its session.
         on_failures: Called with the dead letters of each bundle, often none, once it is stored.
         map_size: Initial bytes of address space.
 
@@ -68,14 +68,14 @@ class LmdbConsumer:
         barrier: str,
         flow: Flow,
         identity: str,
-        mark: Mark = NOBODY,
+        owner: DirectoryOwner = NO_OWNER,
         on_failures: Callable[[Sequence[Item]], None] | None = None,
         *,
         map_size: int = MAP_SIZE,
     ) -> None:
         self._sinks = len(flow.sinks)
         self._on_failures = on_failures
-        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
+        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", owner)
         self.path = path / f"barrier-{self._claim.number}"
         self._record: CommitRecord | None = None
         """Copy of the stored commit record; None until it is read, and after a failed write."""
@@ -158,7 +158,7 @@ def open_sink(address: str, context: SinkContext) -> LmdbConsumer:
         context.barrier,
         context.flow,
         context.identity,
-        context.mark,
+        context.owner,
         context.on_failures,
     )
 

@@ -62,7 +62,7 @@ class RecordedSink:
         self._address = address
         self._sinks = len(context.flow.sinks)
         self._on_failures = context.on_failures
-        run = context.mark.lineage or sha256(context.identity.encode()).hexdigest()[:16]
+        run = context.owner.lineage or sha256(context.identity.encode()).hexdigest()[:16]
         self._name = f"{run}/{context.barrier}"
         self._context = replace(context, barrier=self._name)
         self._claim: OutputDirectory | None = None
@@ -74,7 +74,7 @@ class RecordedSink:
         if context.directory is not None:
             identity = f"{address}\n{context.identity}"
             self._claim = OutputDirectory(
-                context.directory, context.barrier, identity, "*.jsonl", context.mark
+                context.directory, context.barrier, identity, "*.jsonl", context.owner
             )
             self._path = self._claim.hidden / f"barrier-{self._claim.number}.progress"
             self._next_path = self._path.with_suffix(".next")

@@ -289,12 +289,12 @@ def find_problems(
     submission: Submission, layout: Layout, alive: Sequence[AgentRecord]
 ) -> list[str]:
     """Return the reasons why a flow that is not over cannot run, for people."""
-    told: dict[str, list[str]] = {}
+    agents_by_text: dict[str, list[str]] = {}
     for agent in alive:
         for flow, text in agent.trouble:
             if flow == submission.name:
-                told.setdefault(text, []).append(agent.name)
-    found = [f"{', '.join(by)}: {text}" for text, by in told.items()]
+                agents_by_text.setdefault(text, []).append(agent.name)
+    found = [f"{', '.join(by)}: {text}" for text, by in agents_by_text.items()]
     names = {agent.name for agent in alive}
     places = dict.fromkeys((*(submission.agent_of(n) for n in layout), *submission.front_agents))
     found += [f"agent {place} is away" for place in places if place not in names]

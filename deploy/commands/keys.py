@@ -63,7 +63,7 @@ def keys(
     if len(set(given)) < len(given):
         raise click.UsageError("two keys with one name")
     made = add_keys(directory, hosts, producers, consumers)
-    told = {
+    created = {
         key.name: {
             "file": str(directory / f"{key.name}{SUFFIX}"),
             "public": key.public,
@@ -73,7 +73,7 @@ def keys(
         }
         for key in made
     }
-    write_json(json_file, {"directory": str(directory), "made": told, "error": None})
-    for name in told:
+    write_json(json_file, {"directory": str(directory), "made": created, "error": None})
+    for name in created:
         click.echo(f"{directory / f'{name}{SUFFIX}'}: secret, for {name} alone")
     click.echo(f"{directory / AUTHORISED}: {counted(len(made), 'key')} added, for every host")

@@ -86,8 +86,8 @@ def savepoint(
 
 
 def _print_savepoint(saved: Savepoint, output: Path, json_file: Path | None) -> None:
-    told = {"savepoint": str(output), "time": saved.time, "files": len(saved.files)}
-    write_json(json_file, told | {"error": None})
+    report = {"savepoint": str(output), "time": saved.time, "files": len(saved.files)}
+    write_json(json_file, report | {"error": None})
     files = counted(len(saved.files), "file")
     click.echo(
         f"savepoint written to {output}: the state before {format_time(saved.time)}, {files}"

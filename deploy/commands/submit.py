@@ -110,8 +110,8 @@ def submit_flow(
     places = [made.agent_of(node) for node in layout]
     if made.desired_nodes:
         places = list(made.node_agents[-made.desired_nodes :])
-    told = {"name": made.name, "run": made.run, "nodes": places, "fronts": made.front_agents}
-    write_json(json_file, told | {"error": None})
+    report = {"name": made.name, "run": made.run, "nodes": places, "fronts": made.front_agents}
+    write_json(json_file, report | {"error": None})
     click.echo(
         f"flow {made.name} is submitted: nodes at {', '.join(places)}; fronts at "
         f"{', '.join(made.front_agents)}; outputs in {made.output}"

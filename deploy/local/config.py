@@ -45,19 +45,19 @@ LOCAL_ONLY = SenderRules()
 """Only processes of this machine may send, without keys."""
 
 
-def check_input(number: int, given: object, rules: SenderRules = LOCAL_ONLY) -> None:
+def check_input(number: int, opened: object, rules: SenderRules = LOCAL_ONLY) -> None:
     """Check that producers can connect to an input that is an address, and may do so.
 
     An address that other machines can reach requires keys or `let_anyone_send`. Raises FlowError;
     with keys also NotPermitted and Unavailable.
     """
-    if not isinstance(given, str):
+    if not isinstance(opened, str):
         return
-    check_syntax(given)
-    has_keys = rules.keys_of(number, given) is not None
-    if not (has_keys or rules.let_anyone_send or is_local(given)):
+    check_syntax(opened)
+    has_keys = rules.keys_of(number, opened) is not None
+    if not (has_keys or rules.let_anyone_send or is_local(opened)):
         raise FlowError(
-            f"{given} can be reached from other machines: anybody who reaches this port can send "
+            f"{opened} can be reached from other machines: anybody who reaches this port can send "
             "records, and claim to be any producer. Make keys with `driftline keys` and give "
             "--keys (in a cluster to `driftline agent`), listen at tcp://127.0.0.1:PORT, or give "
             "--let-anyone-send, behind a firewall"

@@ -101,7 +101,7 @@ def ending_of(
     if run is None or about_run is None:
         return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", refused=refused)
     if any(
-        report.mark is not None and report.mark.session > run.last_session for report in reports
+        report.owner is not None and report.owner.session > run.last_session for report in reports
     ):
         run = replace(run, outcome=None)  # it is of an earlier call; the last call wrote none
     how, policy = exit_status_of(run), POLICIES[about_run.policy]

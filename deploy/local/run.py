@@ -84,8 +84,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_policy(config.policy)
     if realpath(config.state) == realpath(config.output.directory):
         raise FlowError(f"{config.state} cannot hold both the outputs and the state of a run")
-    for number, given in enumerate(config.inputs):
-        check_input(number, given, config.sender_rules)
+    for number, opened in enumerate(config.inputs):
+        check_input(number, opened, config.sender_rules)
     if config.metrics:
         check_ports(config.metrics, NODE_CHILD + config.nodes)
     with ExitStack() as stack:
@@ -118,12 +118,12 @@ def _run(
             stack.callback(aside.close)
         sources = [
             open_input(
-                *(i, given, config, process, runtime, receivers),
+                *(i, opened, config, process, runtime, receivers),
                 lambda: signals.stop_signal is not None,
                 alone=len(config.inputs) == 1,
                 event_time=flow.sources[i].event_time,
             )
-            for i, given in enumerate(config.inputs)
+            for i, opened in enumerate(config.inputs)
         ]
         before = FileRegistry(config.state / "registry").read()
         assert before is not None, "the run is open"
@@ -223,9 +223,9 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     text = stop.text
     label = re.search(r"failed at label \[(\d+), (\d+)", text)
     if stop.error == FunctionFailed.__name__ and label is not None:
-        given = config.inputs[int(label[2])]
-        if isinstance(given, FileSource | SeveralFiles):
-            text += f"\n  It comes from {given.describe_place(int(label[1]))}."
+        opened = config.inputs[int(label[2])]
+        if isinstance(opened, FileSource | SeveralFiles):
+            text += f"\n  It comes from {opened.describe_place(int(label[1]))}."
         text += f"\n  {RESUME_HINT} (in Python accept_changed_code=True)."
     if stop.error == InputError.__name__:
         text += advice_for(text)

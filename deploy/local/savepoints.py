@@ -49,7 +49,7 @@ from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.source import time_of
 from driftline.engine.state.table import StateTable
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.texts import counted, format_time
 
 
@@ -78,11 +78,11 @@ def restore_run(
         raise StateMismatch(
             f"policy {policy.name} takes no snapshots: a run cannot begin from a savepoint"
         )
-    for source, given in zip(flow.sources, inputs, strict=True):
-        check_restored(fitted, source.name, given, alone=len(inputs) == 1)
+    for source, opened in zip(flow.sources, inputs, strict=True):
+        check_restored(fitted, source.name, opened, alone=len(inputs) == 1)
     for index in range(nodes):
-        mark = Mark(run.lineage, f"node-{index}", run.last_session + 1)
-        with closing(LmdbStore(state / f"node-{index}", run.identity, mark)) as store:
+        owner = DirectoryOwner(run.lineage, f"node-{index}", run.last_session + 1)
+        with closing(LmdbStore(state / f"node-{index}", run.identity, owner)) as store:
             parts = PartStore(store, flow)
             initialise_store(parts, fitted, owned_groups(index, nodes, flow.groups))
     time, event_times = savepoint.time, savepoint.event_times_of(flow)
@@ -98,7 +98,7 @@ def restore_run(
 
 
 def check_restored(
-    fitted: Fitted, source: str, given: Input | RetainedSource, *, alone: bool
+    fitted: Fitted, source: str, opened: Input | RetainedSource, *, alone: bool
 ) -> None:
     """Check the input of one source; `alone`: it is the only source.
 
@@ -106,7 +106,7 @@ def check_restored(
     InputError, Unavailable.
     """
     savepoint, first = fitted.savepoint, format_time(fitted.savepoint.time)
-    if savepoint.time <= 1 or not _numbered(given, alone=alone):
+    if savepoint.time <= 1 or not _numbered(opened, alone=alone):
         return
     if fitted.inputs.get(source, False) is False:  # None: unknown, for example of a list on Spark
         known = source in fitted.inputs
@@ -119,8 +119,8 @@ def check_restored(
             "input-0, or another number); or, if the source had another name, say which: "
             f"--rename-state OLD={source}"
         )
-    if fitted.has_single_source and isinstance(given, MAY_GROW):
-        _check_length(savepoint, given)
+    if fitted.has_single_source and isinstance(opened, MAY_GROW):
+        _check_length(savepoint, opened)
     log.info(
         "%s: its records before %s are in savepoint %s, and are not read",
         *(source, first, savepoint.path),
@@ -128,25 +128,25 @@ def check_restored(
     )
 
 
-def _check_length(savepoint: Savepoint, given: Source) -> None:
+def _check_length(savepoint: Savepoint, opened: Source) -> None:
     """Check that a savepoint's only input has at least the records that it was made of.
 
     Raises StateMismatch if not; InputError, Unavailable.
     """
     needed = savepoint.time - 1
-    if needed < 1 or any(True for _ in given.read(needed)):
+    if needed < 1 or any(True for _ in opened.read(needed)):
         return
-    has = max(map(time_of, given.read(1)), default=0)
+    has = max(map(time_of, opened.read(1)), default=0)
     raise StateMismatch(
-        f"{given.name}: it has only {counted(has, 'record')} now, but savepoint {savepoint.path} "
+        f"{opened.name}: it has only {counted(has, 'record')} now, but savepoint {savepoint.path} "
         f"contains {needed}: no record would be read. Give the input of the savepoint, with new "
         "records appended"
     )
 
 
-def _numbered(given: Input | RetainedSource, *, alone: bool) -> bool:
+def _numbered(opened: Input | RetainedSource, *, alone: bool) -> bool:
     """Return whether the times of an input number its records; `alone`: it is the only one."""
-    return isinstance(given, NUMBERED) or (alone and isinstance(given, Piped))
+    return isinstance(opened, NUMBERED) or (alone and isinstance(opened, Piped))
 
 
 def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
@@ -181,8 +181,10 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
     for index in nodes:
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
         store = read_store(state / f"node-{index}")
-        if store.mark is not None:
-            Mark(run.lineage, f"node-{index}", store.mark.session).supersede(store.mark, store.name)
+        if store.owner is not None:
+            DirectoryOwner(run.lineage, f"node-{index}", store.owner.session).supersede(
+                store.owner, store.name
+            )
         restore(tables, PartStore(store, flow).read_snapshot(record.number).segments)
         for vertex in flow.vertices:
             if vertex.is_keyed:
@@ -197,8 +199,9 @@ def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
         return {}
     alone = len(run.identity_details.inputs) == 1
     return {
-        source: (given == PIPED and alone) or not (has_log(given) or given.startswith(INPUT_LOG))
-        for source, given in zip(
+        source: (identity == PIPED and alone)
+        or not (has_log(identity) or identity.startswith(INPUT_LOG))
+        for source, identity in zip(
             run.identity_details.flow.sources, run.identity_details.inputs, strict=True
         )
     }

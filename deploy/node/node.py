@@ -605,9 +605,9 @@ class Node(Member):
 
     def _tell_delivered(self) -> None:
         """Send the fronts and the other nodes this node's delivered frontier."""
-        told = Delivered(self._gossip.take_frontier())
+        delivered = Delivered(self._gossip.take_frontier())
         fronts = (f"front-{front}" for front in range(self.plan.fronts))
-        self._send_all([(to, told) for to in (*self._factory.others, *fronts)])
+        self._send_all([(to, delivered) for to in (*self._factory.others, *fronts)])
 
     def _send_all(self, post: Outgoing) -> None:
         for to, message in post:

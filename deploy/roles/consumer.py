@@ -177,8 +177,8 @@ class ConsumerServer(Role):
         self.trouble[barrier] = trouble
         if isinstance(message, Bundle):
             self._unstored.add(barrier)
-        told = self._trouble_logs.setdefault(barrier, Trouble("consumer-unavailable"))
-        told.record_failure(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
+        trouble_log = self._trouble_logs.setdefault(barrier, Trouble("consumer-unavailable"))
+        trouble_log.record_failure(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
 
     def _record_recovery(self, message: FetchLast | Bundle) -> None:
         barrier = message.barrier

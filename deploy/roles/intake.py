@@ -290,7 +290,7 @@ class Intake(Receiver):
             self._wrong_id_log.add(self.now, f"{producer!r} with the key {voice.key}")
             self._refuse(route, producer, session, 0, reason)
             return
-        ahead_us = session // 1000 - self.source.now_us()
+        ahead_us = session // 1000 - self.source.label_clock_us()
         if ahead_us > SESSION_AHEAD_US:
             reason = (
                 f"its clock is {ahead_us // 1_000_000} s ahead of the front's: synchronise both "

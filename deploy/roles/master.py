@@ -149,8 +149,8 @@ class Master(Role):
     @property
     def _all_obstacles(self) -> tuple[str, ...]:
         """Obstacles of the run: that of the registry's disk, and those that members reported."""
-        told = (self._obstacle_by_member[name] for name in sorted(self._obstacle_by_member))
-        return tuple(filter(None, (self.obstacle, *told)))
+        obstacles = (self._obstacle_by_member[name] for name in sorted(self._obstacle_by_member))
+        return tuple(filter(None, (self.obstacle, *obstacles)))
 
     @property
     def _waits_for(self) -> str:
@@ -210,8 +210,8 @@ class Master(Role):
         if isinstance(message, Reached):
             if isinstance(tracker, ReportedProgress):
                 oldest, waits = message.oldest, bool(message.waits_for_logs)
-                told = message.processed, message.delivered, message.reached, oldest, waits
-                tracker.record_report(coordinator.nodes.index(sender), *told, message.last_sent)
+                report = message.processed, message.delivered, message.reached, oldest, waits
+                tracker.record_report(coordinator.nodes.index(sender), *report, message.last_sent)
             return
         if isinstance(message, Acknowledge):
             if isinstance(tracker, Tracker):

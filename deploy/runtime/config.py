@@ -18,7 +18,7 @@ from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, Transpo
 from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.kinds import WATCH
 
 SESSION_S = 1.5
@@ -84,7 +84,7 @@ class ProcessConfig(Struct, frozen=True):
     dead_letters: bool
     """Whether final failures become dead letters; otherwise the first one ends the run."""
     lineage: str = ""
-    """Token of the run's state, the same in all sessions; see `engine.storage.manifest`."""
+    """Token of the run's state, the same in all sessions; see `engine.storage.ownership`."""
     session: int = 0
     """Number of this start of a command on that state, from 1."""
     layout: tuple[int, ...] = ()
@@ -174,9 +174,9 @@ class ProcessConfig(Struct, frozen=True):
         """File of the registry, if it is not in ZooKeeper."""
         return Path(self.state) / "registry"
 
-    def mark(self, kind: str) -> Mark:
-        """Return the mark of a directory of this process; `kind`: node or output."""
-        return Mark(self.lineage, f"{kind}-{self.index}", self.session)
+    def owner(self, kind: str) -> DirectoryOwner:
+        """Return the owner of a directory of this process; `kind`: node or output."""
+        return DirectoryOwner(self.lineage, f"{kind}-{self.index}", self.session)
 
     def address(self, name: str) -> str:
         """Return the address of a role with a fixed address, such as the only master."""

@@ -158,15 +158,15 @@ def log_to_parent(process: str, level: int) -> None:
 def from_child(line: bytes, process: str) -> logging.LogRecord | None:
     """Return the record of a child's line without `BEGIN`; None if it is not a log line."""
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
         record = {
-            "name": str(told["logger"]),
-            "levelno": logging.getLevelNamesMapping()[told["level"].upper()],
-            "levelname": told["level"].upper(),
-            "created": datetime.fromisoformat(told["time"]).timestamp(),
-            "msg": str(told["message"]),
+            "name": str(entry["logger"]),
+            "levelno": logging.getLevelNamesMapping()[entry["level"].upper()],
+            "levelname": entry["level"].upper(),
+            "created": datetime.fromisoformat(entry["time"]).timestamp(),
+            "msg": str(entry["message"]),
             "processName": process,
-            FIELDS: {"event": told["event"], **told["fields"]},
+            FIELDS: {"event": entry["event"], **entry["fields"]},
         }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -70,7 +70,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     directory = Path(config.state) / f"node-{config.index}"
-    kv = open_with_retry(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
+    kv = open_with_retry(
+        config, lambda: LmdbStore(directory, config.identity, config.owner("node"))
+    )
     store = PartStore(kv, flow)
     first = config.index < config.nodes  # nodes of later layouts fetch their state from others
     if config.initial_state.savepoint and first and not store.newest():
@@ -104,7 +106,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             config.dead_letters,
             Path(config.output),
             config.identity,
-            config.mark("output"),
+            config.owner("output"),
             lambda found: letters.add_failures(monotonic(), found),
         )
         consumer = open_with_retry(config, lambda: open_consumer(config.sink, context))

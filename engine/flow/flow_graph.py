@@ -207,12 +207,12 @@ class FlowGraph:
             raise FlowError(f"flow {self.name!r} already has {both}")
         if operator.takes_function and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
-        for role, given in (
+        for role, each in (
             ("function", function),
             ("key function", key),
             ("timer function", on_timer),
         ):
-            if iscoroutinefunction(given) or isasyncgenfunction(given):
+            if iscoroutinefunction(each) or isasyncgenfunction(each):
                 raise FlowError(
                     f"{kind} {name!r}: its {role} is async, but operators call plain functions: "
                     "leave out async and await"

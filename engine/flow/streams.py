@@ -612,13 +612,13 @@ class KeyedStream(Generic[K, T]):
             if state.name in declared:
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
             declared[state.name] = state
-        of, given = (before.number,), tuple(declared.values())
-        if on_timer is None and any(ttl_of(state) is not None for state in given):
+        of, all_states = (before.number,), tuple(declared.values())
+        if on_timer is None and any(ttl_of(state) is not None for state in all_states):
             on_timer = no_outputs
         if on_timer is not None:
-            given += (TIMERS,)
+            all_states += (TIMERS,)
         vertex = flow.add(
-            *(operator, name, of, function, self.key, given, fields, self.line, on_timer)
+            *(operator, name, of, function, self.key, all_states, fields, self.line, on_timer)
         )
         return Stream(flow, vertex)
 
@@ -659,10 +659,10 @@ class WindowedStream(Generic[K, T]):
                 raise FlowError(f"aggregate({of_row}={each!r}): give an aggregate, such as Count()")
             if of_row in RESERVED:
                 raise FlowError(f"aggregate({of_row}=...): rows have their own {of_row!r}")
-        given, windows = tuple(aggregates.items()), self.windows
+        named, windows = tuple(aggregates.items()), self.windows
         if isinstance(windows, Hopping) and windows.overlap and emit == "final":
-            return self._add(HoppingWindowed(windows, self.lateness, given), name)
-        return self._add(Windowed(windows, self.lateness, given, emit == "updates"), name)
+            return self._add(HoppingWindowed(windows, self.lateness, named), name)
+        return self._add(Windowed(windows, self.lateness, named, emit == "updates"), name)
 
     def reduce(
         self, function: Callable[[T, T], T], *, name: str | None = None
@@ -716,20 +716,20 @@ def _negated(predicate: Callable[[Any], object]) -> Callable[[Any], bool]:
     return lambda value: not predicate(value)
 
 
-def getter(given: object, fields: Fields, what: str) -> Function:
+def getter(selector: object, fields: Fields, what: str) -> Function:
     """Return the function that gets a value from a payload. Raises FlowError; `what`: for it."""
-    return given if callable(given) else itemgetter(_place(given, fields, what))
+    return selector if callable(selector) else itemgetter(_place(selector, fields, what))
 
 
-def _place(given: object, fields: Fields, what: str) -> str | int:
+def _place(selector: object, fields: Fields, what: str) -> str | int:
     """Return the key or position of a field in a payload. Raises FlowError; `what`: for it."""
-    if isinstance(given, str) and fields is not None:
-        if given not in fields:
+    if isinstance(selector, str) and fields is not None:
+        if selector not in fields:
             raise FlowError(f"{what}: unknown field, the fields are {', '.join(fields)}")
-        return fields.index(given)
-    if not isinstance(given, (str, int)) or isinstance(given, bool):
+        return fields.index(selector)
+    if not isinstance(selector, (str, int)) or isinstance(selector, bool):
         raise FlowError(f"{what}: give a function, a field's name or a position")
-    return given
+    return selector
 
 
 def _union(name: str | None) -> str:

@@ -42,7 +42,13 @@ from driftline.engine.snapshots.jobs import (
 )
 from driftline.engine.snapshots.merging import MERGE_STEP_ROWS, by_group, merge
 from driftline.engine.storage.lmdbs import every_row, open_environment, translate_lmdb_errors
-from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
+from driftline.engine.storage.ownership import (
+    NO_OWNER,
+    OWNER_FILE,
+    DirectoryOwner,
+    read_owner,
+    renew_owner,
+)
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
 
@@ -378,12 +384,12 @@ class LmdbStore:
     """Key-value store in one LMDB directory, which belongs to the runs of one identity."""
 
     def __init__(
-        self, path: Path, identity: str, mark: Mark = NOBODY, map_size: int = MAP_SIZE
+        self, path: Path, identity: str, owner: DirectoryOwner = NO_OWNER, map_size: int = MAP_SIZE
     ) -> None:
         self.name = f"state directory {path}"
         with translate_lmdb_errors(self.name, SnapshotDamaged):
             make_directory(path)
-            renew_mark(path / MARK_FILE, mark, self.name)
+            renew_owner(path / OWNER_FILE, owner, self.name)
             self._env = open_environment(path, map_size, max_dbs=2)
             try:
                 self._begin(identity)
@@ -458,8 +464,8 @@ class ReadOnlyStore(Struct):
 
     name: str
     rows: dict[bytes, bytes]
-    mark: Mark | None = None
-    """None if the directory has no mark."""
+    owner: DirectoryOwner | None = None
+    """None if the directory has no owner."""
 
     def read(self, key: bytes) -> bytes | None:
         return self.rows.get(key)
@@ -477,9 +483,9 @@ class ReadOnlyStore(Struct):
 def read_store(path: Path) -> ReadOnlyStore:
     """Read the store in a directory.
 
-    Raises SnapshotDamaged, Unavailable, and StateMismatch if its mark is damaged.
+    Raises SnapshotDamaged, Unavailable, and StateMismatch if its owner is damaged.
     """
     name = f"state directory {path}"
     with translate_lmdb_errors(name, SnapshotDamaged):
         rows = {key: value for _, key, value in every_row(path, b"parts")}
-        return ReadOnlyStore(name, rows, read_mark(path / MARK_FILE, name))
+        return ReadOnlyStore(name, rows, read_owner(path / OWNER_FILE, name))

@@ -1,9 +1,9 @@
-"""Marks: each directory of a run names its run, so a foreign directory is detected.
+"""Owners of directories: each directory of a run names its run, so a foreign one is detected.
 
 A run's *lineage* is a random token that is created together with the registry and lives as long as
 the run's state, over any number of commands. Each start of a command is a *session*, numbered from
-1. A mark names the lineage, the role of the directory in that run, and the last session that opened
-the directory.
+1. The file ``owner`` names the lineage, the role of the directory in that run, and the last session
+that opened the directory.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from driftline.engine.wire.codec import pack, unpack
 _FORMAT = 1
 
 
-class Mark(Struct, frozen=True):
+class DirectoryOwner(Struct, frozen=True):
     """The run that a directory belongs to, and its last session.
 
-    A mark without a lineage belongs to no run, and fits every one.
+    An owner without a lineage belongs to no run, and fits every one.
     """
 
     lineage: str = ""
@@ -31,10 +31,10 @@ class Mark(Struct, frozen=True):
     """The role of the directory: ``node-0``, ``input-1``, ``output-0``."""
     session: int = 0
 
-    def supersede(self, before: Mark | None, where: str) -> Mark:
-        """Return the mark to write into a directory that is opened with this mark.
+    def supersede(self, before: DirectoryOwner | None, where: str) -> DirectoryOwner:
+        """Return the owner to write into a directory that is opened with this owner.
 
-        `before`: the mark that the directory has; None for a new directory. `where`: its name.
+        `before`: the owner that the directory has; None for a new directory. `where`: its name.
         Raises StateMismatch if the directory has another lineage or role, or a later session.
         """
         if before is None or not before.lineage:
@@ -61,48 +61,48 @@ class Mark(Struct, frozen=True):
         return f"{self.role} of run {self.lineage[:8]}"
 
     def encode(self) -> bytes:
-        """Encode the mark, with a checksum."""
+        """Encode the owner, with a checksum."""
         data = pack((_FORMAT, self.lineage, self.role, self.session))
         return crc32(data).to_bytes(4, "big") + data
 
     @staticmethod
-    def decode(data: bytes, where: str) -> Mark:
+    def decode(data: bytes, where: str) -> DirectoryOwner:
         """Decode `encode`; `where`: the directory. Raises StateMismatch for anything else."""
         try:
             if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
                 raise MalformedMessage("its checksum does not fit")
             match unpack(data[4:]):
                 case (version, str(lineage), str(role), int(session)) if version == _FORMAT:
-                    return Mark(lineage, role, session)
+                    return DirectoryOwner(lineage, role, session)
             raise MalformedMessage("it is of another version")
         except MalformedMessage as error:
             raise StateMismatch(
-                f"{where} is damaged: the mark that names its run cannot be read, {error}. "
+                f"{where} is damaged: its owner record cannot be read, {error}. "
                 "Restore it from a copy"
             ) from None
 
 
-NOBODY = Mark()
-"""The mark without a lineage."""
+NO_OWNER = DirectoryOwner()
+"""The owner without a lineage."""
 
-MARK_FILE = "mark"
-"""The file of the mark in the directory of a store or a log."""
+OWNER_FILE = "owner"
+"""The file of the owner in the directory of a store or a log."""
 
 
-def read_mark(file: Path, where: str) -> Mark | None:
-    """Return the mark in a file; None if there is none. `where`: the marked object, for errors.
+def read_owner(file: Path, where: str) -> DirectoryOwner | None:
+    """Return the owner in a file; None if there is none. `where`: what it owns, for errors.
 
     Raises StateMismatch if it is damaged, OSError.
     """
-    return Mark.decode(file.read_bytes(), where) if file.exists() else None
+    return DirectoryOwner.decode(file.read_bytes(), where) if file.exists() else None
 
 
-def renew_mark(file: Path, mark: Mark, where: str) -> None:
-    """Write the mark of a directory that is opened.
+def renew_owner(file: Path, owner: DirectoryOwner, where: str) -> None:
+    """Write the owner of a directory that is opened.
 
     Raises StateMismatch if the directory belongs to another run, or a later session, OSError.
     """
-    before = read_mark(file, where)
-    after = mark.supersede(before, where)
+    before = read_owner(file, where)
+    after = owner.supersede(before, where)
     if after != before and after.lineage:
         replace_file(file, after.encode())

@@ -87,19 +87,19 @@ class BulkRequest:
         """
         *whole, self._partial = (self._partial + data).split(b"\n")
         for line in whole:
-            told = loads(line)
-            error = parse_error(told)
-            is_of_all = not (isinstance(told, dict) and "line" in told)
+            reply = loads(line)
+            error = parse_error(reply)
+            is_of_all = not (isinstance(reply, dict) and "line" in reply)
             if error is not None and (is_of_all or isinstance(error, Busy | ServiceUnavailable)):
                 raise error
             self._received += 1
             if self._received > self._returned:
                 self._returned = self._received
-                told_before = self._bad.get(self._received - 1)
+                earlier = self._bad.get(self._received - 1)
                 answer = (
-                    self._note(convert(told, Written)) if error is None else _failed(told, error)
+                    self._note(convert(reply, Written)) if error is None else _failed(reply, error)
                 )
-                yield told_before or answer
+                yield earlier or answer
 
     def end(self) -> None:
         """Finish after a clean end of stream. Raises ServiceUnavailable if answers are missing."""
@@ -147,14 +147,14 @@ class Gathering:
 
 def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
     """Return the id and bytes of a line, and its error if it cannot be encoded as JSON."""
-    told: object = {"delete": line.id} if isinstance(line, Delete) else line
+    content: object = {"delete": line.id} if isinstance(line, Delete) else line
     id = ""
     try:
-        if not isinstance(told, Mapping):
-            text = f"{told!r:.100} is not a line of a bulk: a mapping, or Delete(id)"
+        if not isinstance(content, Mapping):
+            text = f"{content!r:.100} is not a line of a bulk: a mapping, or Delete(id)"
             raise Invalid("invalid", text)
-        id = str(told.get("id", told.get("delete", "")))
-        return id, encode_json(dict(told)) + b"\n", None
+        id = str(content.get("id", content.get("delete", "")))
+        return id, encode_json(dict(content)) + b"\n", None
     except Invalid as error:
         return id, _REFUSED, FailedLine(id, error)
 
@@ -176,8 +176,8 @@ def _json_default(value: object) -> str:
     raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
 
 
-def _failed(told: object, error: ServiceError) -> FailedLine:
-    match told:
+def _failed(answer: object, error: ServiceError) -> FailedLine:
+    match answer:
         case {"id": str(id)}:
             return FailedLine(id, error)
     return FailedLine("", error)

@@ -87,9 +87,11 @@ class Followed(Generic[T]):
     def feed(self, data: bytes) -> Iterator[T]:
         """Yield the data of complete events. Raises ServiceError for an error event."""
         for event in self._reader.feed(data):
-            told = loads(event.data)
+            value = loads(event.data)
             if event.name == "error":
-                raise parse_error(told) or ServiceUnavailable("unavailable", "the stream was ended")
+                raise parse_error(value) or ServiceUnavailable(
+                    "unavailable", "the stream was ended"
+                )
             if event.id <= self.at:
                 continue  # a heartbeat or a duplicate
             if self._until and event.id > self._until:
@@ -97,4 +99,4 @@ class Followed(Generic[T]):
                 return
             self.at = event.id
             if not event.name:
-                yield convert(told, self._kind)
+                yield convert(value, self._kind)

@@ -46,6 +46,6 @@ def convert(value: object, kind: type[T]) -> T:
         raise _no_answer(value, error) from None
 
 
-def _no_answer(told: object, why: Exception) -> ServiceUnavailable:
-    text = f"not an answer of an index service: {str(told)[:200]} ({why}); is the address right?"
+def _no_answer(answer: object, why: Exception) -> ServiceUnavailable:
+    text = f"not an answer of an index service: {str(answer)[:200]} ({why}); is the address right?"
     return ServiceUnavailable("answer", text)

@@ -77,10 +77,10 @@ def operations(index: Index) -> list[Operation]:
 
 
 def _collections(schema: Schema) -> Operation:
-    told = answers.Collections(list(map(_describe, schema.collections.values())))
+    listing = answers.Collections(list(map(_describe, schema.collections.values())))
 
     async def does(call: Call) -> Response:
-        return json_of(told)
+        return json_of(listing)
 
     text = "The collections and their fields."
     return Operation("GET", "/collections", does, "collections", text, answer=COLLECTIONS)

@@ -64,9 +64,9 @@ def _route(path: Path) -> Route:
     headers = {**HEADERS, "ETag": tag}
 
     async def file(request: Request) -> Response:
-        told = request.scope.get(REQUEST_LOG_KEY)
-        if isinstance(told, RequestLog):
-            told.operation = "page"
+        request_log = request.scope.get(REQUEST_LOG_KEY)
+        if isinstance(request_log, RequestLog):
+            request_log.operation = "page"
         known = request.headers.get("if-none-match", "")
         if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
             return Response(status_code=304, headers=headers)

@@ -206,9 +206,9 @@ class _Reads:
         question = GetQuestion(collection=collection.name, id=call[ID], at=time)
         found = await self._index.ask_shard(call, question, StoredDocument)
         label = token_of(found.time + 1)
-        told = dumps({"id": call[ID], "label": label, "at": token_of(time)})
+        body = dumps({"id": call[ID], "label": label, "at": token_of(time)})
         return json_answer(
-            told[:-1] + b',"document":' + found.stored + b"}", {"ETag": f'"{label}"'}
+            body[:-1] + b',"document":' + found.stored + b"}", {"ETag": f'"{label}"'}
         )
 
     def _collection_of_query(self, call: Call) -> Collection:

@@ -419,8 +419,8 @@ def _parse_line(line: object) -> tuple[str, object]:
 
 
 def _problem(number: int, id: str, error: ApiError) -> bytes:
-    told: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **error_body(error)}
-    return dumps(told) + b"\n"
+    result: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **error_body(error)}
+    return dumps(result) + b"\n"
 
 
 def bulk_operation(index: Index) -> Operation:

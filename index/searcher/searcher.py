@@ -187,8 +187,8 @@ class Searcher:
             for holding in self._collections.values():
                 holding.saved()
         except (DamagedSegment, OSError) as error:
-            told = event("checkpoint-unused", reason=str(error))
-            log.warning("%s; it is written again with the next checkpoint", error, extra=told)
+            fields = event("checkpoint-unused", reason=str(error))
+            log.warning("%s; it is written again with the next checkpoint", error, extra=fields)
             return
         self._files.sweep(self._checkpoint_files | self._in_use())
 
@@ -253,8 +253,8 @@ class Searcher:
             holding.shard.replace_parts(segments, Segment(path), kept)
         except (DamagedSegment, OSError) as error:
             self._is_merge_paused = True
-            told = event("segment-unused", path=str(path), reason=str(error))
-            log.warning("%s was just written, and is not used: %s", path, error, extra=told)
+            fields = event("segment-unused", path=str(path), reason=str(error))
+            log.warning("%s was just written, and is not used: %s", path, error, extra=fields)
 
     def _found_damage(self, problem: str) -> None:
         if not self.damage:

@@ -16,7 +16,7 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.kinds import CONSUMER
 from driftline.engine.wire.messages import Bundle, BundleStored, Delayed
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
@@ -155,8 +155,8 @@ def run_journal(config: ServiceConfig) -> None:
     """Run the journal until the process is ended."""
     process = config.process
     flow = load_flow(process.flow)
-    mark = Mark(process.lineage, JOURNAL, process.session)
-    journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, mark)
+    owner = DirectoryOwner(process.lineage, JOURNAL, process.session)
+    journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, owner)
     server = JournalServer(journal)
     transport = config.network.transport()
     runtime = Runtime(transport=transport, cores=CpuAffinity(process.cores))

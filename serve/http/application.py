@@ -139,6 +139,6 @@ async def _failed(request: Request, error: Exception) -> Response:
 def _answer_error(
     request: Request, refused: ApiError, headers: Mapping[str, str] | None = None
 ) -> Response:
-    told: RequestLog = request.scope[REQUEST_LOG_KEY]
-    told.code = refused.code
+    request_log: RequestLog = request.scope[REQUEST_LOG_KEY]
+    request_log.code = refused.code
     return error_response(refused, headers)

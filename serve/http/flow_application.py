@@ -299,11 +299,11 @@ def _key(call: Call, text: str) -> object:
 
 def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
     """Return `GET /changes`, which streams the outputs of a flow, including its dead letters."""
-    told = event_encoder(sinks)
+    encode = event_encoder(sinks)
 
     async def does(call: Call) -> EventStream:
         since = since_of(call, backend)
-        return EventStream(changes(backend, since, told, call.settings.heartbeat_s))
+        return EventStream(changes(backend, since, encode, call.settings.heartbeat_s))
 
     return Operation(
         "GET",

@@ -126,7 +126,7 @@ class MeasuredApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = scope[REQUEST_LOG_KEY] = RequestLog()
+        request_log = scope[REQUEST_LOG_KEY] = RequestLog()
         began = monotonic()
         status = size = 0
         first = 0.0
@@ -147,7 +147,7 @@ class MeasuredApp:
             path = normalized_path(scope)
             if path is None:
                 bad = ApiError("invalid", "the path is not UTF-8, percent-encoded")
-                told.code = bad.code
+                request_log.code = bad.code
                 await error_response(bad)(scope, receive, recording_send)
             else:
                 scope["path"] = path
@@ -155,45 +155,47 @@ class MeasuredApp:
         finally:
             self._open -= 1
             ended = monotonic()
-            self._tell(scope, told, status, size, ended - began, first - began, ended)
+            self._tell(scope, request_log, status, size, ended - began, first - began, ended)
 
     def _tell(
         self,
         scope: Scope,
-        told: RequestLog,
+        request_log: RequestLog,
         status: int,
         size: int,
         seconds: float,
         until_first: float,
         now: float,
     ) -> None:
-        name = told.operation or "none"
+        name = request_log.operation or "none"
         requests, took = self._counters(name, status)
         requests.inc()
         if status:
-            took.observe(until_first if told.is_endless else seconds)
+            took.observe(until_first if request_log.is_endless else seconds)
         if log.isEnabledFor(logging.DEBUG):
             text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
             fields = event_fields(
                 "request",
                 method=scope["method"],
                 path=path,
-                operation=told.operation,
+                operation=request_log.operation,
                 status=status,
-                code=told.code,
-                client=told.client,
+                code=request_log.code,
+                client=request_log.client,
                 address=(scope.get("client") or [""])[0],
                 seconds=seconds,
                 bytes=size,
             )
             log.debug(text, scope["method"], path, status, seconds * 1000, extra=fields)
-        if told.code == "slow":
+        if request_log.code == "slow":
             self._slow_bodies.add(now, (scope.get("client") or [""])[0])
         else:
             self._slow_bodies.log_if_due(now)
-        if status >= 500 and told.operation != READY:
+        if status >= 500 and request_log.operation != READY:
             trouble = self._trouble.setdefault(name, Trouble("requests-failed"))
-            trouble.record_failure(now, f"a request was answered {status}, {told.code}: {name}")
+            trouble.record_failure(
+                now, f"a request was answered {status}, {request_log.code}: {name}"
+            )
         elif 0 < status < 400 and name in self._trouble:
             self._trouble.pop(name).record_success(now, f"{name}: requests are answered again")
 

@@ -36,7 +36,7 @@ from driftline.serve.http.parameters import Given, Parameter, parse_path, parse_
 SERVICE = "service"
 """The tag of operations on the service itself, such as the health check."""
 
-REQUEST_LOG_KEY = "driftline.told"
+REQUEST_LOG_KEY = "driftline.request_log"
 """The key of a request's `RequestLog` in its ASGI scope."""
 
 
@@ -213,7 +213,7 @@ class _Methods:
             self._methods.setdefault("HEAD", get)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told: RequestLog = scope.setdefault(REQUEST_LOG_KEY, RequestLog())
+        request_log: RequestLog = scope.setdefault(REQUEST_LOG_KEY, RequestLog())
         has_begun = False
 
         async def recording_send(message: Message) -> None:
@@ -225,16 +225,16 @@ class _Methods:
             operation = self._methods.get(scope["method"])
             if operation is None:
                 raise ApiError("method", f"allowed here: {', '.join(self._methods)}")
-            told.operation = operation.name
-            told.is_endless = operation.is_endless
+            request_log.operation = operation.name
+            request_log.is_endless = operation.is_endless
             headers = _headers_of(scope)
-            _admit(scope, headers, operation, self._state.settings, told)
+            _admit(scope, headers, operation, self._state.settings, request_log)
             with self._state.limit_concurrency(operation):
-                answer = await self._answer(operation, scope, headers, receive, told.client)
+                answer = await self._answer(operation, scope, headers, receive, request_log.client)
                 await answer(scope, receive, recording_send)
                 return
         except ClientLeft:
-            told.code = "left"
+            request_log.code = "left"
             return
         except DriftlineError as error:
             refused = to_api_error(error)
@@ -243,7 +243,7 @@ class _Methods:
         except Exception:
             log.exception("a request has failed: %s %s", scope["method"], scope["path"])
             refused = INTERNAL
-        told.code = refused.code
+        request_log.code = refused.code
         if has_begun:
             return  # the server closes the connection, so the client sees an incomplete response
         allow = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
@@ -278,18 +278,18 @@ def _admit(
     headers: Mapping[str, str],
     operation: Operation,
     settings: HttpSettings,
-    told: RequestLog,
+    request_log: RequestLog,
 ) -> None:
-    """Check the rights of a client, and set its name in `told`. Raises ApiError."""
+    """Check the rights of a client, and set its name in `request_log`. Raises ApiError."""
     if settings.access is None:
         check_host(headers.get("host", ""))
     if operation.right is not None and scope["method"] not in ("GET", "HEAD"):
         check_origin(headers)
     if settings.access is None or operation.right is None:
-        told.client = (scope.get("client") or ("",))[0]
+        request_log.client = (scope.get("client") or ("",))[0]
         return
     holder = settings.access.holder(headers.get("authorization", ""))
-    told.client = holder.name
+    request_log.client = holder.name
     if not holder.may(operation.right):
         raise ApiError(
             "right", f"this token may {holder.right}, and this needs the right {operation.right}"

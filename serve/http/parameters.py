@@ -122,8 +122,8 @@ def _value(parameter: Parameter[object], text: str) -> object:
     try:
         return parameter.read(text)
     except (ValueError, BadToken) as error:
-        told = f"{parameter.name}: {error}"
-        raise ApiError("invalid", told, {"parameter": parameter.name}) from None
+        message = f"{parameter.name}: {error}"
+        raise ApiError("invalid", message, {"parameter": parameter.name}) from None
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.storage.ownership import NO_OWNER, DirectoryOwner
 from driftline.engine.storage.segment_log import (
     SEGMENT_BYTES,
     SegmentLog,
@@ -60,7 +60,7 @@ class Journal:
         path: The directory; it is created if missing.
         flow: The flow that produces the outputs.
         identity: The identity of flow and input.
-        mark: The run that the outputs belong to, and its session.
+        owner: The run that the outputs belong to, and its session.
         segment_bytes: Size at which the journal starts the next segment.
 
     Raises:
@@ -73,7 +73,7 @@ class Journal:
         path: Path,
         flow: Flow,
         identity: str,
-        mark: Mark = NOBODY,
+        owner: DirectoryOwner = NO_OWNER,
         *,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
@@ -82,7 +82,7 @@ class Journal:
         self.path = path
         self._groups = flow.groups
         self._sinks = len(flow.sinks)
-        self._claim = OutputDirectory(path, _CLAIM, identity_of(identity), "*", mark)
+        self._claim = OutputDirectory(path, _CLAIM, identity_of(identity), "*", owner)
         try:
             self._log = SegmentLog(path, "journal", BEGINNING.encode(), segment_bytes)
             with translate_os_errors("journal", path):

@@ -110,8 +110,8 @@ def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, lis
         times.append(items[0].label[0])
     if times != sorted(set(times)) or max(times, default=0) > bundle.t_last:
         raise MalformedMessage(f"a bundle up to {bundle.t_last} with blobs of the times {times}")
-    told = bundle.barrier, bundle.groups, bundle.t_last, bundle.checksum
-    return JournalEntry(*told, tuple(times), bundle.blobs), decoded
+    header = bundle.barrier, bundle.groups, bundle.t_last, bundle.checksum
+    return JournalEntry(*header, tuple(times), bundle.blobs), decoded
 
 
 class JournalContents(Struct, frozen=True):
@@ -157,8 +157,8 @@ def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalCo
     if not torn:
         return JournalContents(t_last, len(read), entries)
     size, path = counted(torn, "byte"), path_of(directory, numbers[-1])
-    told = f"{path} ends with {size} of an incomplete record, which the next opening removes"
-    return JournalContents(t_last, len(read), entries, told)
+    warning = f"{path} ends with {size} of an incomplete record, which the next opening removes"
+    return JournalContents(t_last, len(read), entries, warning)
 
 
 def oldest_retained_time(directory: Path) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from driftline.connectors.sinks.directory import IDENTITY, identity_lines, mark_of
+from driftline.connectors.sinks.directory import IDENTITY, identity_lines, owner_file_of
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.local.directories.inspection import inspect_directories
@@ -33,7 +33,7 @@ from driftline.engine.flow.outline import make_outline
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
-from driftline.engine.storage.manifest import read_mark
+from driftline.engine.storage.ownership import read_owner
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
@@ -135,7 +135,7 @@ def check_directories(
 def report_on_journal(
     path: Path, run: ClusterState | None, *, all_segments: bool = False
 ) -> tuple[DirectoryReport, str]:
-    """Return a report on the journal (mark, t_last, damage) and a sentence on a torn end (or "").
+    """Return a report on the journal (owner, t_last, damage) and a sentence on a torn end (or "").
 
     `all_segments`: read all segments instead of only the last one. Raises Unavailable.
     """
@@ -144,8 +144,8 @@ def report_on_journal(
         if not path.is_dir():
             return report, ""
         try:
-            report = replace(report, mark=read_mark(mark_of(path, 0), f"output {path}"))
-            _check_identity(path, run, begun=report.mark is not None)
+            report = replace(report, owner=read_owner(owner_file_of(path, 0), f"output {path}"))
+            _check_identity(path, run, begun=report.owner is not None)
             found = inspect_journal(path, all_segments=all_segments)
             if not found.segments and run is not None and run.last_session:
                 raise StateMismatch(f"{path} has been written to, and all its segments are gone")

@@ -41,7 +41,7 @@ from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 from driftline.serve.gateway.server import HttpServer, Listening
@@ -138,8 +138,8 @@ class _Run:
                 return False
             if outcome.error:
                 failed = outcome.error == FunctionFailed.__name__
-                told = f"{outcome.text}\n  {RESUME_HINT}." if failed else outcome.text
-                raise error_of(outcome.error, told)
+                text = f"{outcome.text}\n  {RESUME_HINT}." if failed else outcome.text
+                raise error_of(outcome.error, text)
             assert outcome.text == ENDED_ON_REQUEST
             children.finish()
             self._deployment.finish()
@@ -193,8 +193,8 @@ class _Run:
             log.warning(text, reason, extra=event_fields("ending", reason=reason))
 
     def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[WriteFuture]:
-        mark = Mark(self._process.lineage, "input-0", self._process.session)
-        input_log = InputLog(Path(self._process.state) / mark.role, f"{name} 0", mark)
+        owner = DirectoryOwner(self._process.lineage, "input-0", self._process.session)
+        input_log = InputLog(Path(self._process.state) / owner.role, f"{name} 0", owner)
         self._stack.callback(input_log.close)
         self._resume_time = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"

@@ -78,8 +78,8 @@ def look_beside(
         refusals.append(str(error))
     if torn:  # a crash may leave a torn end; after an orderly end it is damage
         (damage if _ended_cleanly(run, journal) else notes).append(torn)
-    told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
-    return Beside(tuple(kept), tuple(derived), RECOVERY_ADVICE, *told, is_alone=is_alone)
+    findings = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
+    return Beside(tuple(kept), tuple(derived), RECOVERY_ADVICE, *findings, is_alone=is_alone)
 
 
 def _check_views(
@@ -105,6 +105,6 @@ def _check_views(
 
 def _ended_cleanly(run: ClusterState | None, journal: DirectoryReport) -> bool:
     """Return whether the last session that opened the journal ended normally."""
-    if run is None or journal.mark is None:
+    if run is None or journal.owner is None:
         return False
-    return journal.mark.session <= run.last_session and exit_status_of(run) is ExitStatus.ASKED
+    return journal.owner.session <= run.last_session and exit_status_of(run) is ExitStatus.ASKED

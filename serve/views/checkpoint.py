@@ -85,8 +85,8 @@ def restore_view(path: Path, identity: str, make: Callable[[], V]) -> V:
         if path.exists():
             view.load(read_parts(path, identity))
     except SnapshotDamaged as error:
-        told = event("checkpoint-unused", path=str(path), reason=str(error))
-        log.warning("%s; rebuilding the view from the journal", error, extra=told)
+        fields = event("checkpoint-unused", path=str(path), reason=str(error))
+        log.warning("%s; rebuilding the view from the journal", error, extra=fields)
         return make()
     return view
 

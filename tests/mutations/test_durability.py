@@ -17,7 +17,7 @@ from driftline.deploy.local.directories.survey import DirectoryReport, Problem
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.role import DurableJob
 from tests.deploy.local.directories import test_survey
 from tests.engine.snapshots import test_store
@@ -66,7 +66,7 @@ def when_a_snapshot_was_taken_is_not_compared() -> AbstractContextManager[object
 
 def directories_are_not_marked() -> AbstractContextManager[object]:
     """A directory is whoever's opens it."""
-    return patch.object(Mark, "supersede", lambda self, before, where: self)
+    return patch.object(DirectoryOwner, "supersede", lambda self, before, where: self)
 
 
 def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
@@ -119,8 +119,8 @@ def a_consumer_that_is_ahead(_: Path) -> None:
 
 
 def a_store_in_the_place_of_another(path: Path) -> None:
-    LmdbStore(path, "me", Mark("mine", "node-0", 1)).close()
-    for other in (Mark("mine", "node-1", 1), Mark("other", "node-0", 1)):
+    LmdbStore(path, "me", DirectoryOwner("mine", "node-0", 1)).close()
+    for other in (DirectoryOwner("mine", "node-1", 1), DirectoryOwner("other", "node-0", 1)):
         with pytest.raises(StateMismatch, match=r"node-0 of run mine"):
             LmdbStore(path, "me", other).close()
 
@@ -169,9 +169,9 @@ CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
     (a_registry_that_is_gone_is_a_new_one, no_registry),
     (
         _without("_check_owner"),
-        refused(test_survey.report_on("node-0", mark=Mark("x", "node-0", 2))),
+        refused(test_survey.report_on("node-0", owner=DirectoryOwner("x", "node-0", 2))),
     ),
-    (_without("_check_session"), refused(test_survey.report_on("output-0", mark=None))),
+    (_without("_check_session"), refused(test_survey.report_on("output-0", owner=None))),
 ]
 
 

@@ -1,7 +1,7 @@
 """Implements `--fresh`: removes the state and the outputs of the earlier run, and nothing else.
 
 Before the first removal, it checks that no process of the earlier run is active, that each file
-belongs to the run, and that received records can be sent again. The marks of the outputs are
+belongs to the run, and that received records can be sent again. The owners of the outputs are
 removed first, the registry and the identity of the outputs last. So after a crash during the
 removal, the same command finishes it. A command without `--fresh` is refused, as outputs are
 missing, or finds nothing left.
@@ -37,7 +37,7 @@ from driftline.engine.durable import Lock, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import make_outline
-from driftline.engine.storage.manifest import read_mark
+from driftline.engine.storage.ownership import read_owner
 from driftline.engine.texts import file_name
 
 _LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
@@ -50,9 +50,9 @@ _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 """Files of a state directory."""
 _FOLDER = r"(node|input)-[0-9]+"
 """Folders of a state directory."""
-_IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
+_IN_FOLDER = r"data\.mdb|lock\.mdb|claim|owner|segment-[0-9]{8}"
 """Files of these folders."""
-_HIDDEN = r"identity|barrier-[0-9]+\.(mark|next|progress)"
+_HIDDEN = r"identity|barrier-[0-9]+\.(owner|next|progress)"
 """Files of the folder `.driftline` of outputs."""
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 """Files with dead letters or bad records."""
@@ -94,7 +94,7 @@ def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     _check_logs(run, state)
     registry = state / "registry"
     # The registry and the identity name the files of the run, so they go last.
-    for kind in (".mark", ".jsonl", ".next", ".progress"):
+    for kind in (".owner", ".jsonl", ".next", ".progress"):
         _remove([path for path in of_outputs if path.suffix == kind])
     _remove([path for path in of_state if path != registry])
     _remove([registry, hidden / IDENTITY])
@@ -185,7 +185,7 @@ def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None
 
     Raises StateMismatch for outputs of another run, and if the outputs of the state are in another
     directory, from which nothing would be removed. Directories may have been moved, so only their
-    marks show which one has the outputs of the run.
+    owners show which one has the outputs of the run.
     """
     lineages = _lineages_in(output)
     if run is not None and run.lineage not in lineages:
@@ -209,12 +209,12 @@ def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None
 
 
 def _lineages_in(output: Path) -> set[str]:
-    """Return the lineages of the marks in an output directory. Raises OSError."""
+    """Return the lineages of the owners in an output directory. Raises OSError."""
     found = set()
-    for path in (output / ".driftline").glob("barrier-*.mark"):
-        with suppress(StateMismatch):  # skip damaged marks
-            if (mark := read_mark(path, f"output {path}")) is not None:
-                found.add(mark.lineage)
+    for path in (output / ".driftline").glob("barrier-*.owner"):
+        with suppress(StateMismatch):  # skip damaged owners
+            if (owner := read_owner(path, f"output {path}")) is not None:
+                found.add(owner.lineage)
     return found
 
 

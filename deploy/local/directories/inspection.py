@@ -25,7 +25,7 @@ from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.directory import (
     SPARK_RECORD,
     describe_savepoint,
-    mark_of,
+    owner_file_of,
     read_spark_record,
 )
 from driftline.deploy.local.directories.survey import (
@@ -47,7 +47,7 @@ from driftline.engine.errors import (
 )
 from driftline.engine.snapshots.store import check_parts, read_store
 from driftline.engine.storage.lmdbs import DATA
-from driftline.engine.storage.manifest import Mark, read_mark
+from driftline.engine.storage.ownership import DirectoryOwner, read_owner
 from driftline.engine.texts import counted, format_time
 
 
@@ -77,8 +77,10 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
     for line in done.stdout.splitlines():
         fields = json.loads(line)
         role = fields["role"]
-        mark = fields.pop("mark")
-        reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
+        owner = fields.pop("owner")
+        reports[role] = DirectoryReport(
+            owner=None if owner is None else DirectoryOwner(**owner), **fields
+        )
     if role and ended_by:
         damage = f"{reports[role]} is damaged: {ended_by} ended the process that read it"
         reports[role] = replace(reports[role], damage=damage, crashes_reader=True)
@@ -99,7 +101,7 @@ def _store(report: DirectoryReport) -> DirectoryReport:
         return replace(report, damage=str(error))
     size = sum(map(len, store.rows.values()))
     summary = f"parts up to {newest}, {counted(size, 'byte')}"
-    return replace(report, mark=store.mark, summary=summary)
+    return replace(report, owner=store.owner, summary=summary)
 
 
 def _log(report: DirectoryReport) -> DirectoryReport:
@@ -109,7 +111,7 @@ def _log(report: DirectoryReport) -> DirectoryReport:
         summary += f", and {counted(log.torn, 'byte')} of a torn end, which a run cuts off"
     return replace(
         report,
-        mark=log.mark,
+        owner=log.owner,
         reserved=log.reserved,
         trimmed=log.trimmed,
         summary=summary,
@@ -121,14 +123,14 @@ def _used(report: DirectoryReport) -> DirectoryReport:
     if found is None:
         return report
     summary = f"a checksum over the records up to {found.fingerprint.last}"
-    return replace(report, mark=found.mark, summary=summary)
+    return replace(report, owner=found.owner, summary=summary)
 
 
 def _output(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
     with translate_os_errors("output", directory):
-        file = mark_of(directory, report.index)
-        mark = read_mark(file, f"output {file}")
+        file = owner_file_of(directory, report.index)
+        owner = read_owner(file, f"output {file}")
         record = directory / ".driftline" / f"barrier-{report.index}.progress"
         rows = directory / f"barrier-{report.index}"
         progress, damage = CommitRecord(), list[str]()
@@ -146,7 +148,7 @@ def _output(report: DirectoryReport) -> DirectoryReport:
         summary += f", and {size_text} not yet delivered, which a resumed run cuts off"
     return replace(
         report,
-        mark=mark,
+        owner=owner,
         t_last=progress.last.t_last,
         failures=progress.failures,
         damage=" ".join(damage),
@@ -194,7 +196,7 @@ def _directories(
         numbers = {
             int(match[1])
             for path in (hidden.iterdir() if hidden.is_dir() else ())
-            if (match := re.fullmatch(r"barrier-(\d+)\.(progress|mark)", path.name))
+            if (match := re.fullmatch(r"barrier-(\d+)\.(progress|owner)", path.name))
         }
         for number in sorted(numbers):
             yield DirectoryReport(f"{OUTPUT}-{number}", str(output)), _output

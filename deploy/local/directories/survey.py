@@ -1,6 +1,6 @@
 """Decides whether the directories of a run fit together, before the run continues.
 
-Each directory has a mark: the lineage of its run, its role, and the last session that opened it.
+Each directory has an owner: the lineage of its run, its role, and the last session that opened it.
 The registry is the reference, as it names a session only after all directories of that session were
 open and durable. Three rules:
 
@@ -28,7 +28,7 @@ from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.policy import Output, Policy
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.texts import format_time
 
 STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
@@ -55,12 +55,12 @@ _NAMES = {
 
 
 class DirectoryReport(Struct, frozen=True):
-    """The contents of one directory of a run, according to its marks and checksums."""
+    """The contents of one directory of a run, according to its owners and checksums."""
 
     role: str
     """`node-0`, `input-1`, `output-0`, ..."""
     path: str
-    mark: Mark | None = None
+    owner: DirectoryOwner | None = None
     """None if the directory is missing or nothing was ever written to it."""
     damage: str = ""
     """A sentence on changed or unreadable data; empty if the directory is intact."""
@@ -122,15 +122,15 @@ def problems(
         _damaged(report, policy, ways_out, replayable) for report in reports if report.damage
     ]
     if state is None:
-        has_outputs = any(report.kind == OUTPUT and report.mark for report in intact)
+        has_outputs = any(report.kind == OUTPUT and report.owner for report in intact)
         remedy = OTHER_DIRECTORY if has_outputs else anew
         strays = [
             Problem(
-                f"{report} is {report.mark}, but registry {registry} is not there: it was removed, "
-                f"or this is another run's. Restore the registry from a copy, or {remedy}"
+                f"{report} is {report.owner}, but registry {registry} is not there: it was "
+                f"removed, or this is another run's. Restore the registry from a copy, or {remedy}"
             )
             for report in intact
-            if report.mark is not None and report.mark.lineage
+            if report.owner is not None and report.owner.lineage
         ]
         return damaged + strays[:1]
     done = max((report.t_last for report in intact), default=-1)
@@ -198,15 +198,15 @@ class _Rules(Struct, frozen=True):
 
     def _check_owner(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a directory that belongs to another run or was moved."""
-        mark, lineage = report.mark, self.state.lineage
-        if mark is None or (mark.lineage, mark.role) == (lineage, report.role):
+        owner, lineage = report.owner, self.state.lineage
+        if owner is None or (owner.lineage, owner.role) == (lineage, report.role):
             return None
-        if mark.lineage != lineage:
-            text = f"{report} is {mark}, but registry {self.registry} is run {lineage[:8]}'s"
+        if owner.lineage != lineage:
+            text = f"{report} is {owner}, but registry {self.registry} is run {lineage[:8]}'s"
             if report.kind == OUTPUT:
                 return Problem(f"{text}. {self._advise_other_output(report)}")
         else:
-            text = f"{report} is {mark}: it was moved or copied there"
+            text = f"{report} is {owner}: it was moved or copied there"
         return Problem(f"{text}. {self._ways_out(report)}")
 
     def _check_session(self, report: DirectoryReport) -> Problem | None:
@@ -216,20 +216,20 @@ class _Rules(Struct, frozen=True):
             return None
         if report.kind == OUTPUT and self._is_of_earlier_layout(report):
             return None
-        if report.mark is None:
+        if report.owner is None:
             if opened and report.kind == OUTPUT and self.state.output != report.path:
                 lacks = f"{report.path} has no outputs of node {report.index} of this run"
                 return Problem(f"{lacks}. {self._advise_other_output(report)}")
             if opened:
                 return self._lost(report, "is empty or missing, but an earlier session had it")
-        elif report.mark.session < opened:
-            session = report.mark.session
+        elif report.owner.session < opened:
+            session = report.owner.session
             old = f"is an old copy: it was used last in session {session} of this run, "
             return self._lost(report, f"{old}but registry {self.registry} knows session {opened}")
-        elif report.mark.session > opened + 1:
+        elif report.owner.session > opened + 1:
             return self._old_registry(
                 f"it knows session {opened} of this run, "
-                f"but {report} was used in session {report.mark.session}"
+                f"but {report} was used in session {report.owner.session}"
             )
         return None
 
@@ -240,7 +240,7 @@ class _Rules(Struct, frozen=True):
 
     def _check_log(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a log that lacks records of snapshots or delivered outputs."""
-        if report.kind != LOG or report.mark is None:
+        if report.kind != LOG or report.owner is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
         offset = offsets[report.index : report.index + 1]

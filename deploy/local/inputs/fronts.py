@@ -35,7 +35,7 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 
 MANY = 1_000_000
 """From this many records on, their comparison is logged before it starts, as it takes a while."""
@@ -43,7 +43,7 @@ MANY = 1_000_000
 
 def open_input(
     number: int,
-    given: Input | RetainedSource,
+    opened: Input | RetainedSource,
     config: RunConfig,
     process: ProcessConfig,
     runtime: Runtime,
@@ -59,36 +59,36 @@ def open_input(
     `alone`: it is the only input; `event_time`: that of the source in the flow. Raises Unavailable,
     StateMismatch, NotPermitted.
     """
-    if not isinstance(given, str | Piped | LiveSource):
-        return given
-    mark = Mark(process.lineage, f"input-{number}", process.session)
-    input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
+    if not isinstance(opened, str | Piped | LiveSource):
+        return opened
+    owner = DirectoryOwner(process.lineage, f"input-{number}", process.session)
+    input_log = InputLog(config.state / owner.role, f"{config.flow} {number}", owner)
     receivers.callback(input_log.close)
     store = input_log.carry_out
     receiver: Receiver
-    if isinstance(given, Piped):
+    if isinstance(opened, Piped):
         has_ticks = event_time is not None and event_time.tick is not None
         clock = None if alone and not has_ticks else _now_us
         keep_bad = config.dead_letters
         records = PipedSource(
-            input_log, clock, keep_bad=keep_bad, today_us=_now_us, event_time=event_time
+            input_log, clock, keep_bad=keep_bad, wall_clock_us=_now_us, event_time=event_time
         )
-        receiver = piped = StandardInput(records, given, is_stop_requested=is_stop_requested)
+        receiver = piped = StandardInput(records, opened, is_stop_requested=is_stop_requested)
         runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
         piped.announce()
-    elif isinstance(given, LiveSource):
-        polling = PolledSource(input_log, _now_us, GuardedSource(given).name, event_time)
-        receiver = polled = PolledReceiver(polling, given, name=f"poller-{number}")
+    elif isinstance(opened, LiveSource):
+        polling = PolledSource(input_log, _now_us, GuardedSource(opened).name, event_time)
+        receiver = polled = PolledReceiver(polling, opened, name=f"poller-{number}")
         runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
         polled.begin()
     else:
-        received = ReceivedSource(input_log, _now_us, name=given, event_time=event_time)
-        keys = config.sender_rules.keys_of(number, given)
-        receiver = intake = IntakeSocket(received, given, name=f"intake-{number}", keys=keys)
+        received = ReceivedSource(input_log, _now_us, name=opened, event_time=event_time)
+        keys = config.sender_rules.keys_of(number, opened)
+        receiver = intake = IntakeSocket(received, opened, name=f"intake-{number}", keys=keys)
         runtime.watch(
             intake, intake.socket, intake.drain, has_work=intake.has_work, carry_out=store
         )
-        fields = event_fields("input", name=given, address=intake.address)
+        fields = event_fields("input", name=opened, address=intake.address)
         log.info("listening for producers on %s", intake.address, extra=fields)
     if not config.policy.replay:
         receivers.callback(_trim_log, input_log, receiver.source)
@@ -117,17 +117,17 @@ def open_front(
     `start`: the time from which it will read; `token`: names its process. Raises StateMismatch,
     InputError, Unavailable.
     """
-    used, given = None, source
+    used, opened = None, source
     if isinstance(source, MAY_GROW):
         used = _open_used_file(number, source, config, process)
         checked = open_checked(source, used, aside, start)
-        given = checked if config.policy.replay else source  # without replays, no use is recorded
+        opened = checked if config.policy.replay else source  # without replays, no use is recorded
     front = Front(
         number,
         config.nodes,
         flow_plan,
         config.policy,
-        given,
+        opened,
         new_id,
         process=token,
         window=config.window,
@@ -160,8 +160,8 @@ def _open_used_file(
     number: int, source: Source | RetainedSource, config: RunConfig, process: ProcessConfig
 ) -> UsedFile:
     """Open the used file of an input."""
-    mark = Mark(process.lineage, f"used-{number}", process.session)
-    used = UsedFile(config.state / f"input-{number}.used", mark)
+    owner = DirectoryOwner(process.lineage, f"used-{number}", process.session)
+    used = UsedFile(config.state / f"input-{number}.used", owner)
     if used.fingerprint.last >= MANY:
         log.info(
             "%s: comparing the %d records used so far",
@@ -190,10 +190,10 @@ def has_log(identity: str) -> bool:
     return live or identity in (RECEIVED, PIPED)
 
 
-def identity_of(given: Input | RetainedSource) -> str:
+def identity_of(opened: Input | RetainedSource) -> str:
     """Return the text that identifies an input in the identity of a run."""
-    if isinstance(given, str):
+    if isinstance(opened, str):
         return RECEIVED
-    if isinstance(given, LiveSource):
-        return f"{POLLED}{GuardedSource(given).identity()!r}"
-    return PIPED if isinstance(given, Piped) else given.identity()
+    if isinstance(opened, LiveSource):
+        return f"{POLLED}{GuardedSource(opened).identity()!r}"
+    return PIPED if isinstance(opened, Piped) else opened.identity()

@@ -2,7 +2,7 @@
 
 The state directory has one for each input that may grow; a write replaces the file atomically. If a
 file is missing, or older than the last snapshot, the next start compares fewer records. The file
-has a mark, like all parts of a state directory.
+has a owner, like all parts of a state directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from driftline.engine.sources.fingerprint import (
     StoreUsed,
     VerifiedSource,
 )
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
 
@@ -38,7 +38,7 @@ MAY_GROW = FileSource, SeveralFiles
 class Noted(Struct, frozen=True):
     """The contents of a used file."""
 
-    mark: Mark
+    owner: DirectoryOwner
     fingerprint: InputFingerprint
 
 
@@ -48,12 +48,12 @@ class UsedFile:
     Opening it raises StateMismatch if it is damaged or belongs to another run, Unavailable.
     """
 
-    def __init__(self, path: Path, mark: Mark) -> None:
+    def __init__(self, path: Path, owner: DirectoryOwner) -> None:
         self._path = path
-        self._mark = mark
+        self._owner = owner
         before = read_used(path)
         if before is not None:
-            mark.supersede(before.mark, str(path))
+            owner.supersede(before.owner, str(path))
         self.fingerprint = EMPTY_FINGERPRINT if before is None else before.fingerprint
         """The fingerprint in the file; empty if there is no file."""
 
@@ -62,7 +62,7 @@ class UsedFile:
         assert isinstance(job, StoreUsed)
         if job.fingerprint.until <= self.fingerprint.until:
             return
-        data = pack((_FORMAT, astuple(self._mark), astuple(job.fingerprint)))
+        data = pack((_FORMAT, astuple(self._owner), astuple(job.fingerprint)))
         try:
             replace_file(self._path, crc32(data).to_bytes(4, "big") + data)
         except OSError as error:
@@ -113,8 +113,8 @@ def read_used(path: Path) -> Noted | None:
                 (str(lineage), str(role), int(session)),
                 (int(until), int(last), int(checksum), line),
             ) if version == _FORMAT:
-                mark = Mark(lineage, role, session)
-                return Noted(mark, InputFingerprint(until, last, checksum, _decode_line(line)))
+                owner = DirectoryOwner(lineage, role, session)
+                return Noted(owner, InputFingerprint(until, last, checksum, _decode_line(line)))
         raise MalformedMessage("it is of another version")
     except MalformedMessage as error:
         raise StateMismatch(

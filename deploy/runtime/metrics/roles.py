@@ -237,8 +237,8 @@ def serve_command(
     from driftline.deploy.runtime.metrics.catalogue import tag_with_flow
     from driftline.deploy.runtime.metrics.serving import serving
 
-    given = tag_with_flow(flow, OfProcess(COMMAND, runtime), samples)
-    return serving(Endpoint.parse(address), COMMAND, given, Health(runtime, ready, heartbeat))
+    tagged = tag_with_flow(flow, OfProcess(COMMAND, runtime), samples)
+    return serving(Endpoint.parse(address), COMMAND, tagged, Health(runtime, ready, heartbeat))
 
 
 def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:

@@ -136,7 +136,7 @@ class _Handler(WSGIRequestHandler):
 def serving(
     endpoint: Endpoint,
     name: str,
-    given: Tagged,
+    tagged: Tagged,
     health: Condition,
     note: Path | None = None,
     targets: Targets | None = None,
@@ -147,10 +147,10 @@ def serving(
     `targets`: scrape targets. If the port is in use, the process continues without metrics.
     """
     try:
-        server = _listening(endpoint, pages(registry_of(given), health, targets), note)
+        server = _listening(endpoint, pages(registry_of(tagged), health, targets), note)
     except OSError as error:
-        text, told = endpoint.fault(error), event_fields("metrics-unavailable", name=name)
-        log.warning("%s: %s; continuing without it", name, text, extra=told)
+        text, fields = endpoint.fault(error), event_fields("metrics-unavailable", name=name)
+        log.warning("%s: %s; continuing without it", name, text, extra=fields)
         yield
         return
     url = f"{server.url}/metrics"

@@ -17,7 +17,7 @@ from driftline.connectors.logs.inputlog import (
 )
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.codec import pack
 from tests.connectors.logs.received_front import memory_disk
 
@@ -170,7 +170,7 @@ def test_large_entries_are_read_a_few_at_a_time(path: Path) -> None:
     assert times == list(range(1, 13))
 
 
-MINE = Mark("mine", "input-0", 1)
+MINE = DirectoryOwner("mine", "input-0", 1)
 
 
 def test_marked_log_accepts_a_renamed_flow(path: Path) -> None:
@@ -180,4 +180,4 @@ def test_marked_log_accepts_a_renamed_flow(path: Path) -> None:
     with pytest.raises(StateMismatch, match="belongs to another flow"):
         InputLog(path, "there/flow.py:flow 0")
     with pytest.raises(StateMismatch, match="it was moved or copied here"):
-        InputLog(path, "here/flow.py:flow 0", Mark("other", "input-0", 1))
+        InputLog(path, "here/flow.py:flow 0", DirectoryOwner("other", "input-0", 1))

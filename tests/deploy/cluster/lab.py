@@ -32,7 +32,7 @@ COMMAND = str(Path(sys.executable).with_name("driftline"))
 LIMIT_S = 120.0
 """How long anything may take that has to happen."""
 
-NOBODY = "02:00:00:00:00:99"
+NO_OWNER = "02:00:00:00:00:99"
 """The address of a network card that does not exist."""
 
 
@@ -131,7 +131,7 @@ class Host:
         """What this host sends to another one is lost; what that one sends arrives."""
         neighbour = "-n", self.namespace, "neigh"
         at = other.address, "dev", "eth0"
-        ip(*neighbour, "replace", other.address, "lladdr", NOBODY, *at[1:], "nud", "permanent")
+        ip(*neighbour, "replace", other.address, "lladdr", NO_OWNER, *at[1:], "nud", "permanent")
         yield
         ip(*neighbour, "del", *at)
 

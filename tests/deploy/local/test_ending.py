@@ -21,7 +21,7 @@ from driftline.deploy.local.directories.survey import DirectoryReport
 from driftline.deploy.local.report import ExitStatus, ending_of, error_noted
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from tests.deploy.local.command import call
 
 BY_TIME = [SnapshotRecord(7, 500, (500,))]
@@ -80,7 +80,7 @@ def test_call_killed_before_its_first_decision_keeps_earlier_outcome() -> None:
     """Its records may be in the input log already: the outcome is that of the call before."""
     run = replace(state(outcome=RunOutcome("r", "", ENDED_ON_REQUEST)), last_session=2)
     for session, how in ((2, ExitStatus.ASKED), (3, ExitStatus.INTERRUPTED)):
-        log = DirectoryReport("input-0", "log", mark=Mark("me", "input-0", session))
+        log = DirectoryReport("input-0", "log", owner=DirectoryOwner("me", "input-0", session))
         assert ending_of(run, [log]).how is how
 
 

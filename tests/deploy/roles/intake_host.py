@@ -28,7 +28,7 @@ from driftline.engine.wire.role import Role
 SOON_S = 5.0
 
 
-def now_us() -> int:
+def label_clock_us() -> int:
     """The wall clock."""
     return time_ns() // 1000
 
@@ -56,7 +56,7 @@ class Host:
         self, directory: Path, address: str, window: int = 4096, keys: Keys | None = None
     ) -> None:
         self.log = InputLog(directory, "test")
-        self.source = ReceivedSource(self.log, now_us)
+        self.source = ReceivedSource(self.log, label_clock_us)
         self.reader = Reader(self.source)
         self.intake = IntakeSocket(self.source, address, window=window, keys=keys)
         self.runtime = Runtime(self.log.carry_out)

@@ -19,7 +19,7 @@ from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import Frame, MessageHeader, encode
 from driftline.simulation.world.disks import MemoryKeyValue
 
-NOBODY = MessageHeader("", 0, 0)
+NO_OWNER = MessageHeader("", 0, 0)
 
 FLOW = Flow("ledger")
 FLOW.source("in").sink()
@@ -31,7 +31,7 @@ def frame(id: int, time: int, payload: object = "x") -> Frame:
 
 
 def kept(ledger: Ledger) -> list[tuple[str, bytes]]:
-    return [(to, encode(NOBODY, frame)) for to, frame in ledger.frames]
+    return [(to, encode(NO_OWNER, frame)) for to, frame in ledger.frames]
 
 
 def written(ledger: Ledger) -> bytes:
@@ -71,7 +71,9 @@ def test_a_frame_comes_back_from_the_disk_as_it_was() -> None:
     ledger.keep_outputs(3, (4, (b"blob",)))
     ledger.mark_frame_processed(4, 77)
     again = read_back(written(ledger))
-    assert kept(again) == kept(ledger) == [("node-1", encode(NOBODY, frame(1, 4, ("a", (1, 2.5)))))]
+    assert (
+        kept(again) == kept(ledger) == [("node-1", encode(NO_OWNER, frame(1, 4, ("a", (1, 2.5)))))]
+    )
     assert again.outputs == {3: (4, (b"blob",))}
     assert again.was_processed(4, 77)
     again.forget(5)

@@ -176,7 +176,7 @@ DAMAGES: list[tuple[Change, str, str]] = [
         "resumes",
     ),
     (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
-    (removed("journal/.driftline/barrier-0.mark"), "(the journal) is empty or missing", "is ref"),
+    (removed("journal/.driftline/barrier-0.owner"), "(the journal) is empty or missing", "is ref"),
     (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
     (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
     (flipped("documents-0/*.segment"), "; it is rebuilt", "resumes"),

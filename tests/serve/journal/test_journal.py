@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, LastStored
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.storage import segment_log as module
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
@@ -76,12 +76,12 @@ def test_a_directory_belongs_to_one_flow_and_one_run(tmp_path: Path) -> None:
     with pytest.raises(StateMismatch) as refused:
         opened(tmp_path / "b", identity="another")
     assert str(refused.value) == str(before.value).replace("/a ", "/b ")
-    marked = Journal(tmp_path / "b", FLOW, "me", Mark("abc", "output-0", 1))
+    marked = Journal(tmp_path / "b", FLOW, "me", DirectoryOwner("abc", "output-0", 1))
     with pytest.raises(Unavailable, match="another process is writing"):
         opened(tmp_path / "b")
     marked.close()
     with pytest.raises(StateMismatch, match="was moved or copied"):
-        Journal(tmp_path / "b", FLOW, "me", Mark("xyz", "output-0", 1))
+        Journal(tmp_path / "b", FLOW, "me", DirectoryOwner("xyz", "output-0", 1))
     (tmp_path / "b" / ".driftline" / "identity").unlink()
     with pytest.raises(StateMismatch, match="give another --output"):
         opened(tmp_path / "b")

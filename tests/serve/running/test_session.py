@@ -24,7 +24,7 @@ from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.serve.gateway.server import Listening
 from driftline.serve.journal import Journal
 from driftline.serve.running.deployment import Serving, deploy_locally
@@ -72,9 +72,9 @@ def begun(
 def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
     """The run ends in good order, with three nodes; `directory`: of its front."""
     place = directory / "flows" / submission.name / "input-0", directory / "journal"
-    InputLog(place[0], "words 0", Mark(submission.lineage, "input-0", 1)).close()
-    mark = Mark(submission.lineage, "journal", 1)
-    Journal(place[1], flow(), submission.identity, mark).close()
+    InputLog(place[0], "words 0", DirectoryOwner(submission.lineage, "input-0", 1)).close()
+    owner = DirectoryOwner(submission.lineage, "journal", 1)
+    Journal(place[1], flow(), submission.identity, owner).close()
     registry = tree.registry(submission.name)
     state = registry.read()
     assert state is not None

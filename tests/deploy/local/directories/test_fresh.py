@@ -20,7 +20,7 @@ from driftline.deploy.local.report import RunReport
 from driftline.engine.durable import Lock
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.pipeline.outputs import write_commit_record
 from tests.deploy.local.edited import Edited
 
@@ -148,7 +148,7 @@ def test_fresh_finishes_after_a_crash_at_any_step(killed: Path, tmp_path: Path) 
             else:
                 break
         if len(calls) > 1 and (copy.state / "registry").exists():
-            assert not (copy.output / ".driftline/barrier-0.mark").exists()  # so it is refused
+            assert not (copy.output / ".driftline/barrier-0.owner").exists()  # so it is refused
         copy.begin_anew()
         assert copy.files() == set()
     assert crash_at > 8
@@ -176,7 +176,7 @@ def with_log(copy: Copy, entries: int, given: str) -> Path:
         run.identity_details.flow, run.identity_details.digest, "exactly-once", 2, (given,)
     )
     registry.write(run.next(identity_details=about))
-    log = InputLog(copy.state / "input-0", "in", Mark(run.lineage, "input-0", 1))
+    log = InputLog(copy.state / "input-0", "in", DirectoryOwner(run.lineage, "input-0", 1))
     records = tuple(LoggedRecord(time, "p", time, b"\xa1x") for time in range(1, entries + 1))
     log.write(WriteGroup(records, 100, 0))
     log.close()
@@ -220,7 +220,7 @@ def test_fresh_keeps_outputs_that_do_not_belong_to_the_state(copy: Copy, tmp_pat
     assert copy.files() == before
 
 
-@pytest.mark.parametrize("damaged", ["registry", "../barrier-0.progress", "../barrier-0.mark"])
+@pytest.mark.parametrize("damaged", ["registry", "../barrier-0.progress", "../barrier-0.owner"])
 def test_fresh_removes_damaged_files(copy: Copy, damaged: str) -> None:
     (copy.state / damaged).write_bytes(b"damaged")
     copy.begin_anew()

@@ -20,7 +20,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 
 RUN = ClusterState(
     "me", 9, 3, (SnapshotRecord(7, 40, (40,), 3, (17, 5)),), lineage="mine", last_session=2
@@ -29,7 +29,7 @@ RUN = ClusterState(
 
 def report_on(role: str, **changes: object) -> DirectoryReport:
     path = "/r/out" if role.startswith("output") else f"/r/state/{role}"
-    report = DirectoryReport(role, path, Mark("mine", role, 2), reserved=99, t_last=7)
+    report = DirectoryReport(role, path, DirectoryOwner("mine", role, 2), reserved=99, t_last=7)
     return replace(report, **changes)
 
 
@@ -53,20 +53,23 @@ def test_matching_directories_have_no_problems(policy: str) -> None:
 def test_interrupted_first_start_has_no_problems(policy: str, session: int | None) -> None:
     """Nothing of it, or some of it, was made; no incarnation was ever decided."""
     begun = ClusterState("me", 1, lineage="mine")
-    mark = None if session is None else Mark("mine", "node-0", session)
-    fresh = [replace(report, mark=None, reserved=0, t_last=-1) for report in ALL]
-    assert problems_of(policy, *fresh, replace(fresh[0], mark=mark), state=begun) == []
+    owner = None if session is None else DirectoryOwner("mine", "node-0", session)
+    fresh = [replace(report, owner=None, reserved=0, t_last=-1) for report in ALL]
+    assert problems_of(policy, *fresh, replace(fresh[0], owner=owner), state=begun) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("role", [report.role for report in ALL])
 def test_foreign_moved_or_newer_directory_is_rejected(policy: str, role: str) -> None:
-    for mark, said in (
-        (Mark("other", role, 2), "of run other, but registry /r/state/registry is run mine"),
-        (Mark("mine", "node-9", 2), "it was moved or copied there"),
-        (Mark("mine", role, 4), "registry /r/state/registry is an old copy"),
+    for owner, said in (
+        (
+            DirectoryOwner("other", role, 2),
+            "of run other, but registry /r/state/registry is run mine",
+        ),
+        (DirectoryOwner("mine", "node-9", 2), "it was moved or copied there"),
+        (DirectoryOwner("mine", role, 4), "registry /r/state/registry is an old copy"),
     ):
-        [problem] = problems_of(policy, report_on(role, mark=mark))
+        [problem] = problems_of(policy, report_on(role, owner=owner))
         assert problem.fatal
         assert said in problem.text
         assert report_on(role).path in problem.text
@@ -76,14 +79,14 @@ def test_foreign_moved_or_newer_directory_is_rejected(policy: str, role: str) ->
 @pytest.mark.parametrize("role", [report.role for report in ALL])
 def test_lost_or_old_directory_is_rejected_unless_recomputed(policy: str, role: str) -> None:
     again = role.startswith("node") and policy not in ("two-phase", "strong-productions")
-    for mark in (None, Mark("mine", role, 1)):
-        [problem] = problems_of(policy, report_on(role, mark=mark))
+    for owner in (None, DirectoryOwner("mine", role, 1)):
+        [problem] = problems_of(policy, report_on(role, owner=owner))
         assert problem.fatal is not again
         assert report_on(role).path in problem.text
-        [problem] = problems_of(policy, report_on(role, mark=mark), state=replace(RUN, base=1))
+        [problem] = problems_of(policy, report_on(role, owner=owner), state=replace(RUN, base=1))
         assert problem.fatal, "it began from a savepoint: the beginning is not in the input"
     trimmed = report_on("input-0", trimmed=30)
-    found = problems_of(policy, report_on(role, mark=None, trimmed=30), trimmed)
+    found = problems_of(policy, report_on(role, owner=None, trimmed=30), trimmed)
     if policy == "none" and role.startswith("node"):
         assert "with none every call begins with an empty state" in found[0].text
         assert not found[0].fatal
@@ -96,7 +99,7 @@ def test_directories_without_their_registry_are_rejected(policy: str) -> None:
     [problem] = problems_of(policy, state=None)
     assert problem.fatal
     assert "/r/state/registry is not there" in problem.text
-    assert problems_of(policy, *(replace(report, mark=None) for report in ALL), state=None) == []
+    assert problems_of(policy, *(replace(report, owner=None) for report in ALL), state=None) == []
 
 
 @pytest.mark.parametrize(
@@ -151,9 +154,9 @@ def test_damaged_store_is_refused_or_goes_back_to_the_snapshot_before() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_used_file_may_be_missing_or_old_but_not_foreign(policy: str) -> None:
     for session in (1, 2):
-        old = report_on("used-0", mark=Mark("mine", "used-0", session))
+        old = report_on("used-0", owner=DirectoryOwner("mine", "used-0", session))
         assert problems_of(policy, old) == []
-    [other] = problems_of(policy, report_on("used-0", mark=Mark("other", "used-0", 1)))
+    [other] = problems_of(policy, report_on("used-0", owner=DirectoryOwner("other", "used-0", 1)))
     assert "used-0 (what was used of input 0) is used-0 of run other" in other.text
     [damaged] = problems_of(policy, report_on("used-0", damage="/r/state/input-0.used is damaged"))
     assert damaged.fatal
@@ -163,7 +166,7 @@ def test_used_file_may_be_missing_or_old_but_not_foreign(policy: str) -> None:
 
 
 def store_with_parts(path: Path) -> None:
-    store = LmdbStore(path / "node-0", "me", Mark("mine", "node-0", 1))
+    store = LmdbStore(path / "node-0", "me", DirectoryOwner("mine", "node-0", 1))
     parts = PartStore(store, Flow("nothing"))
     chance = Random(1)
     for number in range(1, 30):
@@ -173,7 +176,7 @@ def store_with_parts(path: Path) -> None:
 
 
 def log_with_entries(path: Path) -> None:
-    log = InputLog(path / "input-0", "me", Mark("mine", "input-0", 1))
+    log = InputLog(path / "input-0", "me", DirectoryOwner("mine", "input-0", 1))
     for first in range(1, 300, 10):
         entries = tuple(LoggedRecord(n, "p", n, b"\xa1x" * n) for n in range(first, first + 10))
         log.write(WriteGroup(entries, first + 100, 0))

@@ -146,7 +146,7 @@ def test_lag_of_producer_records_starts_when_they_are_accepted(
 def test_lag_of_standard_input_starts_when_records_are_read(tmp_path: Path) -> None:
     seconds = [1000.0]
     log = InputLog(tmp_path / "log", "flow")
-    source = PipedSource(log, today_us=lambda: int(seconds[0] * 1e6))
+    source = PipedSource(log, wall_clock_us=lambda: int(seconds[0] * 1e6))
     call = Call(source, 1)
     for number in range(1, 4001):
         source.take({"n": number})

@@ -16,9 +16,9 @@ from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
 from driftline.engine.snapshots.savepoint_mapping import Fitted, fit
 from driftline.engine.sources import Source
 from driftline.engine.sources.fingerprint import InputFingerprint, StoreUsed
-from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.ownership import DirectoryOwner
 
-MARK = Mark("lineage", "used-0", 1)
+MARK = DirectoryOwner("lineage", "used-0", 1)
 
 FLOW = Flow("one")
 FLOW.source("lines").sink()
