@@ -53,7 +53,7 @@ class Cluster:
         policy: Policy,
         *,
         nodes: int = 1,
-        checkpoint_s: float = 1.0,
+        snapshot_interval_s: float = 1.0,
         dead_letters: bool = False,
         on_bad: Sequence[OnBad | None] = (),
         delay_s: float = 1e-5,
@@ -84,8 +84,8 @@ class Cluster:
         self._node_count = nodes
         self._sources = list(sources)
         self._open_consumer = consumer
-        self._checkpoint_s = checkpoint_s
-        self.patience_s = NO_PROGRESS_TIMEOUT_S + 10 * checkpoint_s
+        self.snapshot_interval_s = snapshot_interval_s
+        self.patience_s = NO_PROGRESS_TIMEOUT_S + 10 * snapshot_interval_s
         self._dead_letters = dead_letters
         self._on_bad = [*on_bad, *[None] * len(self._sources)]
         self._disks = [NodeDisk(f"node-{i}", flow, self._timeline.counted) for i in range(nodes)]
@@ -230,8 +230,8 @@ class Cluster:
     def _master(self, process: str) -> Sequence[Role]:
         before = self._registry.read() or ClusterState(self._plan.identity())
         state = check_identity(before, self._plan.identity(), RUN)
-        about = self._node_count, self._plan, self.policy, state, self._checkpoint_s, RUN
-        return [Master(*about, session=1)]
+        arguments = self._node_count, self._plan, self.policy, state, self.snapshot_interval_s, RUN
+        return [Master(*arguments, session=1)]
 
     def _consumer(self, process: str) -> Sequence[Role]:
         return [ConsumerServer(self._open_consumer)]

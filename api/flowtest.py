@@ -107,7 +107,7 @@ class FlowTest:
             lambda barrier: self._consumer,
             policy_named(policy),
             nodes=nodes,
-            checkpoint_s=CHECKPOINT_S,
+            snapshot_interval_s=CHECKPOINT_S,
             dead_letters=dead_letters,
             delay_s=MESSAGE_S,
             seed=seed,

@@ -41,7 +41,7 @@ class InProcessRun:
         sources: Sequence[Source | RetainedSource | LiveSource],
         policy: Policy,
         nodes: int,
-        checkpoint_s: float,
+        snapshot_interval_s: float,
         dead_letters: bool,
     ) -> None:
         self._flow = flow
@@ -58,7 +58,7 @@ class InProcessRun:
             self._sources,
             policy=policy,
             nodes=nodes,
-            checkpoint_s=checkpoint_s,
+            snapshot_interval_s=snapshot_interval_s,
             dead_letters=dead_letters,
         )
 

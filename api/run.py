@@ -45,7 +45,7 @@ def run(
     nodes: int = 1,
     policy: str = "exactly-once",
     ordering: str = "speculative",
-    checkpoint_ms: int = 1000,
+    snapshot_interval_ms: int = 1000,
     state: str | Path | None = None,
     dead_letters: bool = False,
     fresh: bool = False,
@@ -60,7 +60,7 @@ def run(
     nodes: int = 1,
     policy: str = "exactly-once",
     ordering: str = "speculative",
-    checkpoint_ms: int = 1000,
+    snapshot_interval_ms: int = 1000,
     state: str | Path | None = None,
     dead_letters: bool = False,
     fresh: bool = False,
@@ -74,7 +74,7 @@ def run(
     nodes: int = 1,
     policy: str = "exactly-once",
     ordering: str = "speculative",
-    checkpoint_ms: int = 1000,
+    snapshot_interval_ms: int = 1000,
     state: str | Path | None = None,
     dead_letters: bool = False,
     fresh: bool = False,
@@ -112,7 +112,8 @@ def run(
         policy: Guarantee of the run, see `driftline run --help`. Under an unordered policy,
             outputs are in the order of their delivery.
         ordering: How operators keep label order: ``"speculative"`` or ``"buffered"``.
-        checkpoint_ms: Milliseconds between snapshots, in virtual time if all runs in this process.
+        snapshot_interval_ms: Milliseconds between snapshots, in virtual time if all runs in this
+            process.
         state: The state directory of node processes; by default a folder in `output`.
         dead_letters: Set aside records that cannot be read, and elements whose function raises (as
             items of sink -1), instead of raising.
@@ -138,10 +139,10 @@ def run(
     chosen = policy_named(policy, ordering)
     if state == "":
         raise FlowError("state= is an empty text: give a directory")
-    if type(nodes) is not int or nodes < 1 or not checkpoint_ms >= 1:
+    if type(nodes) is not int or nodes < 1 or not snapshot_interval_ms >= 1:
         raise FlowError(
-            f"nodes={nodes!r}, checkpoint_ms={checkpoint_ms!r}: a whole number of nodes, and both "
-            "at least 1"
+            f"nodes={nodes!r}, snapshot_interval_ms={snapshot_interval_ms!r}: a whole number of "
+            "nodes, and both at least 1"
         )
     loaded.check_nodes(nodes)
     loaded.check_policy(chosen)
@@ -158,7 +159,7 @@ def run(
             place = replace(place, directory=place.directory.absolute())
             folder = place.directory / ".driftline" / "state" if state is None else Path(state)
             config = RunConfig(
-                spec, sources, place, nodes, chosen, checkpoint_ms / 1000, folder.absolute(),
+                spec, sources, place, nodes, chosen, snapshot_interval_ms / 1000, folder.absolute(),
                 dead_letters, WINDOW, paths=search_paths(), accept_changed_code=accept_changed_code,
                 fresh=fresh,
             )  # fmt: skip
@@ -169,7 +170,8 @@ def run(
             f"{name}= is for nodes that are processes: give a directory as output=, and a flow "
             "that other processes can import, as 'module:name'"
         )
-    in_process = InProcessRun(loaded, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
+    interval_s = snapshot_interval_ms / 1000
+    in_process = InProcessRun(loaded, sources, chosen, nodes, interval_s, dead_letters)
     if isinstance(output, list):
         return in_process.append_to(output)
     return in_process.items() if output is None else in_process.write_to(output)

@@ -68,7 +68,7 @@ def _report_problems(problems: Iterable[str], picture: Path | None = None) -> No
 @options.repeat
 @options.nodes(2)
 @options.policies("none,exactly-once,two-phase")
-@options.checkpoints("50,1000")
+@options.snapshot_intervals("50,1000")
 @options.durable(True)
 @corpus_options
 @options.seed
@@ -82,7 +82,7 @@ def latency(
     repeat: int,
     nodes: int,
     policies: list[str],
-    checkpoints: list[int],
+    snapshot_intervals: list[int],
     durable: bool,
     corpus: Corpus,
     seed: int,
@@ -94,7 +94,7 @@ def latency(
 
     Arrivals are an open loop: latency counts from the time at which a document is due. By default
     this takes four to five minutes. There are three rounds, with one run of eight seconds for each
-    combination of policy, checkpoint interval, and durability of inputs and outputs. Figures are
+    combination of policy, snapshot interval, and durability of inputs and outputs. Figures are
     medians over the rounds, except `max`, the largest latency of all.
 
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
@@ -112,7 +112,7 @@ def latency(
     from driftline.bench.measuring.loops import measure_sync_ms
     from driftline.bench.systems.cases import cases
 
-    rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
+    rows = cases(policies, snapshot_intervals, max(snapshot_intervals) if durable else None)
     setup = Setup(corpus.load(documents), nodes)
     disk_ms = measure_sync_ms()
     rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
@@ -130,7 +130,7 @@ def latency(
 @options.repeat
 @options.nodes(2)
 @options.policies(",".join(POLICIES))
-@options.checkpoints("1000")
+@options.snapshot_intervals("1000")
 @options.durable(False)
 @corpus_options
 @json_option
@@ -140,7 +140,7 @@ def throughput(
     repeat: int,
     nodes: int,
     policies: list[str],
-    checkpoints: list[int],
+    snapshot_intervals: list[int],
     durable: bool,
     corpus: Corpus,
     json_file: Path | None,
@@ -157,7 +157,7 @@ def throughput(
     from driftline.bench.experiments.rounds import Setup
     from driftline.bench.systems.cases import cases
 
-    rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
+    rows = cases(policies, snapshot_intervals, max(snapshot_intervals) if durable else None)
     setup = Setup(corpus.load(documents), nodes)
     rounds = measure_throughput(setup, rows, repeat, Console(stderr=True))
     found = throughputs_of(setup, rows, rounds)
@@ -223,7 +223,7 @@ def ordering(
 @click.option("--rate", default=50.0, show_default=True, type=FiniteRange(10, 1000),
               help="Documents per second, at even intervals.")  # fmt: skip
 @click.option("--interval-ms", default=1000, show_default=True, type=click.IntRange(10, 60_000),
-              help="Interval between checkpoints.")  # fmt: skip
+              help="Interval between snapshots.")  # fmt: skip
 @options.nodes(2)
 @corpus_options
 @options.seed

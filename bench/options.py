@@ -118,15 +118,15 @@ def documents(default: int, help: str) -> Callable[[Command], Command]:
     )
 
 
-def checkpoints(default: str) -> Callable[[Command], Command]:
-    """Return the option for the checkpoint intervals."""
+def snapshot_intervals(default: str) -> Callable[[Command], Command]:
+    """Return the option for the snapshot intervals."""
     return click.option(
-        "--checkpoints",
+        "--snapshot-intervals",
         default=default,
         show_default=True,
         metavar="MS,MS",
         callback=parse_positive_integers,
-        help="Intervals between checkpoints, in ms.",
+        help="Intervals between snapshots, in ms.",
     )
 
 
@@ -149,7 +149,7 @@ def durable(default: bool) -> Callable[[Command], Command]:
         "--durable/--no-durable",
         default=default,
         show_default=True,
-        help="Also measure with durable inputs and outputs, at the longest checkpoint interval: a "
+        help="Also measure with durable inputs and outputs, at the longest snapshot interval: a "
         "document is on disk before its outputs are sent, and an output counts once it is on disk.",
     )
 

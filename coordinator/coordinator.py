@@ -290,16 +290,18 @@ class Coordinator:
     def step_down(self) -> None:
         """Stop making decisions, so that the next master in the queue leads."""
         absent = ", ".join(name for name in self.unreachable_s if name not in self.members)
-        deaf = ", ".join(name for name in self.unreachable_s if name in self.members)
+        not_answering = ", ".join(name for name in self.unreachable_s if name in self.members)
         missed = [f"hears nothing of {absent}"] * bool(absent)
-        missed += [f"has no answer from {deaf}, which it hears"] * bool(deaf)
+        missed += [f"has no answer from {not_answering}, which it hears"] * bool(not_answering)
         seconds = max(self.unreachable_s.values())
         log.warning(
             "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
             "network can fail in one direction, or between two hosts. A process that is dead, and "
             "that is not restarted looks the same",
             *(seconds, ", and ".join(missed)),
-            extra=event_fields("stepped-down", absent=absent, deaf=deaf, seconds=seconds),
+            extra=event_fields(
+                "stepped-down", absent=absent, not_answering=not_answering, seconds=seconds
+            ),
         )
         self.phase = Phase.BROKEN
 
@@ -460,7 +462,7 @@ class Coordinator:
             self.phase = Phase.ASKING
             self._ask_to_follow(self.nodes + self.fronts)
         elif self.phase is Phase.RUNNING:
-            self.out += self.snapshots.commit(self.state, self.now)
+            self.out += self.snapshots.on_committed(self.state, self.now)
 
     def _load(self) -> None:
         self.phase = Phase.LOADING
@@ -575,17 +577,17 @@ class Coordinator:
     def prepared(self, sender: str, message: Prepared) -> None:
         """Note that a part of the snapshot is durable."""
         self.snapshots.prepared(sender, message)
-        self._commit()
+        self._write_complete_snapshot()
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
         """Note that a node could not write its part."""
         self.snapshots.prepare_failed(sender, message)
-        self._commit()
+        self._write_complete_snapshot()
 
-    def _commit(self) -> None:
+    def _write_complete_snapshot(self) -> None:
         if self.phase is not Phase.RUNNING or self._writer.under_way:
             return
-        record = self.snapshots.to_commit(self.state.incarnation, self.now)
+        record = self.snapshots.complete_record(self.state.incarnation, self.now)
         if record is not None:
             self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
 

@@ -207,21 +207,23 @@ def check_identity(
     state: ClusterState | None,
     identity: str,
     where: str,
-    about: Identity | None = None,
+    details: Identity | None = None,
     anew: str = FRESH_START_ADVICE,
     other: str = OTHER_RUN_ADVICE,
 ) -> ClusterState:
     """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error; `about`: the identity, to report differences; `anew`: how
+    `where`: the directory, for the error; `details`: of the identity, for differences; `anew`: how
     to start over, `other`: how to begin another run. Raises StateMismatch if the state has another
     identity.
     """
     if state is None:
-        return ClusterState(identity, identity_details=about)
+        return ClusterState(identity, identity_details=details)
     if state.identity != identity:
         differences = (
-            about.differences(state.identity_details) if about and state.identity_details else []
+            details.differences(state.identity_details)
+            if details and state.identity_details
+            else []
         )
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
         raise StateMismatch(

@@ -186,7 +186,7 @@ class Snapshots:
             log.debug("snapshot %d has failed at %s: %s", number, sender, reason, extra=fields)
             snapshot.waiting.discard(sender)
 
-    def to_commit(self, incarnation: int, now: float) -> SnapshotRecord | None:
+    def complete_record(self, incarnation: int, now: float) -> SnapshotRecord | None:
         """Return the record to write; None if an answer is missing or the snapshot has failed."""
         snapshot = self.pending
         if snapshot is None or snapshot.waiting:
@@ -198,7 +198,7 @@ class Snapshots:
         nodes = self._nodes if self._policy.recovers_locally else ()
         return snapshot.record(self._fronts, nodes, incarnation)
 
-    def commit(self, state: ClusterState, now: float) -> Outgoing:
+    def on_committed(self, state: ClusterState, now: float) -> Outgoing:
         """Note that the registry has the snapshot under way. Return the messages that announce it.
 
         `state`: the contents of the registry.

@@ -33,5 +33,6 @@ ROUNDS_MAX = 1 << 20
 """Largest number of rounds of an iteration (`engine.operators.iterate`)."""
 
 ROUND = (1 << 42) + (1 << 20)
-"""In front of the numbers of an operator and of a round, in labels; larger than all others there.
-With them a number between 2^62, with which the labels of timers begin, and 2^63."""
+"""Number in the labels of iterations, which end in `(..., ROUND, operator, round)`. It is larger
+than the number of any child. Together, the three make a number between 2^62, with which the labels
+of timers begin, and 2^63."""

@@ -296,7 +296,7 @@ def latency(
     """Compute latency percentiles of `bench latency --raw`.
 
     RECORDS are files and directories of `driftline bench latency --raw`. There is a row per policy
-    and checkpoint interval; the JSON has histograms and time lines, too.
+    and snapshot interval; the JSON has histograms and time lines, too.
     The picture shows the distributions, and percentiles over time.
     """
     with sessions.start("latency") as session:

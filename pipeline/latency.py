@@ -1,7 +1,7 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
 The analysis has percentiles, a histogram with logarithmic buckets, and percentiles over time, for
-each policy, checkpoint interval and kind of ends: inputs and outputs that are durable, or that are
+each policy, snapshot interval and kind of ends: inputs and outputs that are durable, or that are
 in memory. Spark computes them, so the records may exceed memory; the driver gets only the results.
 
 Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 
 FIELDS = (
-    "policy string, checkpoint_ms int, durable boolean, run int, document long, at_s double, "
-    "lateness_ms double, latency_ms double, lost long, duplicated long, warmup boolean"
+    "policy string, snapshot_interval_ms int, durable boolean, run int, document long, "
+    "at_s double, send_delay_ms double, latency_ms double, lost long, duplicated long, "
+    "warmup boolean"
 )
 DAMAGED = "damaged"
 """The column with the text of a line that is not a record."""
@@ -58,15 +59,15 @@ PERCENTILES = {
     "max_ms": 1.0,
 }
 
-KEY = ("policy", "checkpoint_ms", "durable")
+KEY = ("policy", "snapshot_interval_ms", "durable")
 """The columns that identify a series."""
-LATE_P99 = "late_p99_ms"
-"""The name of the 99th percentile of the producer's lateness."""
+SEND_DELAY_P99 = "send_delay_p99_ms"
+"""The name of the 99th percentile of the producer's send delay."""
 LATENCY_COLUMN = "ms"
 """The column with the latencies after the warm-up, rounded."""
 
-LATENESS_COLUMN = "late"
-"""The column with the producer's lateness after the warm-up, rounded."""
+SEND_DELAY_COLUMN = "send_delay"
+"""The column with the producer's send delay after the warm-up, rounded."""
 
 LATENCY_MIN_MS = 0.001
 """Shorter latencies are in the first bucket of the histogram."""
@@ -91,7 +92,7 @@ class Summary(Struct, frozen=True):
     """By the names in PERCENTILES; empty without documents."""
     lost: int
     duplicated: int
-    late_p99_ms: float | None = None
+    send_delay_p99_ms: float | None = None
     """Lateness of the producer; None if the records lack it."""
 
     def as_json(self) -> dict[str, object]:
@@ -101,15 +102,15 @@ class Summary(Struct, frozen=True):
             "lost": self.lost,
             "duplicated": self.duplicated,
             "documents": self.documents,
-            LATE_P99: self.late_p99_ms,
+            SEND_DELAY_P99: self.send_delay_p99_ms,
         }
 
 
 class Series(Struct, frozen=True):
-    """The documents of one policy with one checkpoint interval and one kind of ends."""
+    """The documents of one policy with one snapshot interval and one kind of ends."""
 
     policy: str
-    checkpoint_ms: int | None
+    snapshot_interval_ms: int | None
     durable: bool
     """Whether inputs and outputs were durable."""
     overall: Summary
@@ -122,7 +123,7 @@ class Series(Struct, frozen=True):
         """Return a row of `driftline bench latency --json`, with `timeline` and `histogram`."""
         return {
             "policy": self.policy,
-            "checkpoint_ms": self.checkpoint_ms,
+            "snapshot_interval_ms": self.snapshot_interval_ms,
             "durable": self.durable,
             **self.overall.as_json(),
             "timeline": [{"from_s": start, **bucket.as_json()} for start, bucket in self.timeline],
@@ -158,16 +159,18 @@ class Analysis(Struct, frozen=True):
         table = new_table(
             f"Latency in ms, {self.records:,} records",
             ["policy", "ends"],
-            ["checkpoint_ms", "documents", *shown, "late p99", "lost", "duplicated"],
+            ["snapshots every", "documents", *shown, "send delay p99", "lost", "duplicated"],
         )
         for series in self.series:
             table.add_row(
                 series.policy,
                 "durable" if series.durable else "",
-                "" if series.checkpoint_ms is None else str(series.checkpoint_ms),
+                "" if series.snapshot_interval_ms is None else f"{series.snapshot_interval_ms} ms",
                 f"{series.overall.documents:,}",
                 *(f"{series.overall.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
-                "" if series.overall.late_p99_ms is None else f"{series.overall.late_p99_ms:.2f}",
+                ""
+                if series.overall.send_delay_p99_ms is None
+                else f"{series.overall.send_delay_p99_ms:.2f}",
                 should_be_zero(series.overall.lost),
                 should_be_zero(series.overall.duplicated),
             )
@@ -224,7 +227,7 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
             measured = (
                 records.withColumn("durable", f.coalesce("durable", f.lit(False)))
                 .withColumn(LATENCY_COLUMN, f.when(~warmup, f.round("latency_ms", 3)))
-                .withColumn(LATENESS_COLUMN, f.when(~warmup, f.round("lateness_ms", 3)))
+                .withColumn(SEND_DELAY_COLUMN, f.when(~warmup, f.round("send_delay_ms", 3)))
             )
             series = {
                 key: Series(*key, summary) for key, _, summary in _summarise(measured, f.lit(0))
@@ -263,17 +266,17 @@ def _summarise(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, 
     figures_of_groups = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
         f.count(LATENCY_COLUMN),
         f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {LATENCY_COLUMN})"),
-        f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {LATENESS_COLUMN})"),
+        f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {SEND_DELAY_COLUMN})"),
         f.coalesce(f.sum("lost"), f.lit(0)),
         f.coalesce(f.sum("duplicated"), f.lit(0)),
     )
     rows = sorted(
         figures_of_groups.collect(), key=lambda row: (row[2], row[1] or 0, row[0], row[3])
     )
-    for policy, checkpoint_ms, durable, number, documents, figures, late, lost, duplicated in rows:
+    for policy, interval_ms, durable, number, documents, figures, delay, lost, duplicated in rows:
         percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
-        summary = Summary(documents, percentiles, lost, duplicated, late)
-        yield (policy, checkpoint_ms, durable), number, summary
+        summary = Summary(documents, percentiles, lost, duplicated, delay)
+        yield (policy, interval_ms, durable), number, summary
 
 
 def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
@@ -292,8 +295,8 @@ def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
     counts = measured.where(f"{LATENCY_COLUMN} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
     for *key, number, documents in sorted(counts.collect(), key=itemgetter(3)):
         ends = _edge(number), _edge(number + 1)
-        policy, checkpoint_ms, durable = key
-        series[policy, checkpoint_ms, durable].histogram.append((*ends, documents))
+        policy, snapshot_interval_ms, durable = key
+        series[policy, snapshot_interval_ms, durable].histogram.append((*ends, documents))
 
 
 def _edge(bucket: int) -> float:
@@ -304,17 +307,18 @@ def _edge(bucket: int) -> float:
 def draw_latency(analysis: Analysis, path: Path) -> None:
     """Draw the distribution of latencies, and percentiles over time, for each kind of ends.
 
-    The colour shows the policy, and the line style the checkpoint interval.
+    The colour shows the policy, and the line style the snapshot interval.
     """
     kinds = sorted({series.durable for series in analysis.series})
     figure = new_figure(2.2 + 6.2 * len(kinds), 8.4)
     grid = figure.subplots(2, len(kinds), sharex="row", sharey="row", squeeze=False)
-    intervals = sorted({s.checkpoint_ms for s in analysis.series if s.checkpoint_ms is not None})
+    all_intervals = {series.snapshot_interval_ms for series in analysis.series}
+    intervals = sorted(each for each in all_intervals if each is not None)
     for series in analysis.series:
         shares, time = grid[:, kinds.index(series.durable)]
         style = "-"
-        if series.checkpoint_ms is not None:
-            style = STYLES[intervals.index(series.checkpoint_ms) % len(STYLES)]
+        if series.snapshot_interval_ms is not None:
+            style = STYLES[intervals.index(series.snapshot_interval_ms) % len(STYLES)]
         _draw_shares(shares, series, style)
         _draw_time(time, series, style)
     for durable, (shares, time) in zip(kinds, grid.T, strict=True):
@@ -361,7 +365,7 @@ def _draw_shares(panel: Axes, series: Series, style: str) -> None:
         if remaining:
             ends.append(end)
             longer.append(remaining / series.overall.documents)
-    interval = "" if series.checkpoint_ms is None else f", {series.checkpoint_ms} ms"
+    interval = "" if series.snapshot_interval_ms is None else f", {series.snapshot_interval_ms} ms"
     panel.plot(
         ends,
         longer,

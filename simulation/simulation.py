@@ -225,9 +225,9 @@ class Simulation:
     def _master(self, process: str, found: ClusterState | None) -> Master:
         scenario = self.scenario
         state = check_identity(found, self.plan.identity(), "the simulation")
-        policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
-        about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
-        return Master(*about, process=process, session=SESSIONS[self._run])
+        policy, snapshot_interval_s = scenario.policy, scenario.snapshot_interval_s
+        arguments = scenario.nodes, self.plan, policy, state, snapshot_interval_s, self._run
+        return Master(*arguments, process=process, session=SESSIONS[self._run])
 
     def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
         disk, behind = self.nodes[index], self.scenario.slow_consumer

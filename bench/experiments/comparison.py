@@ -79,7 +79,7 @@ def _signed(ms: float) -> str:
 
 KEYS = (
     KeyColumn("policy", "policy"),
-    KeyColumn("checkpoint_ms", "checkpoint_ms"),
+    KeyColumn("snapshot_interval_ms", "snapshots every", "{} ms".format),
     KeyColumn("durable", "durable", ", ".join, attribute="durable_parts"),
 )
 LATENCY = (
@@ -88,8 +88,8 @@ LATENCY = (
     Figure("p95_ms", "p95"),
     Figure("p99_ms", "p99", with_spread=True),
     Figure("max_ms", "max", combined=max),
-    Figure("late_p99_ms", "late p99"),
-    Figure("late_max_ms", combined=max),
+    Figure("send_delay_p99_ms", "send delay p99"),
+    Figure("send_delay_max_ms", combined=max),
     Figure("latencies", combined=sum),
     *COUNTS,
 )
@@ -172,10 +172,10 @@ def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
     """Return the row of a case; p99 is NaN if its runs have too few latencies."""
     runs = [meter.latency_figures() for meter in meters]
     if sum(run["latencies"] for run in runs) < P99_LATENCIES_MIN:
-        runs = [{**run, "p99_ms": nan, "late_p99_ms": nan} for run in runs]
+        runs = [{**run, "p99_ms": nan, "send_delay_p99_ms": nan} for run in runs]
     samples = {
         "latency_ms": [ms for meter in meters for ms in meter.latencies_ms()],
-        "lateness_ms": [ms for meter in meters for ms in meter.lateness_ms()],
+        "send_delay_ms": [ms for meter in meters for ms in meter.send_delay_ms()],
     }
     return Row(case, runs, (case.is_floor, case.durable), samples)
 
@@ -188,8 +188,8 @@ def latencies_of(
     notes = [
         _medians_of(rows),
         "max: the largest latency of all runs. Latency counts from the time at which a document is "
-        "due until its last output has arrived; late: the part of it before the producer handed "
-        "the document over.",
+        "due until its last output has arrived; send delay: the part of it before the producer "
+        "handed the document over.",
     ]
     too_few = [n for row in rows if 0 < (n := row.total("latencies")) < P99_LATENCIES_MIN]
     if too_few:
@@ -292,30 +292,30 @@ def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
     `09-exactly-once-50ms-durable.jsonl`. Times are rounded to a microsecond. The files are written
     after all runs, so writing is not measured.
 
-        {"policy": "exactly-once", "checkpoint_ms": 50, "durable": false, "run": 5,
-         "document": 700, "at_s": 14.07, "lateness_ms": 0.01, "latency_ms": 2.13, "lost": 0,
+        {"policy": "exactly-once", "snapshot_interval_ms": 50, "durable": false, "run": 5,
+         "document": 700, "at_s": 14.07, "send_delay_ms": 0.01, "latency_ms": 2.13, "lost": 0,
          "duplicated": 0, "warmup": false}
 
-    `at_s` is the due time of the document, since that of the first one; `lateness_ms` is the delay
-    until the document was sent, and `latency_ms` the time from the due time to the last output.
-    `lost` and `duplicated` count outputs (words) of the document; a document with lost outputs, or
-    without words, has no latency.
+    `at_s` is the due time of the document, since that of the first one; `send_delay_ms` is the
+    delay until the document was sent, and `latency_ms` the time from the due time to the last
+    output. `lost` and `duplicated` count outputs (words) of the document; a document with lost
+    outputs, or without words, has no latency.
 
     Precondition: the directory exists.
     """
     for run, (case, meter) in enumerate(runs, 1):
-        every = "" if case.checkpoint_ms is None else f"-{case.checkpoint_ms}ms"
+        every = "" if case.snapshot_interval_ms is None else f"-{case.snapshot_interval_ms}ms"
         name = f"{run:02}-{case.policy}{every}{'-durable' if case.durable else ''}.jsonl"
         with (directory / name).open("w") as file:
             for sent in meter.documents():
                 record = {
                     "policy": case.policy,
-                    "checkpoint_ms": case.checkpoint_ms,
+                    "snapshot_interval_ms": case.snapshot_interval_ms,
                     "durable": case.durable,
                     "run": run,
                     **sent._asdict(),
                     "at_s": round(sent.at_s, 6),
-                    "lateness_ms": round(sent.lateness_ms, 3),
+                    "send_delay_ms": round(sent.send_delay_ms, 3),
                     "latency_ms": None if sent.latency_ms is None else round(sent.latency_ms, 3),
                 }
                 file.write(json.dumps(record) + "\n")

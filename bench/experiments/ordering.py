@@ -60,15 +60,15 @@ FIGURES = (
     Figure("p95_ms", "p95"),
     Figure("p99_ms", "p99"),
     Figure("documents_per_s", "documents/s", "{:,.0f}".format),
-    Figure("late", "late", "{:.2%}".format),
+    Figure("out_of_order", "out of order", "{:.2%}".format),
     Figure("reapplied", "reapplied", "{:.2%}".format),
     Figure("frames_per_document", "frames/document", "{:.2f}".format),
     *COUNTS,
 )
 NOTE = (
-    "Without a rate: saturated. late: elements that came after a later element of their key had "
-    "been applied; reapplied: elements undone and applied again, per element; frames: between "
-    "stages, at least one for each node."
+    "Without a rate: saturated. out of order: elements that came after a later element of their "
+    "key had been applied; reapplied: elements undone and applied again, per element; frames: "
+    "between stages, at least one for each node."
 )
 
 
@@ -144,7 +144,7 @@ def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
         run["p99_ms"] = nan
     elements = max(1, counts["elements"])
     run |= {
-        "late": counts["late"] / elements,
+        "out_of_order": counts["out_of_order"] / elements,
         "reapplied": counts["reapplied"] / elements,
         "frames_per_document": counts["frames"] / len(documents),
     }

@@ -39,7 +39,7 @@ LineStyle = Literal["-"] | tuple[float, tuple[float, ...]]
 SOLID: LineStyle = "-"
 DASHED: LineStyle = (0, (5, 2))
 STYLES: tuple[LineStyle, ...] = (SOLID, (0, (1, 1.2)), (0, (3, 1, 1, 1)), (0, (6, 1, 1, 1, 1, 1)))
-"""Line styles of the checkpoint intervals, longest first."""
+"""Line styles of the snapshot intervals, longest first."""
 
 MARKS = {
     0.0: "0",
@@ -65,7 +65,7 @@ ENDS = {False: "inputs and outputs in memory", True: "inputs and outputs durable
 
 
 def draw_latency(latencies: Results, path: Path) -> None:
-    """Draw latency curves over percentiles, one per case, and below them the producer's lateness.
+    """Draw latency curves over percentiles, one per case, and below them the producer's send delay.
 
     Durable ends and ends in memory have separate columns of panels.
     """
@@ -80,13 +80,13 @@ def draw_latency(latencies: Results, path: Path) -> None:
         shown = [row for row in rows if row.case.durable is durable]
         upper, lower = grid[0][column], grid[1][column]
         _draw_curves(upper, shown, styles, "latency_ms")
-        _draw_curves(lower, shown, styles, "lateness_ms")
+        _draw_curves(lower, shown, styles, "send_delay_ms")
         plain_log_scale(upper)
         scale_by_decades(lower)
         upper.set_title(ENDS[durable])
         lower.set_xlabel("percentile of the documents")
     grid[0][0].set_ylabel("latency in ms")
-    grid[1][0].set_ylabel("of it, producer's\nlateness in ms")
+    grid[1][0].set_ylabel("of it, send delay\nin ms")
     mark_percentiles(grid[1][0], max((len(row.samples["latency_ms"]) for row in rows), default=2))
     _draw_legend(figure, styles)
     rounds = max((len(row.runs) for row in rows), default=0)
@@ -159,15 +159,15 @@ def draw_bars(panel: Axes, bars: Sequence[Bar]) -> None:
 
 
 class _Styles:
-    """Colour of each policy and line style of each checkpoint interval; the floor is dashed."""
+    """Colour of each policy and line style of each snapshot interval; the floor is dashed."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         policies = list(dict.fromkeys(case.policy for case in cases))
-        found = {case.checkpoint_ms for case in cases if case.checkpoint_ms is not None}
-        self._intervals = sorted(found, reverse=True)
+        intervals = {case.snapshot_interval_ms for case in cases}
+        self._intervals = sorted((each for each in intervals if each is not None), reverse=True)
         lines = {replace(case, durable=False) for case in cases}
         self.cases = sorted(
-            lines, key=lambda case: (policies.index(case.policy), case.checkpoint_ms or 0)
+            lines, key=lambda case: (policies.index(case.policy), case.snapshot_interval_ms or 0)
         )
         """The cases in the order of the legend; cases that differ only in their ends share one."""
 
@@ -176,8 +176,8 @@ class _Styles:
         style = SOLID
         if case.is_floor:
             style = DASHED
-        elif case.checkpoint_ms is not None:
-            style = STYLES[self._intervals.index(case.checkpoint_ms) % len(STYLES)]
+        elif case.snapshot_interval_ms is not None:
+            style = STYLES[self._intervals.index(case.snapshot_interval_ms) % len(STYLES)]
         return colour_of_policy(case.policy), style
 
 
@@ -228,6 +228,6 @@ def _draw_legend(figure: Figure, styles: _Styles) -> None:
 
 
 def _named(case: Case, separator: str) -> str:
-    every = "" if case.checkpoint_ms is None else f"{case.checkpoint_ms} ms"
+    every = "" if case.snapshot_interval_ms is None else f"{case.snapshot_interval_ms} ms"
     ends = "durable ends" if case.durable else ""
     return separator.join(filter(None, [case.policy, every, ends]))

@@ -93,11 +93,9 @@ RecoveryRow = Row[Kill]
 def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> ExperimentReport[Kill]:
     """Return the report of rows with the same load."""
     trials = max((len(row.runs) for row in rows), default=0)
-    title = (
-        f"Recovery from kill -9 at {rate:g} documents a second, checkpoint every {interval_ms} ms"
-    )
+    title = f"Recovery from kill -9 at {rate:g} documents a second, snapshot every {interval_ms} ms"
     return ExperimentReport(
-        settings={"rate": rate, "checkpoint_ms": interval_ms},
+        settings={"rate": rate, "snapshot_interval_ms": interval_ms},
         keys=KEYS,
         columns_by_title={title: FIGURES},
         rows=rows,
@@ -176,14 +174,19 @@ class KilledEngine(Engine):
     """A supervised local cluster, as in a run, that kills some of its own processes."""
 
     def __init__(
-        self, documents: Documents, kill: Kill, kill_with: int, nodes: int, checkpoint_s: float
+        self,
+        documents: Documents,
+        kill: Kill,
+        kill_with: int,
+        nodes: int,
+        snapshot_interval_s: float,
     ) -> None:
         """Prepare a cluster; `kill` happens right before the document with number `kill_with`."""
         super().__init__(
             documents,
             "exactly-once",
             nodes=nodes,
-            checkpoint_s=checkpoint_s,
+            snapshot_interval_s=snapshot_interval_s,
             log_level=logging.INFO,
         )
         self.arrived_at: list[float] = []
@@ -307,7 +310,7 @@ def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
     trials = max(len(row.runs) for row in rows)
     figure.suptitle(
         f"{recoveries.settings['rate']:g} documents a second, "
-        f"checkpoint every {recoveries.settings['checkpoint_ms']} ms; "
+        f"snapshot every {recoveries.settings['snapshot_interval_ms']} ms; "
         f"all documents of {counted(trials, 'trial')}",
         fontsize=10,
         color=INK,

@@ -40,7 +40,7 @@ class Setup(Struct, frozen=True):
             self.documents,
             case.policy,
             nodes=self.nodes,
-            checkpoint_s=(case.checkpoint_ms or 1000) / 1000,
+            snapshot_interval_s=(case.snapshot_interval_ms or 1000) / 1000,
         )
 
 

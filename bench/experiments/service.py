@@ -47,8 +47,8 @@ SUMMED = ("postings", "postings_bytes", "documents", "segments", "segment_bytes"
 BEHIND_S = 1.0
 """A peer that ends more than this many seconds after the load does not keep up with it."""
 
-LATENESS_MAX_MS = 5.0
-"""If the 99th percentile of lateness is above this, the report notes that the machine is busy."""
+SEND_DELAY_MAX_MS = 5.0
+"""If the p99 of the send delay is above this, the report notes that the machine is busy."""
 
 NOTE = (
     "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
@@ -103,11 +103,11 @@ class Services(Struct, frozen=True):
             f"{wanted.rate:g} documents and {wanted.searches:g} queries a second, over "
             f"{wanted.documents:,} documents, {wanted.seconds:g} s",
             ["system"],
-            ["documents/s", "fresh p50", "p99", "durable p50", "p99", "late p99", "errors"],
+            ["documents/s", "fresh p50", "p99", "durable p50", "p99", "send delay p99", "errors"],
         )
         for name, each in self.measured.items():
             fresh, durable = percentiles(each.freshness_ms), percentiles(each.acknowledged_ms)
-            late = percentiles(each.lateness_ms)["p99_ms"]
+            late = percentiles(each.send_delay_ms)["p99_ms"]
             shown = [fresh["p50_ms"], fresh["p99_ms"], durable["p50_ms"], durable["p99_ms"], late]
             errors = should_be_zero(each.errors.total())
             table.add_row(name, f"{each.fill_per_s:,.0f}", *map(_format_ms, shown), errors)
@@ -122,7 +122,7 @@ class Services(Struct, frozen=True):
                 f"A p99 is steady from {P99_LATENCIES_MIN:,} latencies on; here are {count:,}: "
                 "give more --seconds."
             )
-        if (late := percentiles(self.ours.lateness_ms)["p99_ms"]) > LATENESS_MAX_MS:
+        if (late := percentiles(self.ours.send_delay_ms)["p99_ms"]) > SEND_DELAY_MAX_MS:
             notes.append(
                 f"The load itself was late by {late:.1f} ms (p99): the machine has other work, and "
                 "the latencies are also its."
@@ -281,7 +281,7 @@ def _json(each: Measurements) -> dict[str, object]:
         "queries": {
             kind: _percentiles(each.queries[kind]) for kind in KINDS if kind in each.queries
         },
-        "late": _percentiles(each.lateness_ms),
+        "send_delay": _percentiles(each.send_delay_ms),
         "documents_per_s": number(each.fill_per_s),
         "errors": each.errors.total(),
         "errors_by_kind": dict(sorted(each.errors.items())),

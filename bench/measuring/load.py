@@ -231,8 +231,8 @@ class Measurements(Struct):
     acknowledged_ms: list[float] = field(default_factory=list)
     queries: dict[str, list[float]] = field(default_factory=dict)
     """Kind of query -> its latencies in ms."""
-    lateness_ms: list[float] = field(default_factory=list)
-    """Delay of each request's start after its due time: the lateness of the load generator."""
+    send_delay_ms: list[float] = field(default_factory=list)
+    """Delay of each request's start after its due time: the send delay."""
     errors: Counter[str] = field(default_factory=Counter)
     """Kind of error -> number of requests."""
     memory_mib: dict[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ document.
     >>> meter.record_arrival(0, ["a", "b"], now=1.003)
     >>> [round(ms, 6) for ms in meter.latencies_ms()], meter.lost, meter.duplicated
     ([3.0], 0, 1)
-    >>> [round(ms, 6) for ms in meter.lateness_ms()]
+    >>> [round(ms, 6) for ms in meter.send_delay_ms()]
     [1.0]
 
 Cost: one set update per message of outputs; the set of a complete document is dropped.
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 
     document: int
     at_s: float  # due time in seconds since the due time of the first document
-    lateness_ms: float  # from the due time until the document was sent
+    send_delay_ms: float  # from the due time until the document was sent
     latency_ms: float | None  # to the last output; None if outputs are missing or not expected
     lost: int  # outputs that are missing
     duplicated: int  # outputs that arrived again
@@ -125,7 +125,7 @@ class RunMeter:
         """Return the latency of every complete document after the warm-up, in document order."""
         return [1000 * s for s in self._latency_s[self.warmup :] if s is not None]
 
-    def lateness_ms(self) -> list[float]:
+    def send_delay_ms(self) -> list[float]:
         """Return how late each document was sent after its due time, without the warm-up."""
         pairs = zip(self._sent_s, self._due_s, strict=True)
         return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
@@ -133,15 +133,16 @@ class RunMeter:
     def latency_figures(self) -> dict[str, float]:
         """Return the figures of an open-loop run, without its warm-up.
 
-        The figures are the latency percentiles; the producer's lateness as `late_p99_ms` and
-        `late_max_ms`; the number of `latencies` (complete documents that have words); and the
-        numbers of `lost` and `duplicated` outputs. The last two include the warm-up.
+        The figures are the latency percentiles; those of the producer's send delay,
+        `send_delay_p99_ms` and `send_delay_max_ms`; the number of `latencies` (complete documents
+        that have words); and the numbers of `lost` and `duplicated` outputs. The last two include
+        the warm-up.
         """
-        latencies, late = self.latencies_ms(), percentiles(self.lateness_ms())
+        latencies, late = self.latencies_ms(), percentiles(self.send_delay_ms())
         return {
             **percentiles(latencies),
-            "late_p99_ms": late["p99_ms"],
-            "late_max_ms": late["max_ms"],
+            "send_delay_p99_ms": late["p99_ms"],
+            "send_delay_max_ms": late["max_ms"],
             "latencies": len(latencies),
             "lost": self.lost,
             "duplicated": self.duplicated,

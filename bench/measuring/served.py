@@ -234,7 +234,7 @@ class _LoadThread:
             due_s, asking = waiting.popleft()
             client = self._idle.pop() if self._idle else HttpClient(self._url)
             if due_s >= self._load.warmup_s:
-                self._observed.lateness_ms.append(self._elapsed_ms(due_s))
+                self._observed.send_delay_ms.append(self._elapsed_ms(due_s))
             self._send_next(client, asking, partial(next, asking))
         return None
 

@@ -5,10 +5,10 @@ could not resend a document after a crash, and an output has arrived once it is 
 document is on disk before its outputs leave, and an output has arrived once it is on disk. Only
 cases with the same ends are compared; the durability of the nodes' state follows from the policy.
 
-Spark checkpoints every batch, so its case has no checkpoint interval.
+Spark checkpoints every batch, so its case has no snapshot interval.
 
     >>> [str(case) for case in cases(["exactly-once"], [50, 500])]
-    ['floor', 'exactly-once, checkpoint every 50 ms', 'exactly-once, checkpoint every 500 ms']
+    ['floor', 'exactly-once, snapshot every 50 ms', 'exactly-once, snapshot every 500 ms']
 """
 
 from collections.abc import Sequence
@@ -29,18 +29,19 @@ MICRO_BATCH = "micro-batch"
 CHOICES = (*POLICIES, MICRO_BATCH)
 
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""Cuts of policies without a checkpoint interval: no checkpoints, or one in each turn."""
+"""Cuts of policies without a snapshot interval: no checkpoints, or one in each turn."""
 
 
 class Case(Struct, frozen=True):
-    """A policy, its checkpoint interval (None if it has none), and whether its ends are durable."""
+    """A policy, its snapshot interval (None if it has none), and whether its ends are durable."""
 
     policy: str
-    checkpoint_ms: int | None
+    snapshot_interval_ms: int | None
     durable: bool = False
 
     def __str__(self) -> str:
-        every = "" if self.checkpoint_ms is None else f", checkpoint every {self.checkpoint_ms} ms"
+        interval = self.snapshot_interval_ms
+        every = "" if interval is None else f", snapshot every {interval} ms"
         return self.policy + every + (", durable ends" if self.durable else "")
 
     @property
@@ -63,12 +64,12 @@ class Case(Struct, frozen=True):
 
 
 def cases(
-    policies: Sequence[str], checkpoints_ms: Sequence[int], durable_ms: int | None = None
+    policies: Sequence[str], snapshot_intervals_ms: Sequence[int], durable_ms: int | None = None
 ) -> list[Case]:
     """Return the floor, policies without an interval, other policies per interval, then Spark.
 
     `durable_ms`: if not None, add all cases except Spark again, with durable ends and only this
-    checkpoint interval.
+    snapshot interval.
     """
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
@@ -81,7 +82,7 @@ def cases(
         ]
 
     return [
-        *with_ends(checkpoints_ms, durable=False),
+        *with_ends(snapshot_intervals_ms, durable=False),
         *([Case(MICRO_BATCH, None)] if MICRO_BATCH in policies else []),
         *(with_ends([durable_ms], durable=True) if durable_ms is not None else ()),
     ]

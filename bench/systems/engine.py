@@ -70,7 +70,7 @@ class Engine(StartedProcesses):
         flow: str = FLOW,
         nodes: int = 2,
         ordering: str = "speculative",
-        checkpoint_s: float = 1.0,
+        snapshot_interval_s: float = 1.0,
         log_level: int = logging.WARNING,
     ) -> None:
         self.documents = documents
@@ -88,7 +88,7 @@ class Engine(StartedProcesses):
             nodes=nodes,
             policy=policy_name,
             ordering=ordering,
-            checkpoint_s=checkpoint_s,
+            snapshot_interval_s=snapshot_interval_s,
             state=str(self.directory / "state"),
             sockets=str(self.sockets),
             identity=flow_plan.identity(),

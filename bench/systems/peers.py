@@ -246,7 +246,7 @@ class _PeerThread:
                 self._commit(waiting, ask)
                 waiting = []
             self._wait(each.due_s)
-            self._record_lateness(each.due_s)
+            self._record_send_delay(each.due_s)
             if not waiting:
                 now = self._now()
                 tick = now - now % every + every if every else now
@@ -263,7 +263,7 @@ class _PeerThread:
         ask = self._peer.open_searcher()
         for due_s, query in self._load.query_arrivals:
             self._wait(due_s)
-            self._record_lateness(due_s)
+            self._record_send_delay(due_s)
             ask(query)
             if due_s >= self._load.warmup_s:
                 self._observed.queries.setdefault(query.kind, []).append(self._elapsed_ms(due_s))
@@ -294,9 +294,9 @@ class _PeerThread:
         while (pause := due_s - self._now()) > 0:
             sleep(pause)
 
-    def _record_lateness(self, due_s: float) -> None:
+    def _record_send_delay(self, due_s: float) -> None:
         if due_s >= self._load.warmup_s:
-            self._observed.lateness_ms.append(self._elapsed_ms(due_s))
+            self._observed.send_delay_ms.append(self._elapsed_ms(due_s))
 
 
 def main(name: str, load: Path) -> None:

@@ -116,8 +116,8 @@ class LogState(Struct):
 
     def encode(self) -> bytes:
         """Return the payload of a header."""
-        about = self.identity, self.reserved, self.trimmed, self.last_time
-        return pack((_FORMAT, *about, self.sequences, tuple(self.ended)))
+        header = self.identity, self.reserved, self.trimmed, self.last_time
+        return pack((_FORMAT, *header, self.sequences, tuple(self.ended)))
 
     @staticmethod
     def decode(data: bytes, path: Path) -> LogState:

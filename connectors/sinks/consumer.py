@@ -61,7 +61,7 @@ class Consumer(Protocol):
         """Return the last stored bundle of a barrier.
 
         Args:
-            barrier: The barrier: `barrier-0`, `barrier-1`, ..., one for each node.
+            barrier: The name in `SinkContext.barrier`, such as `1f0c.../barrier-0`.
             groups: The first and the last key group that the barrier owns now.
 
         Returns:

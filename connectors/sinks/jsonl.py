@@ -81,8 +81,8 @@ class JsonLinesConsumer:
         dead_letters: bool = False,
     ) -> None:
         self.directory = directory
-        about = f"{FORMAT_NAME}\n{identity}"
-        self._claim = OutputDirectory(directory, barrier, about, FOREIGN, owner)
+        format_and_identity = f"{FORMAT_NAME}\n{identity}"
+        self._claim = OutputDirectory(directory, barrier, format_and_identity, FOREIGN, owner)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._on_failures = on_failures

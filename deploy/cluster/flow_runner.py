@@ -73,7 +73,7 @@ def process_config(
         layout=layout,
         policy=submission.policy,
         ordering=submission.ordering,
-        checkpoint_s=submission.checkpoint_s,
+        snapshot_interval_s=submission.snapshot_interval_s,
         state=str(state),
         sockets=str(sockets),
         identity=submission.identity,

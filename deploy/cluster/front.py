@@ -53,7 +53,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         OutputPlace(config.sink, Path(config.output)),
         config.nodes,
         chosen,
-        config.checkpoint_s,
+        config.snapshot_interval_s,
         state,
         config.dead_letters,
         reading.window,

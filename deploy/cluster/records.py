@@ -87,7 +87,7 @@ class Submission(Struct, frozen=True):
     """Agent of each front."""
     policy: str
     ordering: str
-    checkpoint_s: float
+    snapshot_interval_s: float
     dead_letters: bool
     identity: str
     code: str

@@ -118,8 +118,9 @@ class Saver(StatusPoller):
         self.ask()
         self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
         self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
-        about = record.number, record.incarnation, 0, 0, (0, self._groups - 1)
-        self._fetches = {node: StateFetch(node, AskParts(self.address, *about)) for node in nodes}
+        groups = 0, self._groups - 1
+        ask = AskParts(self.address, record.number, record.incarnation, 0, 0, groups)
+        self._fetches = {node: StateFetch(node, ask) for node in nodes}
         self.segments = {node: [] for node in nodes}
         self._await(runtime, lambda: [n for n, pull in self._fetches.items() if not pull.is_over])
         return self.segments

@@ -282,7 +282,7 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
                 yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
         if figures.get("window_full"):
             under_way = counted(figures.get("under_way", 0), "record")
-            yield f"{name} sends no more for now: its window is full, with {under_way} in flight"
+            yield f"{name} sends no more for now: {under_way} in flight, its limit"
 
 
 def find_problems(

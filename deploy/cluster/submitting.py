@@ -122,7 +122,7 @@ class SubmitRequest(Struct, frozen=True):
     """A directory on each host of a node, or the address of a sink."""
     nodes: int
     policy: Policy
-    checkpoint_s: float
+    snapshot_interval_s: float
     dead_letters: bool
     limits: Limits = LIMITS
     accept_changed_code: bool = False
@@ -176,7 +176,7 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         fitted = _fitted(request, flow)
         savepoint = fitted.savepoint
         beginning = replace(
-            beginning, savepoint=os.path.abspath(savepoint.path), about=savepoint.title
+            beginning, savepoint=os.path.abspath(savepoint.path), title=savepoint.title
         )
     elif before is not None:
         beginning = before.initial_state
@@ -186,7 +186,7 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         request.policy.name,
         request.nodes if before is None else before.initial_nodes,
         tuple(" ".join(texts) for texts in inputs),
-        beginning.about,
+        beginning.title,
     )
     alive = list_agents(tree)
     places = _assign_agents(tree, request, len(inputs), before, alive)
@@ -206,7 +206,7 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         front_agents=places[1],
         policy=request.policy.name,
         ordering=request.policy.ordering if request.policy.ordered else "speculative",
-        checkpoint_s=request.checkpoint_s,
+        snapshot_interval_s=request.snapshot_interval_s,
         dead_letters=request.dead_letters,
         identity=identity.text,
         code=state.code.text,

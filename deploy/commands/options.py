@@ -46,7 +46,7 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
                   help="How exactly-once keeps elements in order: speculative applies them at once "
                   "and corrects the result if an earlier one arrives later; buffered waits.",
                   )  # fmt: skip
-    @click.option("--checkpoint-ms", default=1000, show_default=True,
+    @click.option("--snapshot-interval-ms", default=1000, show_default=True,
                   type=click.IntRange(1, 3_600_000), help="Interval between snapshots.",
                   )  # fmt: skip
     @on_error_option()
@@ -65,7 +65,7 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
                   help="Resume although the code of operators has changed. Existing state and "
                   "outputs are kept.",
                   )  # fmt: skip
-    @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
+    @click.option("--max-in-flight", default=WINDOW, show_default=True, type=click.IntRange(1),
                   help="Maximum number of records in flight per source (back-pressure).",
                   )  # fmt: skip
     @wraps(command)

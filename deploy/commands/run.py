@@ -114,7 +114,7 @@ def run(
     nodes: int,
     policy_name: str,
     ordering: str,
-    checkpoint_ms: int,
+    snapshot_interval_ms: int,
     state: Path | None,
     dead_letters: bool,
     shape: Shape,
@@ -123,7 +123,7 @@ def run(
     rename: tuple[tuple[str, str], ...],
     fresh: bool,
     accept_changed_code: bool,
-    window: int,
+    max_in_flight: int,
     kill_every: float | None,
     missing_after: float,
     stalled_after: float,
@@ -184,10 +184,10 @@ def run(
             place,
             nodes,
             policy,
-            checkpoint_ms / 1000,
+            snapshot_interval_ms / 1000,
             state or directory / ".driftline" / "state",
             dead_letters,
-            window,
+            max_in_flight,
             kill_every,
             StartOptions(open_savepoint(start), Choice(drop, rename))
             if start is not None
@@ -225,7 +225,7 @@ def _report(report: RunReport, place: OutputPlace, policy: Policy, json_file: Pa
         log.warning(
             "the dead letters (bad records and failed elements) are in %s",
             " and ".join(dict.fromkeys((letters, place.dead_letter_location))),
-            extra=event_fields("set-aside", directory=letters),
+            extra=event_fields("dead-letters-written", directory=letters),
         )
     if signal is not None:
         raise SystemExit(128 + signal)

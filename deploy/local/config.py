@@ -87,7 +87,7 @@ class RunConfig(Struct, frozen=True):
     output: OutputPlace
     nodes: int
     policy: Policy
-    checkpoint_s: float
+    snapshot_interval_s: float
     """Seconds between two snapshots."""
     state: Path
     """The state directory."""

@@ -52,7 +52,8 @@ class OfInputs:
             yield "driftline_undelivered_records", label, front.meter.under_way
             yield "driftline_in_flight_records", label, front.window.under_way
             yield "driftline_in_flight_bytes", label, front.window.bytes
-            yield "driftline_window_full_seconds_total", label, front.window_full_time.total(now)
+            full_s = front.window_full_time.total(now)
+            yield "driftline_in_flight_limit_seconds_total", label, full_s
         at, figures = self._last_update
         for (source, _, _), seen in zip(self._inputs, figures, strict=bool(figures)):
             overdue = now - at - 2 * METRICS_UPDATE_S  # the loop may be held up by a source

@@ -199,7 +199,7 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         layout=state.layout,
         policy=config.policy.name,
         ordering=config.policy.ordering if config.policy.ordered else "speculative",
-        checkpoint_s=config.checkpoint_s,
+        snapshot_interval_s=config.snapshot_interval_s,
         state=str(config.state),
         sockets=str(sockets),
         watch_address=f"ipc://{sockets}/{WATCH}",

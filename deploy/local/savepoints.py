@@ -93,7 +93,7 @@ def restore_run(
         log.info(
             "from savepoint %s: %s",
             *(savepoint.path, "; ".join(fitted.notes)),
-            extra=event_fields("savepoint-fitted"),
+            extra=event_fields("savepoint-adapted"),
         )
 
 
@@ -189,8 +189,8 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
         for vertex in flow.vertices:
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    about = record.time, _numbered_inputs(run), record.event_times
-    return write_manifest(output, flow, *about), exit_status_of(run)
+    arguments = record.time, _numbered_inputs(run), record.event_times
+    return write_manifest(output, flow, *arguments), exit_status_of(run)
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:

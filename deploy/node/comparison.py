@@ -22,7 +22,7 @@ from driftline.deploy.node.pipeline import EpochEnd, NodePipeline
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Port
-from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
+from driftline.engine.snapshots.jobs import Capture, MergeParts
 from driftline.engine.snapshots.ledger import LEDGER, Ledger
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
@@ -174,9 +174,9 @@ class EpochPipeline(NodePipeline):
         blocks = self.alignments[port].next_epoch()
         return EpochEnd(markers, blocks, epoch if has_ended_everywhere else 0)
 
-    def commit(self, number: int, previous: int) -> CommitSnapshot:
+    def merge_job(self, number: int, previous: int) -> MergeParts:
         self.committed = number
-        return CommitSnapshot(number, previous)
+        return MergeParts(number, previous)
 
 
 @dataclass(slots=True)
@@ -209,11 +209,11 @@ class TwoPhasePipeline(EpochPipeline):
         self.outputs.seal(port, self.alignments[port].epoch)
         return super(TwoPhasePipeline, self).end_epoch(port)
 
-    def commit(self, number: int, previous: int) -> CommitSnapshot:
+    def merge_job(self, number: int, previous: int) -> MergeParts:
         self.committed = number
         self.outputs.commit(number)
         # `merge_all=False`: outputs wait for the next part, which must not wait for a long merge.
-        return CommitSnapshot(number, previous, merge_all=False)
+        return MergeParts(number, previous, merge_all=False)
 
 
 @dataclass(slots=True)
@@ -347,10 +347,10 @@ class ProductionPipeline(NodePipeline):
     def waits_for_snapshot(self) -> bool:
         return False  # a production begins only after a completely processed block
 
-    def commit(self, number: int, previous: int) -> CommitSnapshot:
+    def merge_job(self, number: int, previous: int) -> MergeParts:
         # No recovery returns to an earlier production. `merge_all=False`: a production must not
         # wait for a long merge.
-        return CommitSnapshot(self.number, self.number - 1, merge_all=False)
+        return MergeParts(self.number, self.number - 1, merge_all=False)
 
     @property
     def tables(self) -> dict[str, StateTable]:

@@ -3,7 +3,7 @@
 `InputQueue` chooses the blocks that are worth applying now. At low load that is every block:
 speculation saves latency. Under load, a block waits until the frontier of the previous stage passes
 it: applied sooner, its elements would often be undone. This affects only speed, because operators
-reorder late elements.
+restore the order.
 
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
 block, and no tombstone overtakes its element. `to_frame` and `arrived_block` convert batches to

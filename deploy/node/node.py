@@ -40,7 +40,7 @@ from driftline.engine.events import RateLimitedLog, Trouble, event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Policy
-from driftline.engine.snapshots.jobs import CommitSnapshot, ListParts, LoadSnapshot, ReadSlice
+from driftline.engine.snapshots.jobs import ListParts, LoadSnapshot, MergeParts, ReadSlice
 from driftline.engine.texts import format_label
 from driftline.engine.wire.messages import (
     Acknowledge,
@@ -281,7 +281,7 @@ class Node(Member):
             prepare = self._snapshots.refuse if refused else self._snapshots.prepare
             self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
-            merge_parts = self.pipeline.commit(message.number, message.previous)
+            merge_parts = self.pipeline.merge_job(message.number, message.previous)
             # While another node reads the parts, they stay: the next commit merges them.
             if not self._state_server.is_being_read(self.now):
                 self.jobs.append(merge_parts)
@@ -368,7 +368,7 @@ class Node(Member):
                 self.send("master", AskSnapshot())
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
-        if isinstance(job, CommitSnapshot) and result is True:
+        if isinstance(job, MergeParts) and result is True:
             if not self._state_server.is_being_read(self.now):  # otherwise a later commit continues
                 self.jobs.append(job)  # more parts remain to be merged
         elif isinstance(job, ListParts | ReadSlice):
@@ -494,8 +494,8 @@ class Node(Member):
         self.addresses.update(message.sources)
         transfer = self._transfer
         if transfer is None or (transfer.layout, transfer.epoch) != (message.layout, self.epoch):
-            about = self.epoch, self.process, self.address
-            self._transfer = transfer = StateTransfer(self._factory, message, *about)
+            arguments = self.epoch, self.process, self.address
+            self._transfer = transfer = StateTransfer(self._factory, message, *arguments)
         transfer.join(message, self.send, self.now)
         self._take_jobs(transfer)
 

@@ -33,7 +33,7 @@ from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.operators.timed import TimedStep
 from driftline.engine.operators.windowed import Late, Windowed
-from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
+from driftline.engine.snapshots.jobs import Capture, MergeParts, StoreSnapshot
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
 from driftline.engine.texts import format_time
@@ -176,7 +176,7 @@ class NodePipeline:
         keyed = self.keyed.values()
         return {
             "elements": sum(step.elements for step in keyed),
-            "late": sum(step.late for step in keyed),
+            "out_of_order": sum(step.out_of_order for step in keyed),
             "reapplied": sum(step.reapplied for step in keyed),
             "keys": sum(len(step.table) for step in keyed),
             "too_late": sum(step.too_late for step in self.waiting.values()),
@@ -245,9 +245,9 @@ class NodePipeline:
         """End the epoch of a port. Precondition: `ends_epoch`."""
         raise AssertionError("only policies with markers have epochs")
 
-    def commit(self, number: int, previous: int) -> CommitSnapshot:
+    def merge_job(self, number: int, previous: int) -> MergeParts:
         """Return the job for committed snapshot `number`; `previous`: the one before it."""
-        return CommitSnapshot(number, previous)
+        return MergeParts(number, previous)
 
     def validate(self) -> None:
         """Assert the invariants of the barrier and the operators."""
@@ -279,7 +279,7 @@ class Snapshotter:
     """
 
     def __init__(self, pipeline: NodePipeline, incarnation: int) -> None:
-        self._assembly = pipeline
+        self._pipeline = pipeline
         self._incarnation = incarnation
         self._capture: Capture | None = None
         """Captured changes of the current snapshot, until all are encoded."""
@@ -302,7 +302,7 @@ class Snapshotter:
     def prepare(self, number: int, time: int) -> Outgoing:
         """Begin the requested part. Under strong productions, return the answer instead."""
         self.requested_number = number
-        production = self._assembly.durable_production
+        production = self._pipeline.durable_production
         if production is not None:
             self.answered_number = number
             return [("master", Prepared(number, production))]
@@ -319,10 +319,10 @@ class Snapshotter:
         """Capture all changes below a time; later changes belong to the next part."""
         assert self._capture is None, "one snapshot at a time"
         self._number = number
-        self._meta = self._assembly.meta(time)
-        self._event_times = self._assembly.event_times(time)
-        self._late = self._assembly.late_before(time)
-        self._capture = self._assembly.capture(time)
+        self._meta = self._pipeline.meta(time)
+        self._event_times = self._pipeline.event_times(time)
+        self._late = self._pipeline.late_before(time)
+        self._capture = self._pipeline.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
         """Encode a chunk. Return whether more chunks remain, and the write job after the last."""
@@ -330,7 +330,7 @@ class Snapshotter:
             return False, None
         if self._capture.step():
             return True, None
-        if not self._assembly.may_prepare():
+        if not self._pipeline.may_prepare():
             return False, None
         segments = self._capture.segments
         for group, segment in self._unstored.items():
@@ -398,7 +398,7 @@ class BufferingGate:
             self.waiting[time][1].append((label, value))
         return tokens
 
-    def due(self, frontier: int) -> bool:
+    def advance(self, frontier: int) -> bool:
         """Record the frontier of the stage. Return whether elements below it wait."""
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
@@ -407,11 +407,11 @@ class BufferingGate:
         """Remove elements below the frontier of the stage, at most `room`, in label order.
 
         Return them, and the tokens of the times that now have no waiting elements.
-        Precondition: `due(frontier)`.
+        Precondition: `advance(frontier)` returned true.
         """
         tokens = []
         elements: list[tuple[Label, object]] = []
-        while self.due(frontier) and room:
+        while self.advance(frontier) and room:
             token, of_time = self.waiting[self.times[0]]
             of_time.sort(key=itemgetter(0))
             elements += of_time[:room]

@@ -1,6 +1,6 @@
 """Factory of the objects that a node uses in one incarnation under its policy.
 
-Only this module maps policies to objects; the node never inspects the policy.
+Only this module maps policies to objects.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Stages of a node: process blocks stage by stage, and send the frames that result.
 
-Within a stage, blocks are processed in label order, so that few elements are late. The node pushes
-their elements into the chain of their port until the turn exceeds its time. The remaining elements,
-the *rest*, become a new block; the acknowledgement of the processed blocks contains its new id.
-Therefore a frame, or a root, may take any number of turns, and no frontier passes elements that are
-not applied.
+Within a stage, blocks are processed in label order, so few elements are out of order. The node
+pushes their elements into the chain of their port until the turn exceeds its time. The remaining
+elements, the *rest*, become a new block; the acknowledgement of the processed blocks contains its
+new id. Therefore a frame, or a root, may take any number of turns, and no frontier passes elements
+that are not applied.
 
 All batches that a chain makes for a port on a node, from all blocks processed together, become one
 frame. It is tracked under the smallest time of its elements. (The time of the blocks would be too
-small: a late element may cause only corrections of later times, and frontiers would wait for them.)
+small: an element out of order may cause only corrections of later times, and frontiers would wait
+for them.)
 Batches for a port on the same node are packed, too: functions see the same types wherever their
 input comes from.
 
@@ -127,7 +128,7 @@ class Stages:
         budget, frontiers = self._budget, self._tracking.frontiers
         for port, gate in self._pipeline.gates.items():
             frontier = frontiers[gate.stage]
-            if not gate.due(frontier):
+            if not gate.advance(frontier):
                 continue
             behind_gate = len(self._entries) + port  # the turn budget counts these elements apart
             batch, tokens = gate.take(frontier, budget.elements_left(behind_gate, frontier - 1))
@@ -137,7 +138,7 @@ class Stages:
             self._send_on(port)
             self._admit_own()
             self._tracking.acks.join(tokens)
-            self.gates_due |= gate.due(frontier)
+            self.gates_due |= gate.advance(frontier)
         for number, (port, step) in enumerate(self._pipeline.waiting.items()):
             frontier, since = self._tracking.arrived[self._stage_of[port]], step.done
             if step.done < frontier:

@@ -122,10 +122,12 @@ class Tracking:
         self.send_by = inf
         """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
-        self._shuffles = speculative and plan.stages > 1 and not (waiting or plan.flow.loops)
-        """Whether the flow has several stages without loops, and elements do not wait at gates.
+        self._last_stage_is_local = (
+            speculative and plan.stages > 1 and not (waiting or plan.flow.loops)
+        )
+        """Whether outputs wait for the last stage of this node only (`final_outputs`).
 
-        Then outputs do not wait for the last stage of other nodes (`final_outputs`).
+        So they do if the flow has several stages without loops, and elements wait at no gates.
         """
         self._last_stage = plan.stages - 1
         self._for_master = Acks()
@@ -148,7 +150,11 @@ class Tracking:
             return NOTHING
         self.acknowledge(cells, covered, event_times)
         self._for_peers.join(cells, covered, event_times)
-        if self._shuffles and not covered and all(cell[0] == self._last_stage for cell in cells):
+        if (
+            self._last_stage_is_local
+            and not covered
+            and all(cell[0] == self._last_stage for cell in cells)
+        ):
             return NOTHING
         return self._for_peers.take()
 
@@ -188,14 +194,14 @@ class Tracking:
         `last_stage`: the smallest tracking time of the blocks that wait at the node's last stage,
         or INFINITY.
 
-        With `_shuffles`, an output does not wait for the last stage of other nodes, which sends
-        nothing to this node. It waits until three conditions hold: all nodes have passed its time
-        in the earlier stages (`frontiers[-3]`; `frontiers[-1]` is of outputs), the inputs are
-        durable, and this node has passed its time in the last stage. All frames from the earlier
-        stages have then arrived: channels keep their order, so a frame arrives before the
+        With `_last_stage_is_local`, an output does not wait for the last stage of other nodes,
+        which sends nothing to this node. It waits until three conditions hold: all nodes have
+        passed its time in the earlier stages (`frontiers[-3]`; `frontiers[-1]` is of outputs), the
+        inputs are durable, and this node has passed its time in the last stage. All frames from the
+        earlier stages have then arrived: channels keep their order, so a frame arrives before the
         acknowledgement that contains its id.
         """
-        if not self._shuffles:
+        if not self._last_stage_is_local:
             return self.frontiers[-1]
         return min(self.frontiers[-3], self.tracker.durable, last_stage)
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.roles.member import Member
-from driftline.deploy.roles.window import WINDOW, LatencyMeter, Window
+from driftline.deploy.roles.window import WINDOW, InFlightWindow, LatencyMeter
 from driftline.engine.event_time import END, is_packed_mark
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
@@ -125,7 +125,7 @@ class Front(Member):
         self._cached = self.source if isinstance(self.source, CachedSource) else None
         self._verified = source if isinstance(source, VerifiedSource) and policy.replay else None
         self.new_id = new_id
-        self.window = Window(window)
+        self.window = InFlightWindow(window)
         self.on_bad = on_bad
         self.next = 1
         """This incarnation sends no further record below this time."""

@@ -3,7 +3,7 @@
 A record is under way until it is settled. The window also bounds the frames, outputs and bundles
 that contain copies of it.
 
-    >>> window = Window(3, bytes_max=100)
+    >>> window = InFlightWindow(3, bytes_max=100)
     >>> for time in (1, 2):
     ...     window.add(time, 60)
     >>> window.full  # 120 bytes are under way
@@ -44,7 +44,7 @@ as under way until the last of them is delivered.
 """
 
 
-class Window:
+class InFlightWindow:
     """Window of one front: the records under way, and whether another one may be sent."""
 
     def __init__(self, records: int = WINDOW, bytes_max: int = WINDOW_BYTES) -> None:

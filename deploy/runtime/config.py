@@ -68,7 +68,7 @@ class ProcessConfig(Struct, frozen=True):
     policy: str
     """With `ordering`, the arguments of `get_policy`."""
     ordering: str
-    checkpoint_s: float
+    snapshot_interval_s: float
     """Interval of snapshots in seconds."""
     state: str
     """Directory of registry and snapshots."""

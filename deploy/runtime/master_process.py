@@ -101,7 +101,7 @@ def _master(
         flow_plan,
         chosen,
         state,
-        config.checkpoint_s,
+        config.snapshot_interval_s,
         config.run,
         missing_after_s=config.limits.missing_after_s,
         stalled_after_s=config.limits.stalled_after_s,

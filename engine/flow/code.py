@@ -111,7 +111,7 @@ class Code(Struct, frozen=True, array_like=True):
     def log_unseen(self) -> None:
         """Log the values whose changes are not detected."""
         if self.unseen:
-            fields = event_fields("code-unseen", values=", ".join(self.unseen))
+            fields = event_fields("changes-undetected", values=", ".join(self.unseen))
             log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=fields)
 
 

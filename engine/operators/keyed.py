@@ -90,10 +90,10 @@ class Keyed:
         """Whether each output is copied as soon as the function returns it."""
         self.elements = 0
         """Number of elements and tombstones that arrived."""
-        self.late = 0
+        self.out_of_order = 0
         """Number of elements that arrived after a later element of their key was applied."""
         self.reapplied = 0
-        """Number of elements undone because of late ones, and applied again."""
+        """Number of elements undone because of earlier ones, and applied again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a batch of elements."""

@@ -6,8 +6,9 @@ An operator is one class. It declares its inputs and states (`takes_function`, `
 (`apply_reference`).
 
 To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
-`KeyedStream` a method named after its kind. Graphs, chains, the reference interpreter, Spark and
-the simulation then support it. Example: `Distinct` (`engine.operators.keyed_operators`).
+`KeyedStream` a method named after its kind, which adds a vertex to the flow (`_add_keyed`, if it is
+keyed). Graphs, chains, the reference interpreter and Spark then support it, and the simulation does
+if it takes neither a function nor fields. Example: `Distinct` (`engine.operators.keyed_operators`).
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 This implements the drifting state model (design of FlameStream; Delivery, consistency, and
 determinism, section V). An element with the largest label of its key so far is applied at once. If
-an element is late, the operator undoes the later elements of its key, applies the late one, and
+an element is out of order, the operator undoes the later elements of its key, applies it, and
 applies the others again. Tombstones retract outputs that changed.
 
-Example: running totals. Element 100 arrives late, between 10 and 5:
+Example: running totals. Element 100 belongs between 10 and 5, and arrives last:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> from driftline.engine.state.managed import ReducingState
@@ -35,10 +35,10 @@ equal the settled state plus its elements in force, applied in label order; the 
 sent and not retracted are the results of the elements in force.
 
 Elements are stored per batch, in columns, in order of application. If a batch is later than all
-earlier batches, no element in it is late, and order costs only this comparison. Otherwise the
-operator searches the earlier batches for later elements of the same keys. An element that is late
-by k elements of its key costs k undos, k + 1 applications, and one pass over the batches that it
-precedes.
+earlier batches, no element in it is out of order, and order costs only this comparison. Otherwise
+the operator searches the earlier batches for later elements of the same keys. An element that
+arrives after k later elements of its key costs k undos, k + 1 applications, and one pass over the
+batches that it precedes.
 """
 
 from __future__ import annotations
@@ -100,17 +100,19 @@ class Speculative(Keyed):
         is_latest = first > self.last_time
         later_elements = {} if is_latest else self._applied_since(min(labels), distinct_keys)
         batch = Applied(labels, keys, kept)
-        late: list[Arrived] = []
+        out_of_order: list[Arrived] = []
         if later_elements or len(distinct_keys) < len(keys):
-            late = self._apply_in_turn(batch, later_elements, values)
+            out_of_order = self._apply_in_turn(batch, later_elements, values)
         elif not self._apply_at_once(batch, values):
-            late = self._apply_in_turn(batch, later_elements, list(map(thaw_argument, kept)))
+            out_of_order = self._apply_in_turn(
+                batch, later_elements, list(map(thaw_argument, kept))
+            )
         results = batch.results
         batch.results = self.frozen_results
         self._append(batch)
         self.emit(batch.labels, batch.keys, results, None)
-        if late:
-            self._correct(late)
+        if out_of_order:
+            self._correct(out_of_order)
 
     def _apply_at_once(self, batch: Applied, values: Values) -> bool:
         """Apply a batch with distinct keys and no late element: the hot path of the system.
@@ -247,7 +249,7 @@ class Speculative(Keyed):
             if sign > 0:
                 # Insert behind elements of the same label, whose tombstones may still follow.
                 at = bisect_right(entries, label, key=_label_of)
-                self.late += at < len(entries)
+                self.out_of_order += at < len(entries)
                 entries.insert(at, (label, value, False, None))
                 continue
             at = bisect_left(entries, label, key=_label_of)

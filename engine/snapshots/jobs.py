@@ -50,7 +50,7 @@ class LoadSnapshot(DurableJob, frozen=True):
     allow_later: bool = False
 
 
-class CommitSnapshot(DurableJob, frozen=True):
+class MergeParts(DurableJob, frozen=True):
     """Job, once snapshot `number` is committed: merge parts up to the previously committed one.
 
     `previous`: the number of the previously committed snapshot; 0: none. Both snapshots stay

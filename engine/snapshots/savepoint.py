@@ -127,11 +127,11 @@ def open_savepoint(path: Path) -> Savepoint:
             OperatorOutline(name, kind, tuple(inputs), tuple((kind, of) for kind, of in states))
             for name, kind, inputs, states in manifest["operators"]
         )
-        about = Outline(manifest["flow"], groups, operators)
+        outline = Outline(manifest["flow"], groups, operators)
         plan_of = manifest["plan"]
         event_times = {name: (at, of) for name, (at, of) in manifest["event_times"].items()}
         inputs = manifest["inputs"]
-        return Savepoint(path, plan_of, groups, time, files, about, inputs, event_times)
+        return Savepoint(path, plan_of, groups, time, files, outline, inputs, event_times)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
@@ -168,17 +168,17 @@ def write_manifest(
     for file in sorted(path.glob("*.segment")):
         data = file.read_bytes()
         files[file.name] = (len(data), crc32(data))
-    about = make_outline(flow)
+    outline = make_outline(flow)
     savepoint = Savepoint(
-        *(path, make_plan(flow).identity(), flow.groups, time, files, about, dict(inputs or {})),
+        *(path, make_plan(flow).identity(), flow.groups, time, files, outline, dict(inputs or {})),
         event_times=dict(zip([source.name for source in flow.sources], event_times, strict=False)),
     )
     manifest = {
-        "flow": about.flow,
+        "flow": outline.flow,
         "plan": savepoint.plan,
         "groups": savepoint.groups,
         "time": time,
-        "operators": [astuple(operator) for operator in about.operators],
+        "operators": [astuple(operator) for operator in outline.operators],
         "inputs": savepoint.inputs,
         "event_times": savepoint.event_times,
         "files": files,
@@ -204,5 +204,5 @@ def _name(group: int, operator: str) -> str:
     return f"{group:05}-{readable}-{digest}.segment"
 
 
-def _checksum(about: Mapping[str, object]) -> int:
-    return crc32(json.dumps(about, sort_keys=True).encode())
+def _checksum(manifest: Mapping[str, object]) -> int:
+    return crc32(json.dumps(manifest, sort_keys=True).encode())

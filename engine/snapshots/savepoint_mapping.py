@@ -246,7 +246,7 @@ class InitialState(Struct, frozen=True):
     """Its directory; "": the flow starts with empty state."""
     drop: tuple[str, ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
-    about: str = ""
+    title: str = ""
     """Name and time of the savepoint (`Savepoint.title`), independent of its location."""
 
     def fitted(self, flow: Flow) -> Fitted:

@@ -32,10 +32,10 @@ from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMism
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import (
     ALL_GROUPS,
-    CommitSnapshot,
     ListParts,
     Loaded,
     LoadSnapshot,
+    MergeParts,
     ReadSlice,
     StoreSnapshot,
     Vacate,
@@ -122,7 +122,7 @@ class PartStore:
             before = max((n for n in self._sizes if n < job.number), default=0)
             part = as_part(job.number, job.segments, job.meta, before, job.snapshot_incarnation)
             self._write(job.number, {**part, NEWEST: _encode_number(job.number)}, ())
-        elif isinstance(job, CommitSnapshot):
+        elif isinstance(job, MergeParts):
             return self._go_on_joining(job)
         elif isinstance(job, ListParts):
             return self._list(job)
@@ -152,8 +152,8 @@ class PartStore:
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is missing")
-        about, segments = self._read(parts, 0)
-        return Loaded(about.meta, [segment for _, segment in segments], number)
+        header, segments = self._read(parts, 0)
+        return Loaded(header.meta, [segment for _, segment in segments], number)
 
     def _survey(self) -> dict[int, int]:
         sizes: dict[int, int] = {}
@@ -174,10 +174,10 @@ class PartStore:
         Raises SnapshotDamaged if the newest part written is not the newest one present: parts are
         written atomically, so a missing part was lost later.
         """
-        about = self._kv.read(NEWEST) or _encode_number(0)
-        if len(about) != len(_encode_number(0)) or about != _encode_number(_decode_number(about)):
+        row = self._kv.read(NEWEST) or _encode_number(0)
+        if len(row) != len(_encode_number(0)) or row != _encode_number(_decode_number(row)):
             raise SnapshotDamaged(f"{self._kv.name} is damaged: its newest part is not known")
-        newest, present = _decode_number(about), max(self._sizes, default=0)
+        newest, present = _decode_number(row), max(self._sizes, default=0)
         if newest != present:
             raise SnapshotDamaged(
                 f"{self._kv.name} is damaged: its newest part should be {newest}, but is {present}"
@@ -246,37 +246,39 @@ class PartStore:
         self._sizes = {}
         return True
 
-    def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
+    def _read(
+        self, parts: Sequence[int], before: int
+    ) -> tuple[_PartHeader, list[tuple[int, bytes]]]:
         """Read the metadata of the last of these parts, and (key group, segment) of all, in order.
 
         `before`: the part that precedes the first one, or 0. Checks every checksum, and that each
         part names its predecessor. Raises SnapshotDamaged, Unavailable.
         """
-        about = _About(0, 0, b"", {})
+        header = _PartHeader(0, 0, b"", {})
         segments: list[tuple[int, bytes]] = []
         for preceding, part in zip([before, *parts], parts, strict=False):
-            about = self._meta(part)
-            if about.before != preceding:
+            header = self._meta(part)
+            if header.before != preceding:
                 raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is missing")
-            for group, checksum in about.checksums.items():
+            for group, checksum in header.checksums.items():
                 segment = self._kv.read(_KEY.pack(part, group)) or b""
                 if crc32(segment) != checksum:
                     raise SnapshotDamaged(
                         f"{self._kv.name}: key group {group} of snapshot {part} is damaged"
                     )
                 segments.append((group, segment))
-        return about, segments
+        return header, segments
 
-    def _meta(self, part: int) -> _About:
+    def _meta(self, part: int) -> _PartHeader:
         data = self._kv.read(_KEY.pack(part, META)) or b""
         if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part} is damaged")
         try:
-            return _About(*unpack(data[4:]))  # type: ignore[misc]  # covered by the checksum
+            return _PartHeader(*unpack(data[4:]))  # type: ignore[misc]  # covered by the checksum
         except (MalformedMessage, TypeError) as error:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
-    def _go_on_joining(self, job: CommitSnapshot) -> bool:
+    def _go_on_joining(self, job: MergeParts) -> bool:
         """Start joining parts, or do the next step. Returns whether steps are left."""
         if self._joining is None:
             self._joining = self._join(job.previous)
@@ -301,7 +303,7 @@ class PartStore:
             size += self._sizes[old[first]]
         chosen, before = old[first:], old[first - 1] if first else 0
         try:
-            about, segments = self._read(chosen, before)
+            header, segments = self._read(chosen, before)
         except SnapshotDamaged:
             return  # loading the part will report the damage
         groups: dict[int, list[bytes]] = {}
@@ -324,12 +326,12 @@ class PartStore:
             joined[group] = b"".join(chunks)
         self._write(
             chosen[-1],
-            as_part(chosen[-1], joined, about.meta, before, about.snapshot_incarnation),
+            as_part(chosen[-1], joined, header.meta, before, header.snapshot_incarnation),
             chosen,
         )
 
 
-class _About(NamedTuple):
+class _PartHeader(NamedTuple):
     """Metadata of a part.
 
     `before`: the previous part, or 0. `snapshot_incarnation`: the incarnation that took the
@@ -346,11 +348,11 @@ class _About(NamedTuple):
 def as_part(
     number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
 ) -> dict[bytes, bytes]:
-    """Return the keys and values of part `number`; `taken`: `_About.snapshot_incarnation`."""
+    """Return the keys and values of part `number`; `taken`: `_PartHeader.snapshot_incarnation`."""
     checksums = {group: crc32(segment) for group, segment in segments.items()}
-    about = pack((before, taken, meta, checksums))
+    header = pack((before, taken, meta, checksums))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
-    part[_KEY.pack(number, META)] = crc32(about).to_bytes(4, "big") + about
+    part[_KEY.pack(number, META)] = crc32(header).to_bytes(4, "big") + header
     return part
 
 
@@ -365,8 +367,8 @@ def _encode_number(number: int) -> bytes:
     return crc32(data).to_bytes(4, "big") + data
 
 
-def _decode_number(about: bytes) -> int:
-    return int.from_bytes(about[4:], "big")
+def _decode_number(row: bytes) -> int:
+    return int.from_bytes(row[4:], "big")
 
 
 def check_parts(kv: KeyValue) -> int:
@@ -448,10 +450,10 @@ class LmdbStore:
         mine = pack((_FORMAT, identity))
         with self._env.begin(write=True) as txn:
             self._parts = self._env.open_db(b"parts", txn=txn)
-            about = self._env.open_db(b"about", txn=txn)
-            theirs = txn.get(b"identity", db=about)
+            names = self._env.open_db(b"about", txn=txn)
+            theirs = txn.get(b"identity", db=names)
             if theirs is None:
-                txn.put(b"identity", mine, db=about)
+                txn.put(b"identity", mine, db=names)
             elif bytes(theirs) != mine:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "

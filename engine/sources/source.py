@@ -53,7 +53,7 @@ class BadRecord(Struct, frozen=True):
 
         The line contains none of the characters at which Unicode ends a line.
         """
-        about: dict[str, object] = {
+        fields: dict[str, object] = {
             "record": self.time,
             "file": self.file,
             "reason": self.reason,
@@ -61,17 +61,17 @@ class BadRecord(Struct, frozen=True):
         }
         try:
             value = json.loads(self.raw)
-            line = _line({**about, "value": value} if isinstance(value, dict) else about)
+            line = _line({**fields, "value": value} if isinstance(value, dict) else fields)
         except (ValueError, RecursionError):  # not valid JSON, or not representable as JSON
-            line = _line(about)
+            line = _line(fields)
         return line
 
 
-def _line(about: dict[str, object]) -> str:
-    line = json.dumps(about, ensure_ascii=False, allow_nan=False)
+def _line(fields: dict[str, object]) -> str:
+    line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
     if line.isascii() or (len(line.splitlines()) == 1 and line.isprintable()):
         return line
-    return json.dumps(about, allow_nan=False)
+    return json.dumps(fields, allow_nan=False)
 
 
 def time_of(record: tuple[int, object] | BadRecord) -> int:

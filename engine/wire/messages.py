@@ -74,7 +74,7 @@ class Marker(Message, tag=2, frozen=True):
 
 @sent_by(FRONT)
 class Promise(Message, tag=10, frozen=True):
-    """Front to trackers: all records of the front with times in [since, until) have been sent.
+    """Front to trackers: the front sends no record with a time in [since, until) after this.
 
     A frame makes the same promise with its `covers`; this message is for times without frames.
     `durable`: records below this time survive a crash of the front.

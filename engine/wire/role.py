@@ -81,7 +81,8 @@ class Role:
             header, message = decode(data)
             if voice is not None:
                 check_sender(voice, header.sender, message)
-            if self.admits(header) if message.control else self._is_next(header):
+            accepts = self.admits if message.control else self._accept_in_sequence
+            if accepts(header):
                 self.handle(header.sender, message)
         except MalformedMessage as error:
             self.drop(error)
@@ -196,7 +197,11 @@ class Role:
         self._last_numbers.clear()
         self._broken.clear()
 
-    def _is_next(self, header: MessageHeader) -> bool:
+    def _accept_in_sequence(self, header: MessageHeader) -> bool:
+        """Return whether to handle a numbered message: it is the next one of its sender.
+
+        A gap in the numbers breaks the channel for this incarnation, and calls `channel_lost`.
+        """
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False
         seen = self._last_numbers.get(header.sender, self._number_before(header.sender))

@@ -100,7 +100,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               metavar="FILE", help="TLS certificate for HTTPS, as PEM; needs --key.")  # fmt: skip
 @click.option("--key", type=click.Path(exists=True, dir_okay=False),
               metavar="FILE", help="Private TLS key of --certificate, as PEM.")  # fmt: skip
-@click.option("--checkpoint-ms", default=1000, show_default=True,
+@click.option("--snapshot-interval-ms", default=1000, show_default=True,
               type=click.IntRange(1, 3_600_000), help="Interval between snapshots of the nodes.",
               )  # fmt: skip
 @click.option("--retain-mb", type=click.IntRange(1),
@@ -140,7 +140,7 @@ def serve(
     tokens: Path | None,
     certificate: str | None,
     key: str | None,
-    checkpoint_ms: int,
+    snapshot_interval_ms: int,
     retain_mb: int | None,
     accept_changed_code: bool,
     place: ClusterAddress | None,
@@ -212,7 +212,7 @@ def serve(
             producers=zmq,
             sender_rules=reach,
             nodes=nodes,
-            checkpoint_s=checkpoint_ms / 1000,
+            snapshot_interval_s=snapshot_interval_ms / 1000,
             retained_bytes=None if retain_mb is None else retain_mb << 20,
             accept_changed_code=accept_changed_code or flow is None,
         )

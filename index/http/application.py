@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from driftline.index.documents import answers
 from driftline.index.documents.answers import CollectionShown, FieldShown
 from driftline.index.documents.schema import Collection, Schema, StoredField, TextField
-from driftline.index.http.about import COLLECTION, Index, json_of
+from driftline.index.http.context import COLLECTION, Index, json_of
 from driftline.index.http.events import change_operation, watch_operations
 from driftline.index.http.reading import read_operations
 from driftline.index.http.schemas import COLLECTIONS

@@ -25,7 +25,7 @@ from driftline.index.documents.values import short_repr
 from driftline.index.documents.versions import VersionSummary
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import schemas
-from driftline.index.http.about import ID_SCHEMA, VIEW, Index, json_of
+from driftline.index.http.context import ID_SCHEMA, VIEW, Index, json_of
 from driftline.index.http.writing import WAIT, check_document, outcome
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.searcher.answers import parse_query

@@ -26,7 +26,7 @@ from driftline.index.documents import answers
 from driftline.index.documents.answers import ExplainedQuery, FacetValue
 from driftline.index.documents.schema import Collection
 from driftline.index.http import schemas
-from driftline.index.http.about import ID, Index, json_of
+from driftline.index.http.context import ID, Index, json_of
 from driftline.index.query.parsing import EXPANDED_MAX
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.search.ranking import Sort, sort_key

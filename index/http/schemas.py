@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from driftline.index.documents import answers
 from driftline.index.documents.schema import Collection, StoredField, TextField
 from driftline.index.documents.values import Kind
-from driftline.index.http.about import ID_SCHEMA
+from driftline.index.http.context import ID_SCHEMA
 from driftline.serve.http.content import Json
 from driftline.serve.http.openapi import body_of, event_stream
 from driftline.serve.http.operations import Body, StreamItem

@@ -31,7 +31,7 @@ from driftline.index.documents.writes import (
     Write,
     outcome_of,
 )
-from driftline.index.http.about import ID, Index, json_of
+from driftline.index.http.context import ID, Index, json_of
 from driftline.index.http.schemas import (
     BULK,
     BULK_ANSWER,

@@ -162,7 +162,7 @@ class Sections:
 
 def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str, Section]]:
     match unpack(bytes(data[at:])):
-        case (about, tuple(table)):
+        case (metadata, tuple(table)):
             sections: dict[str, Section] = {}
             for row in table:
                 match row:
@@ -170,7 +170,7 @@ def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str
                         sections[name] = Section(path, name, data, offset, size, kind, sums)
                     case _:
                         raise MalformedMessage("not a section")
-            return about, sections
+            return metadata, sections
         case _:
             raise MalformedMessage("not a table")
 

@@ -77,8 +77,8 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         file = Sections(path)
-        about = _parse_metadata(file.metadata)
-        self.first, self.count, self.postings_count, self.text_fields, self.value_fields = about
+        metadata = _parse_metadata(file.metadata)
+        self.first, self.count, self.postings_count, self.text_fields, self.value_fields = metadata
         self.file_size, self.checksum = file.size, file.checksum
         self.verify = file.verify
         self.times: NDArray[np.int64] = file["times"].array()
@@ -337,9 +337,9 @@ def _column(file: Sections, number: int, kind: ValueKind) -> Column:
     )
 
 
-def _parse_metadata(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
+def _parse_metadata(metadata: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
     """Return first ordinal, number of versions and of postings, text fields, value fields."""
-    match about:
+    match metadata:
         case (int(first), int(count), int(size), int(text_fields), tuple(kinds)):
             known = {str(kind): kind for kind in get_args(ValueKind)}
             return first, count, size, text_fields, tuple(known[kind] for kind in kinds)

@@ -149,9 +149,9 @@ class Searcher:
             )
         if self.damage and isinstance(asked, EventsQuestion):
             raise ApiError("unavailable", f"{self.damage}: ask again when it is")
-        about = holding.collection, holding.shard, holding.watches
+        arguments = holding.collection, holding.shard, holding.watches
         try:
-            return _answer_to(QuestionContext(asked, *about, time, pause), holding.segments)
+            return _answer_to(QuestionContext(asked, *arguments, time, pause), holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
             quarantine(error.path)

@@ -57,7 +57,7 @@ class Serving(Struct, frozen=True):
     """Which producers may send, if `producers` is set."""
     nodes: int | None = None
     """Number of nodes; None: the current number, initially one."""
-    checkpoint_s: float = 1.0
+    snapshot_interval_s: float = 1.0
     """Seconds between snapshots of the flow."""
     retained_bytes: int | None = None
     """Size limit of the journal (`ServiceConfig.retained_bytes`)."""
@@ -128,7 +128,7 @@ def deploy_locally(
         layout=state.layout,
         policy=POLICY,
         ordering="speculative",
-        checkpoint_s=serving.checkpoint_s,
+        snapshot_interval_s=serving.snapshot_interval_s,
         state=str(serving.state),
         sockets=str(sockets),
         watch_address=f"ipc://{sockets}/{WATCH}",

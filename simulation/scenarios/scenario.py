@@ -58,7 +58,7 @@ class Scenario(Struct, frozen=True):
     nodes: int
     records: int
     window: int
-    checkpoint_s: float
+    snapshot_interval_s: float
     faults: Faults
     live: tuple[ArrivalSchedule | None, ...] = (None,)
     """Front i uses `live[i % len(live)]`; None: all its records are available at once."""
@@ -146,7 +146,7 @@ def draw_scenario(
         nodes=chance.choice((1, 2, 3)),
         records=chance.randrange(20, 80),
         window=chance.choice((2, 3, 5, 12, 100)),
-        checkpoint_s=chance.choice((0.002, 0.005, 0.02)),
+        snapshot_interval_s=chance.choice((0.002, 0.005, 0.02)),
         slow_functions=_work(chance) if chance.random() < 0.3 else None,
         sink=chance.choice(("memory",) * 5 + ("files", "files" if ours else "memory", "lmdb")),
         embedded=chance.random() < 0.3,

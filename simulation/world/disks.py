@@ -22,7 +22,7 @@ from driftline.coordinator.registry import (
 )
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.snapshots.jobs import CommitSnapshot
+from driftline.engine.snapshots.jobs import MergeParts
 from driftline.engine.snapshots.store import PartStore, part_of
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
@@ -84,7 +84,7 @@ class NodeDisk:
     def carry_out(self, job: DurableJob) -> object:
         before = len(self.kv.data)
         result = self._store.carry_out(job)
-        if isinstance(job, CommitSnapshot) and len(self.kv.data) < before:
+        if isinstance(job, MergeParts) and len(self.kv.data) < before:
             self.counted["merged snapshots"] += 1
         return result
 

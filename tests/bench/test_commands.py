@@ -30,13 +30,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_latency_writes_table_json_and_picture(run: Run, tmp_path: Path) -> None:
     done = run(
         "latency --documents 60 --warmup 10 --policies exactly-once --repeat 1 "
-        "--checkpoints 100 --no-durable --json results/latency.json"
+        "--snapshot-intervals 100 --no-durable --json results/latency.json"
     )
     assert done.exit_code == 0, done.output
     written = json.loads((tmp_path / "results" / "latency.json").read_text())
     assert list(written) == ["rate", "documents", "nodes", "floor", "rows", "durable"]
     assert (written["rate"], written["documents"], written["nodes"]) == (100, 60, 2)
-    assert [(row["policy"], row["checkpoint_ms"]) for row in written["rows"]] == [
+    assert [(row["policy"], row["snapshot_interval_ms"]) for row in written["rows"]] == [
         ("exactly-once", 100)
     ]
     for row in (written["floor"], *written["rows"]):
@@ -56,7 +56,7 @@ def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path
     figures = ["documents_per_s", "outputs_per_s", "cpu_cores"]
     (row,) = written["rows"]
     assert all(figure > 0 for of in (written["floor"], row) for figure in map(of.get, figures))
-    assert (row["policy"], row["checkpoint_ms"]) == ("exactly-once", 1000)
+    assert (row["policy"], row["snapshot_interval_ms"]) == ("exactly-once", 1000)
     assert (row["lost"], row["duplicated"]) == (0, 0)
     share = row["documents_per_s"] / written["floor"]["documents_per_s"]
     assert row["of_floor"] == pytest.approx([share] * 3, abs=0.002)
@@ -90,7 +90,9 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
     assert "p99 needs 1,500 latencies" in done.output
     assert "none lost and none twice" in " ".join(done.output.split())
     assert all(
-        row["late"] == row["reapplied"] == 0 for row in rows if row["ordering"] != "speculative"
+        row["out_of_order"] == row["reapplied"] == 0
+        for row in rows
+        if row["ordering"] != "speculative"
     )
     assert (tmp_path / "out" / "ordering.png").exists()
 
@@ -132,8 +134,8 @@ def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -
         ("latency --policies none,perhaps", "unknown policy 'perhaps'; there are none, "),
         ("latency --documents 200", "200 documents leave nothing to measure"),
         ("latency --rate 0", "--rate"),
-        ("latency --checkpoints 50,often", "'50,often' is not a list of whole numbers"),
-        ("latency --checkpoints 0", "whole numbers from 1 on"),
+        ("latency --snapshot-intervals 50,often", "'50,often' is not a list of whole numbers"),
+        ("latency --snapshot-intervals 0", "whole numbers from 1 on"),
         ("latency --input nowhere.jsonl", "'nowhere.jsonl' does not exist"),
         ("latency --plot latency.doc", "must end in one of .png"),
         ("latency --json /dev/null/latency.json", "cannot write /dev/null/latency.json"),

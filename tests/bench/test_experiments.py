@@ -64,7 +64,7 @@ def test_a_wrong_run_is_named_by_its_row() -> None:
     rows = [Row(case, [right] * 3), Row(case, [right, {"lost": 5, "duplicated": 1}, right])]
     report = Results(settings={}, columns_by_title={}, rows=rows, if_wrong="indeed")
     assert report.problems() == [
-        "exactly-once, checkpoint every 50 ms, durable ends: 5 outputs are lost and 1 came twice, "
+        "exactly-once, snapshot every 50 ms, durable ends: 5 outputs are lost and 1 came twice, "
         "indeed"
     ]
 
@@ -107,9 +107,9 @@ def test_latency_json_has_rows_runs_and_ratios() -> None:
     row = written["rows"][1]
     runs = row.pop("runs")
     assert row == {
-        "policy": "exactly-once", "checkpoint_ms": 50, "durable": ["state"],
+        "policy": "exactly-once", "snapshot_interval_ms": 50, "durable": ["state"],
         "p50_ms": 1.7, "p75_ms": 2.55, "p95_ms": 3.23, "p99_ms": 3.366, "max_ms": 17.6,
-        "late_p99_ms": 0.01, "late_max_ms": 0.01, "latencies": P99_LATENCIES_MIN,
+        "send_delay_p99_ms": 0.01, "send_delay_max_ms": 0.01, "latencies": P99_LATENCIES_MIN,
         "lost": 0, "duplicated": 0,
         "of_floor": [1.7, 1.25, 11.0], "of_none": [1.062, 0.833, 5.5],
         "over_none_ms": [0.1, -0.3, 7.2],
@@ -161,7 +161,7 @@ def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
     assert lines[3] == "floor 1.00 1.50 1.90 2.00"
     assert "p99 needs 1,500 latencies in a row; here are 1,000" in " ".join(lines)
     written = json.dumps(results.as_json()["floor"])
-    assert written.count('"p99_ms": null') == written.count('"late_p99_ms": null') == 3
+    assert written.count('"p99_ms": null') == written.count('"send_delay_p99_ms": null') == 3
     assert '"p50_ms": null' in json.dumps(latencies({Case(FLOOR, None): [1.0]}, count=0).as_json())
 
 
@@ -194,8 +194,8 @@ def test_every_turn_has_a_line_and_a_result() -> None:
     assert rounds.results_of(OTHER) == [0, 1]
     assert [line.strip() for line in out.getvalue().splitlines()] == [
         "1 of 4  floor: round 0",
-        "2 of 4  exactly-once, checkpoint every 50 ms: round 0",
-        "3 of 4  exactly-once, checkpoint every 50 ms: round 1",
+        "2 of 4  exactly-once, snapshot every 50 ms: round 0",
+        "3 of 4  exactly-once, snapshot every 50 ms: round 1",
         "4 of 4  floor: round 1",
     ]
 
@@ -230,7 +230,7 @@ def observed(late_ms: float = 0.1, **others: float) -> Measurements:
         freshness_ms=[1.0, 2.0],
         acknowledged_ms=[0.5, 1.5],
         queries={"term": [0.1, 0.3]},
-        lateness_ms=[late_ms],
+        send_delay_ms=[late_ms],
         figures=others,
     )
 
@@ -292,7 +292,7 @@ def text_of_recoveries(recoveries: ExperimentReport[Kill]) -> str:
 def test_a_row_has_the_medians_of_its_trials_and_the_longest() -> None:
     recoveries = report_of([recovery_row("node", 80.0, 400.0, 120.0)], 50.0, 1000)
     written = json.loads(json.dumps(recoveries.as_json()))
-    assert (written["rate"], written["checkpoint_ms"]) == (50, 1000)
+    assert (written["rate"], written["snapshot_interval_ms"]) == (50, 1000)
     [found] = written["rows"]
     runs = found.pop("runs")
     assert found == {

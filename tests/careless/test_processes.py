@@ -47,5 +47,6 @@ def test_a_run_with_kills_gives_what_the_reference_gives(
     documents: Path, tmp_path: Path, flow: str, nodes: str, ordering: str
 ) -> None:
     wanted = driftline_run(flow, documents, tmp_path / "reference", "--reference")
-    options = ["--nodes", nodes, "--ordering", ordering, "--kill-every", "2", "--window", "64"]
+    options = ["--nodes", nodes, "--ordering", ordering, "--kill-every", "2"]
+    options += ["--max-in-flight", "64"]
     assert driftline_run(flow, documents, tmp_path / "run", *options) == wanted

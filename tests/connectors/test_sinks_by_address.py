@@ -51,7 +51,7 @@ class SinkShop(Shop):
 
     def __init__(self, folder: Path, output: str) -> None:
         words = ["--input", "orders.jsonl", "--output", output, "--state", "state"]
-        super().__init__(folder, FLOW, *words, "--nodes", "2", "--checkpoint-ms", "50")
+        super().__init__(folder, FLOW, *words, "--nodes", "2", "--snapshot-interval-ms", "50")
         (folder / "shop_sink.py").write_text(SINK)
         (folder / "orders.jsonl").write_text("".join(f"{json.dumps(o)}\n" for o in ORDERS))
 

@@ -19,8 +19,10 @@ from driftline.engine.wire.role import Role
 def _receiving(
     mutated: Callable[[Role, MessageHeader, Callable[[Role, MessageHeader], bool]], bool],
 ) -> AbstractContextManager[object]:
-    is_next = Role._is_next
-    return patch.object(Role, "_is_next", lambda self, header: mutated(self, header, is_next))
+    is_next = Role._accept_in_sequence
+    return patch.object(
+        Role, "_accept_in_sequence", lambda self, header: mutated(self, header, is_next)
+    )
 
 
 def incarnation_is_not_checked() -> AbstractContextManager[object]:

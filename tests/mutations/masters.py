@@ -30,14 +30,14 @@ def any_master_may_write() -> AbstractContextManager[object]:
 
 def messages_of_any_master_are_taken() -> AbstractContextManager[object]:
     """Members take what earlier masters of the same incarnation send."""
-    is_next = Role._is_next
+    is_next = Role._accept_in_sequence
 
     def mutated(self: Role, header: MessageHeader) -> bool:
         if header.sender == MASTER and isinstance(self, Member):
             return header.incarnation == self.incarnation
         return is_next(self, header)
 
-    return patch.object(Role, "_is_next", mutated)
+    return patch.object(Role, "_accept_in_sequence", mutated)
 
 
 def a_takeover_does_not_look_where_members_are() -> AbstractContextManager[object]:

@@ -15,7 +15,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories import survey
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
-from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
+from driftline.engine.snapshots.jobs import LoadSnapshot, MergeParts
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.role import DurableJob
@@ -32,7 +32,7 @@ def joins_take_the_fallback() -> AbstractContextManager[object]:
     return patch.object(
         PartStore,
         "_go_on_joining",
-        lambda self, job: go_on(self, CommitSnapshot(job.number, job.number - 1, job.merge_all)),
+        lambda self, job: go_on(self, MergeParts(job.number, job.number - 1, job.merge_all)),
     )
 
 

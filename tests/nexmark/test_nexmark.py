@@ -25,7 +25,7 @@ from tests.nexmark.queries import QUERIES, flow_of, q12
 EVENTS = list(generate(2000, seed=10))
 BIDS = [event for event in EVENTS if event["kind"] == "bid"]
 
-SLOWLY = "--nodes", "2", "--window", "32", "--checkpoint-ms", "200"
+SLOWLY = "--nodes", "2", "--max-in-flight", "32", "--snapshot-interval-ms", "200"
 """Options of a run that takes long enough to be disturbed."""
 
 RUN_MAX_S = 300

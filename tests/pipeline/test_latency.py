@@ -59,17 +59,17 @@ def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path)
 
     found = analyse(read_records(spark, [tmp_path]))
     assert found.records == 400 * len(runs)
-    series = {Case(s.policy, s.checkpoint_ms, s.durable): s for s in found.series}
+    series = {Case(s.policy, s.snapshot_interval_ms, s.durable): s for s in found.series}
     assert list(series) == [FLOOR_CASE, *CASES, DURABLE]
     for case in series:
         meters = [meter for of, meter in runs if of == case]
         latencies = [round(ms, 3) for meter in meters for ms in meter.latencies_ms()]
-        late = percentiles([ms for meter in meters for ms in meter.lateness_ms()])
+        late = percentiles([ms for meter in meters for ms in meter.send_delay_ms()])
         told = series[case].as_json()
         expected = percentiles(latencies)
         assert {name: told[name] for name in expected} == expected
         assert told["documents"] == len(latencies)
-        assert told["late_p99_ms"] == round(late["p99_ms"], 3)
+        assert told["send_delay_p99_ms"] == round(late["p99_ms"], 3)
         assert told["lost"] == told["duplicated"] == len(meters)
 
     out = StringIO()
@@ -82,7 +82,7 @@ def test_percentiles_of_many_records_are_exact(spark: SparkSession, tmp_path: Pa
     path = tmp_path / "records.parquet"
     numbers.selectExpr(
         "if(id % 4 = 0, 'two-phase', 'exactly-once') AS policy",
-        "cast(if(id % 8 < 4, 50, 500) AS int) AS checkpoint_ms",
+        "cast(if(id % 8 < 4, 50, 500) AS int) AS snapshot_interval_ms",
         "id AS document",
         "id / 200 AS at_s",
         "round(exp(randn(7)) * if(id % 4 = 0, 100, 2), 3) AS latency_ms",
@@ -93,7 +93,8 @@ def test_percentiles_of_many_records_are_exact(spark: SparkSession, tmp_path: Pa
 
     table = pq.read_table(path).to_pandas()
     for series in found.series:
-        wanted = (table.policy == series.policy) & (table.checkpoint_ms == series.checkpoint_ms)
+        wanted = table.policy == series.policy
+        wanted &= table.snapshot_interval_ms == series.snapshot_interval_ms
         chosen = table[wanted]
         latencies = np.asarray(chosen.latency_ms)
         assert series.overall.documents == len(latencies)
@@ -156,6 +157,6 @@ def test_the_command_draws_what_the_bench_wrote(
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def series(policy: str, checkpoint_ms: int | None, durable: bool) -> Series:
+def series(policy: str, interval_ms: int | None, durable: bool) -> Series:
     summary = Summary(4, dict.fromkeys(PERCENTILES, 2.0), 0, 0)
-    return Series(policy, checkpoint_ms, durable, summary, [(0.0, summary)], [(1, 2, 3), (2, 3, 1)])
+    return Series(policy, interval_ms, durable, summary, [(0.0, summary)], [(1, 2, 3), (2, 3, 1)])

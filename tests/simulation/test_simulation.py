@@ -96,14 +96,14 @@ HAPPENS_AT_LEAST = {
     **{
         f"{how} {job}": 3
         for how in ("failed", "done but failed")
-        for job in ("LoadSnapshot", "StoreSnapshot", "CommitSnapshot", "WriteGroup", "WriteState")
+        for job in ("LoadSnapshot", "StoreSnapshot", "MergeParts", "WriteGroup", "WriteState")
     },
     **{
         f"crash {who} {where}": 1
         for who, places in {
             "node": [
                 f"{when} {job}"
-                for job in ("LoadSnapshot", "StoreSnapshot", "CommitSnapshot")
+                for job in ("LoadSnapshot", "StoreSnapshot", "MergeParts")
                 for when in ("before", "after")
             ],
             "master": ["before WriteState", "after WriteState"],

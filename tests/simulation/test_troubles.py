@@ -98,7 +98,7 @@ def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
     """Return a run without faults that has three masters and input until `until_s`."""
     drawn = replace(
         without_faults(draw_scenario(seed, name=policy)),
-        standby=True, nodes=2, records=60, checkpoint_s=0.1,
+        standby=True, nodes=2, records=60, snapshot_interval_s=0.1,
     )  # fmt: skip
     pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     return replace(
@@ -233,9 +233,9 @@ class Away(Simulation):
             replace(
                 drawn,
                 policy=replace(drawn.policy, ordering=ordering),
-                nodes=2, records=RECORDS, window=WINDOW, checkpoint_s=0.02, slow_functions=None,
-                live=(None,), sink="memory", embedded=False, slow_consumer=None, drain_at_s=None,
-                standby=False,
+                nodes=2, records=RECORDS, window=WINDOW, snapshot_interval_s=0.02,
+                slow_functions=None, live=(None,), sink="memory", embedded=False,
+                slow_consumer=None, drain_at_s=None, standby=False,
             )
         )  # fmt: skip
         self.before = self.while_away = self.unsettled = 0

@@ -84,7 +84,7 @@ class Soak:
         inputs = [w for name, port in PORTS.items() for w in ("--input", f"{name}=tcp://*:{port}")]
         flow = ROOT / "tests" / "soak" / "cluster" / "flow.py"
         lab.command("submit", flow, *inputs, "--nodes", COUNT, "--output", self.output,
-                    "--checkpoint-ms", 500)  # fmt: skip
+                    "--snapshot-interval-ms", 500)  # fmt: skip
         self.until_running()
         fronts = [front["agent"] for front in lab.status()["flows"][0]["inputs"]]
         for (name, port), place in zip(PORTS.items(), fronts, strict=True):

@@ -48,7 +48,7 @@ class Run:
         words = [
             sys.executable, "-m", "driftline", "run", f"{FLOW}:flow", "--nodes", "2",
             "--input", f"python:{FLOW}:Keys", "--output", str(self.output),
-            "--window", "2048", "--log-json",
+            "--max-in-flight", "2048", "--log-json",
         ]  # fmt: skip
         with self.log.open("w") as log:
             self.process = subprocess.Popen(words, cwd=ROOT, stderr=log, text=True)

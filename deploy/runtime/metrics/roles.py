@@ -77,7 +77,7 @@ _NODE_COUNTERS = (
     ("driftline_outputs_total", "outputs"),
     ("driftline_dead_letters_total", "dead_letters"),
     ("driftline_elements_total", "elements"),
-    ("driftline_out_of_order_elements_total", "late"),
+    ("driftline_out_of_order_elements_total", "out_of_order"),
     ("driftline_reapplied_elements_total", "reapplied"),
     ("driftline_keys", "keys"),
     ("driftline_frames_total", "frames"),

@@ -119,7 +119,7 @@ def _stop_cancel_and_change(machine: Machine) -> None:
         machine.until(lambda: len(values(machine, "added")) >= len(sums), "all outputs")
         assert values(machine, "added") == sums
 
-    options = "--input", address, "--checkpoint-ms", 100_000
+    options = "--input", address, "--snapshot-interval-ms", 100_000
     submit(machine, "added", ADDED, *options)
     send(1, 4)
     twice = submit(machine, "added", ADDED, *options, status=1)

@@ -87,8 +87,9 @@ def test_flow_rescales_despite_kills_and_clock_jumps(
         for kind in KINDS:
             clocks.start(machine, kind)
         machine.all_run()
-        given = "flow.py", "--input", "in.jsonl", "--output", machine.output, "--window", "100"
-        machine.command("submit", *given, "--nodes", "1", "--checkpoint-ms", "300")
+        files = "flow.py", "--input", "in.jsonl", "--output", machine.output
+        given = *files, "--max-in-flight", "100"
+        machine.command("submit", *given, "--nodes", "1", "--snapshot-interval-ms", "300")
 
         def more() -> None:
             count = len(machine.values())

@@ -66,7 +66,7 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
     live = "records=tcp://127.0.0.1:0"
     machine.command("submit", "counting_flow", "--wheel", wheel, "--input", live,
                     "--output", machine.output, "--nodes", "2",
-                    "--checkpoint-ms", "100")  # fmt: skip
+                    "--snapshot-interval-ms", "100")  # fmt: skip
     wheel.rename(folder / "flow.whl")
     machine.until(lambda: len(machine.listening()) == 1, "a live input")
     with Producer(machine.listening()[0], "p") as producer:

@@ -80,7 +80,7 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
         made.step()
     flow = status_in(made)
     assert {node.state for node in flow.nodes} == {"waiting for the consumer"}
-    full = "front-0 sends no more for now: its window is full, with 6 records in flight"
+    full = "front-0 sends no more for now: 6 records in flight, its limit"
     assert flow.held_back == (full,)
     assert f"  {full}" in shown(flow)
     assert flow.snapshot_age_s is not None

@@ -18,7 +18,7 @@ FLOW = "driftline.simulation.scenarios.flows:concatenation"
     ("options", "named"),
     [
         (["--nodes", "5", "--kill-every", "1"], ["--nodes", "--kill-every"]),
-        (["--policy", "two-phase", "--window", "100"], ["--policy", "--window"]),
+        (["--policy", "two-phase", "--max-in-flight", "100"], ["--policy", "--max-in-flight"]),
         (["--nodes", "1"], ["--nodes"]),  # given, though with the default
         (["--fresh", "--from-snapshot", "x"], ["--fresh", "--from-snapshot"]),
         (["--state", "x", "--let-anyone-send"], ["--state", "--let-anyone-send"]),

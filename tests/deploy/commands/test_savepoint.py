@@ -26,7 +26,7 @@ from tests.deploy.local.run_copies import (
 RECORDS = 30
 """Few: the run is over before the first snapshot is due."""
 
-NEVER = ("--checkpoint-ms", "600000")
+NEVER = ("--snapshot-interval-ms", "600000")
 
 
 def place_of(root: Path, records: range) -> Place:

@@ -42,7 +42,7 @@ class Edited:
         return [
             "run", str(self.folder / "flow.py"), "--input", str(self.folder / "in.jsonl"),
             "--output", str(self.folder / "out"), "--nodes", "2",
-            "--checkpoint-ms", "60", *more,
+            "--snapshot-interval-ms", "60", *more,
         ]  # fmt: skip
 
     def start(self, *more: str) -> subprocess.Popen[str]:
@@ -58,7 +58,7 @@ class Edited:
 
     def interrupt(self, version: str, outputs: int, *more: str) -> None:
         """Run until there are outputs of a version, and kill all processes at once."""
-        process = self.start("--window", "1", *more)
+        process = self.start("--max-in-flight", "1", *more)
         try:
             wait_until(
                 lambda: process.poll() is not None or self.count(version) > outputs,

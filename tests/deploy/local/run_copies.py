@@ -66,7 +66,7 @@ class Place:
         return [
             "run", str(FLOW), "--input", self.source, "--output", str(self.output),
             "--state", str(self.state), "--nodes", "2", "--policy", self.policy,
-            "--checkpoint-ms", "40", *more,
+            "--snapshot-interval-ms", "40", *more,
         ]  # fmt: skip
 
     def start(self, *more: str) -> subprocess.Popen[str]:
@@ -120,7 +120,7 @@ def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
     source = root / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
     place = Place(root / "run", policy, str(source))
-    process = place.start("--window", "1")
+    process = place.start("--max-in-flight", "1")
     try:
         wait_until(lambda: count_lines(place.output) > RECORDS / 2, "some outputs")
         wait_until(lambda: _snapshots(place) > 1, "some snapshots")

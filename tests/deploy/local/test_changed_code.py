@@ -40,7 +40,7 @@ def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(tmp_path
 
 def test_code_change_during_a_run_fails_it(tmp_path: Path) -> None:
     run = Edited(tmp_path)
-    process = run.start("--window", "1")
+    process = run.start("--max-in-flight", "1")
     try:
         wait_until(lambda: run.count("old") > 20, "outputs")
         run.edit("newer")

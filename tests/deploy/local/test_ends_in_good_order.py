@@ -98,7 +98,7 @@ def test_the_next_run_replays_nothing(tmp_path: Path) -> None:
         "".join(json.dumps({"text": line}) + "\n" for line in texts(RECORDS))
     )
     command = Command(tmp_path, "--input", str(tmp_path / "in.jsonl"), "--nodes", "2",
-                      "--checkpoint-ms", "400")  # fmt: skip
+                      "--snapshot-interval-ms", "400")  # fmt: skip
     process = command.start()
     command.await_outputs(process)
     os.killpg(process.pid, signal.SIGTERM)
@@ -113,7 +113,7 @@ def test_the_next_run_replays_nothing(tmp_path: Path) -> None:
 
 def test_acknowledged_producer_records_are_delivered_before_shutdown(tmp_path: Path) -> None:
     command = Command(tmp_path, "--input", "tcp://127.0.0.1:0", "--nodes", "2",
-                      "--checkpoint-ms", "300")  # fmt: skip
+                      "--snapshot-interval-ms", "300")  # fmt: skip
     sent = 0
     records = 0
     for _ in range(2):

@@ -148,7 +148,7 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     whole = records(tmp_path / "in.jsonl", 300)
     data = whole.read_bytes()
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
-    run += ["--nodes", "2", "--checkpoint-ms", "50"]
+    run += ["--nodes", "2", "--snapshot-interval-ms", "50"]
     chance = random.Random(1)
     fed.append(Fed(*run))
     fed[-1].feed(data[: chance.randrange(len(data) // 2, len(data))])

@@ -42,7 +42,7 @@ def refuse(run: Command, *said: str) -> None:
 def kill_after(run: Command, wanted: int, *more: str) -> None:
     """Kill a run, with all its processes, once it has so many outputs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "driftline", *map(str, run), "--window", "1", *more],
+        [sys.executable, "-m", "driftline", *map(str, run), "--max-in-flight", "1", *more],
         cwd=ROOT,
         stderr=subprocess.DEVNULL,
     )
@@ -119,7 +119,7 @@ def test_killed_run_resumes_in_a_later_file_of_a_grown_directory(tmp_path: Path)
     for number in range(3):
         records(folder / f"{number}.jsonl", 100, number * 100)
     run = command(tmp_path, folder)
-    kill_after(run, 3 * 130, "--checkpoint-ms", "20")
+    kill_after(run, 3 * 130, "--snapshot-interval-ms", "20")
     append(folder / "2.jsonl", records(tmp_path / "more", 50, 300).read_text())
     records(folder / "3.jsonl", 50, 350)
     finish(run)

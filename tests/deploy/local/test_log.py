@@ -57,7 +57,7 @@ class Watched:
         self.command = [
             sys.executable, "-m", "driftline", "run", f"{directory / 'flows.py'}:{flow}",
             "--input", source or str(records_file), "--output", str(self.output),
-            "--checkpoint-ms", "100", "--log-json", *options,
+            "--snapshot-interval-ms", "100", "--log-json", *options,
         ]  # fmt: skip
         self.process = subprocess.Popen(self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         self.raw: list[str] = []

@@ -44,7 +44,7 @@ def run_with_kills(documents: Path, output: Path, *options: str) -> list[str]:
     report = output.with_name("report.json")
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", output, "--nodes", "2",
-        "--window", "1", "--checkpoint-ms", "200", "--kill-every", "0.3",
+        "--max-in-flight", "1", "--snapshot-interval-ms", "200", "--kill-every", "0.3",
         "--json", report, *options,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -68,7 +68,7 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
     flow.write_text(SIZES)
     address = f"tcp://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "driftline", "run", str(flow), "--input", address, "--output"]
-    command += [str(tmp_path / "out"), "--nodes", "2", "--checkpoint-ms", "200"]
+    command += [str(tmp_path / "out"), "--nodes", "2", "--snapshot-interval-ms", "200"]
     sent = records()
 
     def start(*more: str) -> subprocess.Popen[str]:

@@ -42,7 +42,7 @@ def test_long_segment_merge_runs_in_steps_between_snapshot_parts() -> None:
         while capture.step():
             pass
         store.carry_out(StoreSnapshot(number, capture.segments, meta))
-    job = assembly.commit(8, 7)
+    job = assembly.merge_job(8, 7)
     steps = 1
     while store.carry_out(job):
         steps += 1

@@ -13,7 +13,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.policy import get_policy
-from driftline.engine.snapshots.jobs import ALL_GROUPS, CommitSnapshot, LoadSnapshot, StoreSnapshot
+from driftline.engine.snapshots.jobs import ALL_GROUPS, LoadSnapshot, MergeParts, StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encode_chunk
 from driftline.engine.wire.codec import pack
@@ -181,7 +181,7 @@ def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
     pair.join(2)
     for number in range(3, 40):
         pair.snapshot(number, {KEYS[number]: number})
-    pair.stores["node-0"].carry_out(CommitSnapshot(39, 38))
+    pair.stores["node-0"].carry_out(MergeParts(39, 38))
     pair.join(39)
     pair.wait(ASK_AGAIN_S)
     assert pair.has == [2, 39]

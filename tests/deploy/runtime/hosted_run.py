@@ -106,9 +106,9 @@ class HostedRun:
         self.sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
         plan, policy = make_plan(self.flow), get_policy("exactly-once")
         self.config = ProcessConfig(
-            flow=str(folder / "flow.py"), nodes=nodes, policy="exactly-once", checkpoint_s=0.2,
-            ordering="speculative", state=str(folder / "state"), sockets=self.sockets,
-            identity=plan.identity(), run="test", dead_letters=False,
+            flow=str(folder / "flow.py"), nodes=nodes, policy="exactly-once",
+            snapshot_interval_s=0.2, ordering="speculative", state=str(folder / "state"),
+            sockets=self.sockets, identity=plan.identity(), run="test", dead_letters=False,
         )  # fmt: skip
         here = replace(self.config, network=network)
         self.runtime = Runtime(transport=here.transport())

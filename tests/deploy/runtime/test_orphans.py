@@ -36,7 +36,7 @@ class Runs:
         self.output = directory / "out"
         self.plain = [sys.executable, "-m", "driftline", "run", *arguments]
         self.command = [*self.plain, "--output", str(self.output), "--nodes", "2"]
-        self.command += ["--checkpoint-ms", "50", "--window", "1"]
+        self.command += ["--snapshot-interval-ms", "50", "--max-in-flight", "1"]
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True)

@@ -48,7 +48,7 @@ class Served:
             [
                 sys.executable, "-m", "driftline", "run", str(directory / "counts.py"), "--nodes",
                 "2", "--input", address, "--output", str(self.output), "--log-json",
-                "--missing-after", "1", "--checkpoint-ms", "100", *options,
+                "--missing-after", "1", "--snapshot-interval-ms", "100", *options,
             ],
             cwd=ROOT, stderr=subprocess.PIPE,
         )  # fmt: skip

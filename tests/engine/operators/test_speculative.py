@@ -50,7 +50,7 @@ def test_ordered_input_causes_no_tombstones(kind: str, story: Story) -> None:
         push(step, [(*element, 1) for element in story.survivors[start : start + 3]])
     outputs, _ = one_by_one(flow.vertices[1], story.survivors)
     assert collected.tombstones == 0
-    assert step.late == 0
+    assert step.out_of_order == 0
     assert net(collected) == outputs
 
 
@@ -210,7 +210,7 @@ def test_barrier_rejects_outputs_below_the_released_time() -> None:
 
 def test_gate_rejects_elements_below_the_released_time() -> None:
     gate = BufferingGate(1, lambda: 1)
-    assert not gate.due(5)
+    assert not gate.advance(5)
     gate.push([(5, 0)], ["a"], None)
     with pytest.raises(AssertionError, match=r"time 4, but .* below 5"):
         gate.push([(4, 0)], ["b"], None)

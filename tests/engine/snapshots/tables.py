@@ -11,9 +11,9 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.jobs import (
     Capture,
-    CommitSnapshot,
     Loaded,
     LoadSnapshot,
+    MergeParts,
     StoreSnapshot,
 )
 from driftline.engine.snapshots.merging import restore
@@ -156,7 +156,7 @@ def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[
         change(found, [("append", "a", number), ("set", "bcdef"[number % 5], number)])
         store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
         if commit:
-            store.carry_out(CommitSnapshot(number, before))
+            store.carry_out(MergeParts(number, before))
         shown[number] = held(found)
         before = number
     return shown

@@ -6,9 +6,9 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.jobs import (
     Capture,
-    CommitSnapshot,
     Loaded,
     LoadSnapshot,
+    MergeParts,
     StoreSnapshot,
 )
 from driftline.engine.snapshots.ledger import LEDGER, Ledger
@@ -94,7 +94,7 @@ def test_forgotten_entries_do_not_grow_the_store() -> None:
             ledger.forget_outputs([number - 5])
             ledger.forget(number - 5)
         store.carry_out(StoreSnapshot(number, {0: written(ledger)}, b""))
-        while store.carry_out(CommitSnapshot(number, number - 1, merge_all=False)):
+        while store.carry_out(MergeParts(number, number - 1, merge_all=False)):
             pass
         sizes.append(sum(map(len, kv.data.values())))
     assert max(sizes[50:]) < 2 * max(sizes[:50])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.keygroups import Owners
 from driftline.engine.snapshots.jobs import (
-    CommitSnapshot,
     ListParts,
     Loaded,
     LoadSnapshot,
+    MergeParts,
     ReadSlice,
     StoreSnapshot,
     Vacate,
@@ -82,10 +82,10 @@ def test_temporary_read_failure_does_not_damage_the_store(number: int) -> None:
     with pytest.raises(Unavailable):
         store.carry_out(load_job(number))
     with pytest.raises(Unavailable):
-        store.carry_out(CommitSnapshot(3, 2))
+        store.carry_out(MergeParts(3, 2))
     kv.failing = False
     assert load(store, number) == (b"meta 3", shown[3])
-    store.carry_out(CommitSnapshot(3, 2))
+    store.carry_out(MergeParts(3, 2))
     assert load(store, number) == (b"meta 3", shown[3])
 
 
@@ -210,7 +210,7 @@ def test_merged_snapshot_cannot_be_the_base_of_an_increment() -> None:
     store = part_store(MemoryKeyValue("store"), 100)
     fill(store, (1, 2, 3, 4))
     store._merge_at = 2
-    store.carry_out(CommitSnapshot(4, 3))
+    store.carry_out(MergeParts(4, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 2 is not there"):
         store.carry_out(ListParts("node-9", 4, 0, 2, 0, ALL))
     handed_over(store, 4, 3)
@@ -280,7 +280,7 @@ def test_changes_and_removals_survive_the_merging_of_parts(
     for number, made in enumerate(intervals, 1):
         change(found, made)
         store.carry_out(StoreSnapshot(number, capture(found), b"meta"))
-        store.carry_out(CommitSnapshot(number, number - 1))
+        store.carry_out(MergeParts(number, number - 1))
         shown.append(held(found))
     assert load(store, len(shown))[1] == shown[-1]
     if len(shown) > 1:
@@ -292,7 +292,7 @@ def test_fallback_snapshot_is_kept_while_later_ones_are_abandoned() -> None:
     shown = fill(store, range(1, 4), commit=False)
     for number in range(4, 9):  # 4 to 7 are prepared here, but abandoned by the master
         store.carry_out(StoreSnapshot(number, {}, b"meta %d" % number))
-    store.carry_out(CommitSnapshot(8, 3))
+    store.carry_out(MergeParts(8, 3))
     assert load(store, 8) == (b"meta 8", shown[3])
     assert load(store, 3) == (b"meta 3", shown[3])
 
@@ -305,7 +305,7 @@ def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
     for number in range(1, 60):
         change(found, [("put", "abcdef"[number % 6], number % 4), ("set", "a", number)])
         store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
-        steps_taken += bool(store.carry_out(CommitSnapshot(number, number - 1, merge_all=False)))
+        steps_taken += bool(store.carry_out(MergeParts(number, number - 1, merge_all=False)))
     assert steps_taken > 10
     parts = {int.from_bytes(key[:8], "big") for key in kv.data if key != NEWEST}
     assert min(parts) > 1, "nothing was joined"
@@ -316,9 +316,9 @@ def test_loading_a_snapshot_cancels_an_unfinished_merge() -> None:
     kv = MemoryKeyValue("memory")
     store = PartStore(kv, FLOW, 4, 2)
     shown = fill(store, range(1, 10), commit=False)
-    assert store.carry_out(CommitSnapshot(9, 8, merge_all=False))
+    assert store.carry_out(MergeParts(9, 8, merge_all=False))
     assert load(store, 6) == (b"meta 6", shown[6])
-    while store.carry_out(CommitSnapshot(6, 5, merge_all=False)):
+    while store.carry_out(MergeParts(6, 5, merge_all=False)):
         pass
     assert load(store, 6) == (b"meta 6", shown[6])
 

@@ -20,7 +20,7 @@ class Clock:
 def test_retention_covers_the_requested_period_and_little_more(
     tmp_path: Path, restarts_every: int
 ) -> None:
-    """A process that has a checkpoint every 30 s, and dies at times."""
+    """A process that has a snapshot every 30 s, and dies at times."""
     clock, path = Clock(), tmp_path / "retained"
     retained = Retained(600, clock)
     since = 0

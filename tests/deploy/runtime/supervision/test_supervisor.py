@@ -29,7 +29,7 @@ class Scripted(LocalCluster):
                 nodes=1,
                 policy="exactly-once",
                 ordering="speculative",
-                checkpoint_s=1.0,
+                snapshot_interval_s=1.0,
                 state="",
                 sockets="",
                 identity="",
