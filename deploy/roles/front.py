@@ -342,7 +342,7 @@ class Front(Member):
     def _settle(self, settled: int, delivered: int) -> None:
         self.settled = max(self.settled, settled)
         self._delivered = max(self._delivered, delivered)
-        self.window.settle(self.settled)
+        self.window.release(self.settled)
         if self.now >= self._next_trim_at:
             self._next_trim_at = self.now + TRIM_EVERY_S
             self._trim_delivered(self._delivered)

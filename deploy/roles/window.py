@@ -1,20 +1,20 @@
 """Records under way from a front: a window bounds their number, and a meter measures their latency.
 
-A record is under way until it is settled. The window also bounds the frames, outputs and bundles
-that contain copies of it.
+A record is under way until the front releases it. The window also bounds the frames, outputs and
+bundles that contain copies of it.
 
     >>> window = InFlightWindow(3, bytes_max=100)
     >>> for time in (1, 2):
     ...     window.add(time, 60)
     >>> window.full  # 120 bytes are under way
     True
-    >>> window.settle(2)  # records below time 2 are settled
+    >>> window.release(2)  # records below time 2 are delivered
     >>> window.full
     False
 
-Takes sent records and the settled time; decides whether another record may be sent. Invariant: at
-most `records` records are under way, and fewer than `bytes_max` bytes without the last one. So a
-record of any size can be sent.
+Takes sent records, and the time below which they are done; decides whether another record may be
+sent. Invariant: at most `records` records are under way, and fewer than `bytes_max` bytes without
+the last one. So a record of any size can be sent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class InFlightWindow:
         self._flight.append((time, size))
         self.bytes += size
 
-    def settle(self, time: int) -> None:
+    def release(self, time: int) -> None:
         """Remove the records below a time: they are no longer under way."""
         flight = self._flight
         while flight and flight[0][0] < time:

@@ -130,20 +130,20 @@ def test_the_tables_of_latencies_compare_rows_with_the_same_ends() -> None:
     assert lines[3:9] == [
         "floor 1.00 (0.80-1.20) 1.50 1.90 1.98 (1.58-2.38) 2.40 0.01",
         "none 1.60 (1.50-1.80) 2.40 3.04 3.17 (2.97-3.56) 3.60 0.01",
-        "exactly-once 50 state 1.70 (1.50-8.80) 2.55 3.23 3.37 (2.97-17.4) 17.6 0.01",
-        "two-phase 1000 state 500 (480-520) 750 950 990 (950-1030) 1040 0.01",
+        "exactly-once 50 ms state 1.70 (1.50-8.80) 2.55 3.23 3.37 (2.97-17.4) 17.6 0.01",
+        "two-phase 1000 ms state 500 (480-520) 750 950 990 (950-1030) 1040 0.01",
         "floor inputs, outputs 5.00 (4.00-6.00) 7.50 9.50 9.90 (7.92-11.9) 12.0 0.01",
-        "exactly-once 1000 inputs, state, outputs 6.00 (5.00-7.00) 9.00 11.4 11.9 (9.90-13.9) "
+        "exactly-once 1000 ms inputs, state, outputs 6.00 (5.00-7.00) 9.00 11.4 11.9 (9.90-13.9) "
         "14.0 0.01",
     ]
     begin = lines.index("Medians compared, round by round") + 3
     assert lines[begin : begin + 6] == [
         "floor",
         "none 1.60 (1.50-2.00)",
-        "exactly-once 50 state 1.70 (1.25-11.0) 1.06 (0.83-5.50) +0.10 (-0.30 to +7.20)",
-        "two-phase 1000 state 500 (400-650) 312 (267-333) +498 (+478 to +518)",
+        "exactly-once 50 ms state 1.70 (1.25-11.0) 1.06 (0.83-5.50) +0.10 (-0.30 to +7.20)",
+        "two-phase 1000 ms state 500 (400-650) 312 (267-333) +498 (+478 to +518)",
         "floor inputs, outputs",
-        "exactly-once 1000 inputs, state, outputs 1.20 (1.00-1.50)",
+        "exactly-once 1000 ms inputs, state, outputs 1.20 (1.00-1.50)",
     ]
     notes = " ".join(lines[begin + 6 :])
     for note in (
