@@ -35,7 +35,7 @@ MESSAGE_S = 0.0005
 MOMENT_S = 0.004
 """Longest virtual time of a `send` without `settle`."""
 
-CHECKPOINT_S = 0.05
+SNAPSHOT_INTERVAL_S = 0.05
 """Virtual time between snapshots."""
 
 
@@ -107,7 +107,7 @@ class FlowTest:
             lambda barrier: self._consumer,
             policy_named(policy),
             nodes=nodes,
-            snapshot_interval_s=CHECKPOINT_S,
+            snapshot_interval_s=SNAPSHOT_INTERVAL_S,
             dead_letters=dead_letters,
             delay_s=MESSAGE_S,
             seed=seed,

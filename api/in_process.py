@@ -146,7 +146,7 @@ class InProcessRun:
             return source
         records = LiveRecords(source)
         self._live.append(records)
-        return IteratorSource(source.name, iter(records))
+        return IteratorSource(source.name, iter(records), "a live source read in one process")
 
     def _progress(self, cluster: Cluster) -> Iterator[int]:
         """Run to the end, as `_progress` does; then acknowledge the records of live sources."""

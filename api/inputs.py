@@ -117,7 +117,7 @@ class LiveRecords:
     def acknowledge(self) -> None:
         """Acknowledge all records. Precondition: their outputs are stored."""
         if self._offsets:
-            self._source.acknowledge(self._offsets)
+            self._source.acknowledge_last(self._offsets)
 
     def close(self) -> None:
         """Close the source."""
@@ -231,8 +231,11 @@ class IteratorSource(QueueSource):
     can need it.
     """
 
-    def __init__(self, name: str, records: Iterator[object]) -> None:
+    def __init__(
+        self, name: str, records: Iterator[object], description: str = "an iterator"
+    ) -> None:
         super().__init__(name)
+        self._description = description
         self.delivered: Callable[[], int] = lambda: INFINITY
         """Returns the delivered frontier: all outputs with smaller times are delivered."""
         self._records_left = records
@@ -255,7 +258,7 @@ class IteratorSource(QueueSource):
         return self._next  # times are record numbers, whatever the times of other sources
 
     def identity(self) -> str:
-        return f"an iterator, {secrets.token_hex(8)}"  # no later run can read the same iterator
+        return f"{self._description}, {secrets.token_hex(8)}"  # no later run can read the same one
 
     def _may_pull(self) -> bool:
         under_way = self._next - self.delivered()

@@ -94,7 +94,8 @@ def run(
     processes are restarted, and the same call resumes where an earlier one was interrupted.
 
     Otherwise everything runs in this process, with the same code, and only outputs in a directory
-    or LMDB are durable: the same call reads all input again, and adds the missing outputs.
+    or LMDB are durable: the same call reads all input again, and adds the missing outputs. (After
+    an iterator or a live source, which is read anew by each call, it has other inputs.)
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
@@ -139,10 +140,11 @@ def run(
     chosen = policy_named(policy, ordering)
     if state == "":
         raise FlowError("state= is an empty text: give a directory")
-    if type(nodes) is not int or nodes < 1 or not snapshot_interval_ms >= 1:
+    is_number = isinstance(snapshot_interval_ms, int | float)
+    if type(nodes) is not int or nodes < 1 or not (is_number and snapshot_interval_ms >= 1):
         raise FlowError(
             f"nodes={nodes!r}, snapshot_interval_ms={snapshot_interval_ms!r}: a whole number of "
-            "nodes, and both at least 1"
+            "nodes, and a number of ms, both at least 1"
         )
     loaded.check_nodes(nodes)
     loaded.check_policy(chosen)

@@ -193,8 +193,8 @@ def ordering(
 ) -> None:
     """Compare speculative and buffered ordering, under exactly-once.
 
-    By default this takes about four minutes. Speculation applies elements at once, and inserts late
-    elements in order; buffering waits until no element can be late.
+    By default this takes about four minutes. Speculation applies elements at once, and undoes later
+    ones for an out-of-order element; buffering waits until all earlier elements have arrived.
     """
     if min(rates) * seconds < 10:
         raise click.UsageError(
@@ -222,8 +222,8 @@ def ordering(
               help="Trials per case, each a kill in a new cluster.")  # fmt: skip
 @click.option("--rate", default=50.0, show_default=True, type=FiniteRange(10, 1000),
               help="Documents per second, at even intervals.")  # fmt: skip
-@click.option("--interval-ms", default=1000, show_default=True, type=click.IntRange(10, 60_000),
-              help="Interval between snapshots.")  # fmt: skip
+@click.option("--snapshot-interval-ms", "interval_ms", default=1000, show_default=True,
+              type=click.IntRange(10, 60_000), help="Interval between snapshots.")  # fmt: skip
 @options.nodes(2)
 @corpus_options
 @options.seed

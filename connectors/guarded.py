@@ -7,13 +7,20 @@ wrong type, is a fault of the connector: it becomes a FlowError, which ends the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.connectors.live import LiveSource, Record
-from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.errors import DriftlineError, FlowError, Unavailable
+from driftline.engine.events import event_fields, log
 from driftline.engine.texts import describe_exception, reraise_interrupt
 
 T = TypeVar("T")
+
+LAST_ACKNOWLEDGEMENT_S = 5.0
+"""Time in seconds in which the last acknowledgement of a source is retried."""
+
+ACKNOWLEDGEMENT_RETRY_S = 0.5
 
 
 def guarded(what: str, call: Callable[[], T]) -> T:
@@ -63,9 +70,32 @@ class GuardedSource:
         """Call `LiveSource.acknowledge`."""
         guarded(self._title, lambda: self._source.acknowledge(offsets))
 
+    def acknowledge_last(self, offsets: Mapping[str, int]) -> None:
+        """Call `LiveSource.acknowledge` at the end of a run, again if it raises Unavailable.
+
+        If it fails for `LAST_ACKNOWLEDGEMENT_S`, log a warning: the records are stored.
+        """
+        deadline = monotonic() + LAST_ACKNOWLEDGEMENT_S
+        while True:
+            try:
+                return self.acknowledge(offsets)
+            except Unavailable as error:
+                if monotonic() > deadline:
+                    log.warning(
+                        "%s: the last records are stored, but not acknowledged: %s",
+                        *(self.name, error),
+                        extra=event_fields("source-not-acknowledged", name=self.name),
+                    )
+                    return None
+            sleep(ACKNOWLEDGEMENT_RETRY_S)
+
     def close(self) -> None:
-        """Call `LiveSource.close`."""
-        guarded(self._title, self._source.close)
+        """Call `LiveSource.close`; log its error as a warning, as all records are stored."""
+        try:
+            guarded(self._title, self._source.close)
+        except DriftlineError as error:
+            fields = event_fields("source-not-closed", name=self.name)
+            log.warning("%s", error, extra=fields)
 
     def _polled(self, timeout_s: float) -> list[Record] | None:
         batch = self._source.poll(timeout_s)

@@ -60,9 +60,10 @@ Input = Source | LiveSource | Piped | str
 def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
     """Return the input of each source of a flow, in the order of the sources.
 
-    `given`: inputs as the user names them, all with the names of sources, or all without. Without
-    names, a flow with one source reads all inputs; other flows need one input for each source.
-    Raises FlowError if they do not fit the flow, Unavailable if a file is missing, InputError.
+    `arguments`: inputs as the user names them, all with the names of sources, or all without.
+    Without names, a flow with one source reads all inputs; other flows need one input for each
+    source. Raises FlowError if they do not fit the flow, Unavailable if a file is missing,
+    InputError.
     """
     inputs = [_open(texts, shape) for texts in inputs_by_source(flow, arguments)]
     if sum(isinstance(each, Piped) for each in inputs) > 1:

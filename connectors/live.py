@@ -79,7 +79,8 @@ class LiveSource(ABC):
         """Acknowledge upstream that the records up to these offsets are durable.
 
         Args:
-            offsets: Partition -> offset, for the partitions that have advanced.
+            offsets: Partition -> offset, for the partitions that have advanced; at the start of a
+                run, those of all that are stored. Some may have been acknowledged before.
 
         Raises:
             Unavailable: The system cannot be reached; it is called again with the same offsets.

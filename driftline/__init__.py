@@ -312,7 +312,7 @@ def _group() -> click.Group:
         help="Show the version and exit.",
     )  # fmt: skip
     help_text = (
-        "Driftline: exactly-once stream processing whose outputs never wait for a checkpoint."
+        "Driftline: exactly-once stream processing whose outputs never wait for a snapshot."
     )
     settings = {"max_content_width": 100}
     params = [config_option(COMMANDS), version]

@@ -577,7 +577,9 @@ def check_position(name: str, partition: object, offset: object) -> None:
     """Raise InputError if a record of source `name` has a wrong partition or offset."""
     where = f"{name}, partition {partition!r}"
     if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
-        raise InputError(where, 0, f"the offset {offset!r} is not an integer from 0 on")
+        raise InputError(
+            where, 0, f"the offset {offset!r} is not an integer from 0 to {OFFSET_MAX}"
+        )
     data = partition.encode(errors="replace") if isinstance(partition, str) else b""
     if not 0 < len(data) <= PRODUCER_BYTES_MAX or data.decode() != partition:
         raise InputError(where, offset, "the partition is not a text of 1 to 255 bytes")

@@ -28,6 +28,9 @@ from driftline.engine.events import Trouble, event_fields, log
 POLL_S = 0.1
 """Timeout in seconds of one call of `poll`, which delays acknowledgements."""
 
+CLOSE_TIMEOUT_S = 10.0
+"""Timeout in seconds for the last calls of a source, at the end of a run."""
+
 BATCHES_MAX = 16
 """Maximum number of polled batches that wait for room in the input log."""
 
@@ -44,8 +47,13 @@ class PolledReceiver(Receiver):
         self._batches: Queue[_Batch] = Queue(BATCHES_MAX)
         self.file, self._signal = os.pipe()
         """Pipe that contains one byte for each waiting batch."""
-        self._stored: dict[str, int] = {}
-        """Partition -> stored offset that `acknowledge` has not received yet."""
+        self._stored: dict[str, int] = source.offsets()
+        """Partition -> stored offset that `acknowledge` has not received yet.
+
+        At first those of earlier calls, which may have died before they acknowledged them.
+        """
+        self._acknowledge_at = 0.0
+        self._acknowledging = Trouble("source-unavailable")
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -85,41 +93,45 @@ class PolledReceiver(Receiver):
         """Stop polling, acknowledge the stored records, and close the source."""
         self._ending.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=10)
+            self._thread.join(timeout=CLOSE_TIMEOUT_S)
+        if self._thread.is_alive():
+            log.warning(
+                "%s: a call of the source has not returned for %.0f s; the run ends without it",
+                *(self._source.name, CLOSE_TIMEOUT_S),
+                extra=event_fields("source-not-closed", name=self._source.name),
+            )
 
     # Methods of the polling thread.
 
     def _run(self) -> None:
-        trouble = Trouble("source-unavailable")
+        polling = Trouble("source-unavailable")
         name = self._source.name
         try:
             self._live.start(self._source.offsets())
             ended = False
             while not self._ending.is_set():
-                self._acknowledge(trouble)
+                self._acknowledge()
                 if ended:  # the last records still need an acknowledgement
                     self._ending.wait(POLL_S)
                     continue
                 try:
                     batch = self._live.poll(POLL_S)
                 except Unavailable as error:
-                    trouble.record_failure(
+                    polling.record_failure(
                         monotonic(), f"{name}: {error}; polling again", name=name
                     )
                     self._ending.wait(RETRY_AFTER_S)
                     continue
-                trouble.record_success(monotonic(), f"{name} can be polled again", name=name)
+                polling.record_success(monotonic(), f"{name} can be polled again", name=name)
                 ended = batch is None
                 if ended or batch:
                     self._hand_over(batch)
-            self._acknowledge(trouble)
+            if self._stored:
+                self._live.acknowledge_last(self._stored)
         except BaseException as error:
             self._hand_over(error)
         finally:
-            try:
-                self._live.close()
-            except DriftlineError as error:
-                log.warning("%s", error, extra=event_fields("source-not-closed", name=name))
+            self._live.close()
 
     def _hand_over(self, batch: _Batch) -> None:
         while not self._ending.is_set():
@@ -128,18 +140,22 @@ class PolledReceiver(Receiver):
                 os.write(self._signal, b"\0")
                 return
 
-    def _acknowledge(self, trouble: Trouble) -> None:
+    def _acknowledge(self) -> None:
+        now = monotonic()
+        if not self._stored or now < self._acknowledge_at:
+            return
         with self._lock:
             stored, self._stored = self._stored, {}
-        if not stored:
-            return
+        name, trouble = self._source.name, self._acknowledging
         try:
             self._live.acknowledge(stored)
         except Unavailable as error:
-            name = self._source.name
-            trouble.record_failure(monotonic(), f"{name}: {error}; acknowledging again", name=name)
+            trouble.record_failure(now, f"{name}: {error}; acknowledging again", name=name)
+            self._acknowledge_at = now + RETRY_AFTER_S
             with self._lock:
                 self._stored = {**stored, **self._stored}
+        else:
+            trouble.record_success(now, f"{name} can be acknowledged again", name=name)
 
 
 READ_BYTES = 1 << 16

@@ -98,7 +98,7 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
 
 
 def test_recovery_loses_no_output_and_its_phases_sum_up(run: Run, tmp_path: Path) -> None:
-    done = run("recovery --killed node --trials 1 --interval-ms 200 --json r.json")
+    done = run("recovery --killed node --trials 1 --snapshot-interval-ms 200 --json r.json")
     assert done.exit_code == 0, done.output
     [node] = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert node["killed"] == "node"

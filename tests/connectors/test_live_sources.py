@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -12,9 +13,10 @@ import pytest
 
 from driftline import DriftlineError, Flow, FlowError, run
 from driftline.api import inputs
-from driftline.connectors import LiveSource, Record, open_source
+from driftline.connectors import LiveSource, Record, guarded, open_source
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PolledSource
+from driftline.deploy.runtime.receivers import PolledReceiver
 from driftline.engine.errors import Unavailable
 from tests.connectors.shop import Shop, install_package
 
@@ -143,6 +145,18 @@ class Counter(LiveSource):
         self.acknowledged.append(offsets["numbers"])
 
 
+class BusyCounter(Counter):
+    """A source whose first acknowledgement fails."""
+
+    was_asked = False
+
+    def acknowledge(self, offsets: object) -> None:
+        if not self.was_asked:
+            self.was_asked = True
+            raise Unavailable("busy")
+        super().acknowledge(offsets)
+
+
 class Flaky(LiveSource):
     """A source that cannot be reached now and then, and that repeats records."""
 
@@ -188,6 +202,31 @@ def test_run_in_python_polls_again_and_recognises_repeated_records(
 def test_fault_of_a_live_source_is_named(found: object, problem: str) -> None:
     with pytest.raises(DriftlineError, match=problem):
         run(doubled(), [Flaky(found)], [])
+
+
+def test_last_acknowledgement_is_repeated_until_it_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guarded, "ACKNOWLEDGEMENT_RETRY_S", 0.01)
+    source = BusyCounter(3)
+    assert [item.value for item in run(doubled(), [source])] == [2, 4, 6]
+    assert source.acknowledged == [2]
+
+
+def test_records_that_an_earlier_call_stored_are_acknowledged(tmp_path: Path) -> None:
+    """The earlier call may have been killed before it acknowledged them."""
+    with closing(InputLog(tmp_path / "log", "counter")) as log:
+        source = PolledSource(log, lambda: 1000, "counter")
+        source.take("numbers", 7, "seven")
+        group = source.next_group()
+        assert group is not None
+        log.carry_out(group)
+        source.written(group)
+        live = Counter(0)
+        receiver = PolledReceiver(PolledSource(log, lambda: 2000, "counter"), live, name="poller")
+        receiver.begin()
+        receiver.close()
+    assert live.acknowledged == [7]
 
 
 def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ FAMILIES = (
     Family("driftline_out_of_order_elements_total", COUNTER, _NODE,
            "Elements that came after a later one of their key."),
     Family("driftline_reapplied_elements_total", COUNTER, _NODE,
-           "Elements that were undone and applied again, as another one came late."),
+           "Elements that were undone and applied again, as an earlier one arrived."),
     Family("driftline_keys", GAUGE, _NODE, "Keys with state, over all keyed operators."),
     Family("driftline_frames_total", COUNTER, _NODE, "Frames made."),
     Family("driftline_consumer_waiting_bytes", GAUGE, _NODE,
