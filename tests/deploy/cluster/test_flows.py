@@ -135,6 +135,7 @@ def _stop_cancel_and_change(machine: Machine) -> None:
     assert "--accept-changed-code" in refused
     submit(machine, "added", changed, *options, "--accept-changed-code")
     send(4, 6)
+    machine.until(lambda: " added/node-0 seen 5\n" in machine.log("all"), "the last printed line")
     printed = machine.log("all")
     seen = [printed.count(f" added/node-0 seen {n}\n") for n in (1, 3, 5)]
     assert seen == [1, 1, 1], "no replay after a stop"
