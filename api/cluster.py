@@ -84,7 +84,7 @@ class Cluster:
         self._node_count = nodes
         self._sources = list(sources)
         self._open_consumer = consumer
-        self.snapshot_interval_s = snapshot_interval_s
+        self._snapshot_interval_s = snapshot_interval_s
         self.patience_s = NO_PROGRESS_TIMEOUT_S + 10 * snapshot_interval_s
         self._dead_letters = dead_letters
         self._on_bad = [*on_bad, *[None] * len(self._sources)]
@@ -230,7 +230,7 @@ class Cluster:
     def _master(self, process: str) -> Sequence[Role]:
         before = self._registry.read() or ClusterState(self._plan.identity())
         state = check_identity(before, self._plan.identity(), RUN)
-        arguments = self._node_count, self._plan, self.policy, state, self.snapshot_interval_s, RUN
+        arguments = self._node_count, self._plan, self.policy, state, self._snapshot_interval_s, RUN
         return [Master(*arguments, session=1)]
 
     def _consumer(self, process: str) -> Sequence[Role]:

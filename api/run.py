@@ -94,8 +94,8 @@ def run(
     processes are restarted, and the same call resumes where an earlier one was interrupted.
 
     Otherwise everything runs in this process, with the same code, and only outputs in a directory
-    or LMDB are durable: the same call reads all input again, and adds the missing outputs. (After
-    an iterator or a live source, which is read anew by each call, it has other inputs.)
+    or LMDB are durable: the same call reads all input again, and adds the missing outputs.
+    Iterators and live sources cannot be read again: with them, each call has other inputs.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.

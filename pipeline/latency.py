@@ -93,7 +93,7 @@ class Summary(Struct, frozen=True):
     lost: int
     duplicated: int
     send_delay_p99_ms: float | None = None
-    """Lateness of the producer; None if the records lack it."""
+    """Send delay of the producer; None if the records lack it."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
