@@ -244,24 +244,33 @@ class Keyed:
             return self.changelog.add_changes(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
-    def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
+    def emit(self, labels: Labels, keys: list[object], results: Values) -> None:
         """Send results to the next step, and failures to the output barrier."""
-        good = self.failures.report_failures(labels, results, signs)
+        if not self.emits_many:
+            self.send_outputs(labels, keys, results, None)
+            return
+        good = self.failures.report_failures(labels, results, None)
         if good is not None:
             keys = list(compress(keys, good))
-            labels, results, signs = select_elements((labels, results, signs), good)
+            labels, results, _ = select_elements((labels, results, None), good)
         self.encoder.labels, self.encoder.keys = labels, keys
-        if self.emits_many:
-            for batch in children(labels, results, signs):  # type: ignore[arg-type]
-                if (
-                    self.copies_outputs
-                    and (good := self.failures.report_failures(*batch)) is not None
-                ):
-                    batch = select_elements(batch, good)
-                if batch[0]:
-                    self.next_step.push(*batch)
-        elif labels:
-            self.next_step.push(labels, results, signs)
+        for batch in children(labels, results, None):  # type: ignore[arg-type]
+            if self.copies_outputs and (good := self.failures.report_failures(*batch)) is not None:
+                batch = select_elements(batch, good)
+            if batch[0]:
+                self.next_step.push(*batch)
+
+    def send_outputs(
+        self, labels: Labels, keys: list[object], outputs: Values, signs: Signs
+    ) -> None:
+        """Send single outputs to the next step, and failures to the output barrier."""
+        good = self.failures.report_failures(labels, outputs, signs)
+        if good is not None:
+            keys = list(compress(keys, good))
+            labels, outputs, signs = select_elements((labels, outputs, signs), good)
+        self.encoder.labels, self.encoder.keys = labels, keys
+        if labels:
+            self.next_step.push(labels, outputs, signs)
 
     def validate(self) -> None:
         """Assert the invariants that can be checked."""
@@ -290,7 +299,7 @@ class ArrivalOrder(Keyed):
         if self.table.perhaps_empty:
             self.table.reclaim()
         self.undo_log.clear()
-        self.emit(labels, keys, results, None)
+        self.emit(labels, keys, results)
 
     def _apply(self, labels: Labels, keys: list[object], values: Values) -> Values:
         call, apply, undo_log = self.call, self.apply, self.undo_log

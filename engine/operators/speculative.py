@@ -110,7 +110,7 @@ class Speculative(Keyed):
         results = batch.results
         batch.results = self.frozen_results
         self._append(batch)
-        self.emit(batch.labels, batch.keys, results, None)
+        self.emit(batch.labels, batch.keys, results)
         if out_of_order:
             self._correct(out_of_order)
 
@@ -200,11 +200,11 @@ class Speculative(Keyed):
             by_key.setdefault(element[1], []).append(element)
         applied = self._applied_since(min(arrived, key=_label_of)[0], by_key)
         reapplied = Applied([], [], [])
-        out = _Corrections()
+        out = _Corrections(self.emits_many)
         for key, elements in by_key.items():
             self._correct_key(key, elements, applied.get(key, []), reapplied, out)
         self._append(reapplied)
-        self.emit(out.labels, out.keys, out.results, out.signs)
+        self.send_outputs(out.labels, out.keys, out.outputs, out.signs)
 
     def _applied_since(
         self, label: Label, keys: Container[object]
@@ -273,9 +273,7 @@ class Speculative(Keyed):
                 out.add(label, key, kept, 1)
                 continue
             self.reapplied += 1
-            if not _is_same_result(before, kept):
-                out.add(label, key, before, -1)
-                out.add(label, key, kept, 1)
+            out.replace(label, key, before, kept)
         self.table.perhaps_empty.append(key)
 
     def close(self, frontier: int) -> None:
@@ -354,26 +352,47 @@ _Entry = tuple[Label, object, bool, object]
 
 
 class _Corrections:
-    """Tombstones and new outputs that late elements cause."""
+    """Tombstones and new outputs that late elements cause: those of the outputs that changed.
 
-    __slots__ = ("keys", "labels", "results", "signs")
+    `many`: a result is a list of outputs. An output that stays as it was is not sent again: the
+    operators after this one would undo and repeat their work for it, and the operator of an
+    iteration would do so again for each of its own messages, without an end in sight.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("keys", "labels", "many", "outputs", "signs")
+
+    def __init__(self, many: bool) -> None:
+        self.many = many
         self.labels: list[Label] = []
         self.keys: list[object] = []
-        self.results: Values = []
+        self.outputs: Values = []
         self.signs: list[int] = []
 
     def add(self, label: Label, key: object, result: object, sign: int) -> None:
+        """Add all outputs of a stored result."""
+        for output_label, output in self._outputs(label, result):
+            self._add_output(output_label, key, output, sign)
+
+    def replace(self, label: Label, key: object, before: object, after: object) -> None:
+        """Add the differences between two stored results."""
+        old, new = dict(self._outputs(label, before)), dict(self._outputs(label, after))
+        same = {at for at in old if at in new and _is_same_output(old[at], new[at])}
+        for outputs, sign in ((old, -1), (new, 1)):
+            for output_label, output in outputs.items():
+                if output_label not in same:
+                    self._add_output(output_label, key, output, sign)
+
+    def _outputs(self, label: Label, result: object) -> list[tuple[Label, object]]:
+        """Return the outputs of a result, or its failure, with their labels."""
+        if self.many and type(result) is list:
+            return [((*label, i), output) for i, output in enumerate(result)]
+        return [(label, result)]
+
+    def _add_output(self, label: Label, key: object, output: object, sign: int) -> None:
         self.labels.append(label)
         self.keys.append(key)
-        self.results.append(_thaw_result(result))
+        self.outputs.append(thaw_output(output))
         self.signs.append(sign)
-
-
-def _thaw_result(result: object) -> object:
-    """Convert a stored result (`Keyed.freeze_results`) back to what the function returned."""
-    return list(map(thaw_output, result)) if type(result) is list else thaw_output(result)
 
 
 def _is_same_payload(one: object, other: object) -> bool:
@@ -381,8 +400,8 @@ def _is_same_payload(one: object, other: object) -> bool:
     return canonical_argument(one) == canonical_argument(other)
 
 
-def _is_same_result(one: object, other: object) -> bool:
-    """Return whether two stored results encode to the same bytes; 1, 1.0 and True differ."""
+def _is_same_output(one: object, other: object) -> bool:
+    """Return whether two stored outputs encode to the same bytes; 1, 1.0 and True differ."""
     if is_a(one, Failure) or is_a(other, Failure):
         return one == other
-    return canonical_bytes(_thaw_result(one)) == canonical_bytes(_thaw_result(other))
+    return canonical_bytes(thaw_output(one)) == canonical_bytes(thaw_output(other))

@@ -188,7 +188,7 @@ class TimedStep(Speculative):
             labels, keys, results = map(list, zip(*in_order, strict=True))
             if not self.emits_many:
                 results = [each[0] if type(each) is list else each for each in results]
-            self.emit(labels, keys, results, None)
+            self.emit(labels, keys, results)
         self.close(until)
 
     def _apply_all(

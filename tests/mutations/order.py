@@ -21,18 +21,18 @@ def nothing_is_undone() -> AbstractContextManager[object]:
 
 def tombstones_are_not_sent() -> AbstractContextManager[object]:
     """Outputs that are no longer true are not taken back."""
-    emit = Keyed.emit
+    send = Keyed.send_outputs
 
     def mutated(
-        self: Keyed, labels: Labels, keys: list[object], results: Values, signs: Signs
+        self: Keyed, labels: Labels, keys: list[object], outputs: Values, signs: Signs
     ) -> None:
         if signs is not None:
             kept = [i for i, sign in enumerate(signs) if sign > 0]
-            labels, results = [labels[i] for i in kept], [results[i] for i in kept]
+            labels, outputs = [labels[i] for i in kept], [outputs[i] for i in kept]
             keys, signs = [keys[i] for i in kept], [1] * len(kept)
-        emit(self, labels, keys, results, signs)
+        send(self, labels, keys, outputs, signs)
 
-    return patch.object(Keyed, "emit", mutated)
+    return patch.object(Keyed, "send_outputs", mutated)
 
 
 def blocks_are_closed_too_early() -> AbstractContextManager[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from driftline.engine.operators.keyed import ArrivalOrder
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.jobs import Capture
-from driftline.engine.state.managed import ListState, ValueState
+from driftline.engine.state.managed import ListState, ReducingState, ValueState
 from tests.engine.operators.operators import (
     KINDS,
     Collected,
@@ -63,6 +64,26 @@ def test_an_output_that_stays_the_same_after_a_replay_is_not_sent_again(story: S
             push(step, [element])
     sent = [(label, value, sign) for label, _, value, sign in collected.pushed]
     assert sorted(sent) == sorted(element for batch in story.batches for element in batch)
+
+
+def test_of_many_outputs_only_those_that_changed_are_sent_again() -> None:
+    def number(_: Context, element: tuple[str, str], count: ReducingState[int]) -> list[object]:
+        n = count.add(1)
+        return [element[1], n, *(["more"] if n > 1 else [])]
+
+    flow = Flow("numbers")
+    keyed = flow.source("in").key_by(0)
+    keyed.process(number, ReducingState("count", add), name="op").sink()
+    step, collected = make(Speculative, flow)
+    step.push([(2, 0)], [("a", "second")], None)
+    step.push([(1, 0)], [("a", "first")], None)
+    assert [(label, value, sign) for label, _, value, sign in collected.pushed[2:]] == [
+        ((1, 0, 0), "first", 1),
+        ((1, 0, 1), 1, 1),
+        ((2, 0, 1), 1, -1),
+        ((2, 0, 1), 2, 1),
+        ((2, 0, 2), "more", 1),
+    ]
 
 
 @settings(max_examples=30)
