@@ -78,9 +78,9 @@ def test_reference_covers_all_public_names(site: Path) -> None:
     assert sorted(public - there) == []
     for words, command in commands():
         section = pages["commands"].partition(f' id="{words.replace(" ", "-")}"')[2]
-        told = re.split(r"<h[23] ", section)[0]
+        documented = re.split(r"<h[23] ", section)[0]
         for option in options_of(command) - {"--help"}:
-            assert option in told, f"{words} {option}"
+            assert option in documented, f"{words} {option}"
 
 
 def test_pages_are_whole_without_a_network(site: Path) -> None:
@@ -167,10 +167,11 @@ def test_commands_on_pages_parse(path: Path) -> None:
         for line in block.splitlines():
             line = re.sub(r"^(ExecStart=/\S+/|\.venv/bin/)driftline ", "driftline ", line)
             if line.startswith("driftline "):
-                command, given = called(line)
+                command, arguments = called(line)
                 if command is not None and not isinstance(command, click.Group):
                     parser = command.make_parser(click.Context(command))
-                    parser.parse_args(given)  # raises for an option that is none, or has no value
+                    # Raises for an option that is none, or has no value.
+                    parser.parse_args(arguments)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
@@ -178,8 +179,8 @@ def test_commands_and_options_that_are_named_exist(path: Path) -> None:
     text = FENCE.sub("", path.read_text())
     assert set(OPTION.findall(text)) <= set().union(*(options_of(c) for _, c in commands()))
     for code in CODE.findall(text):
-        command, given = called(code.replace("\n", " "))
-        named = set(re.findall(r"--[a-z][a-z-]*", " ".join(given)))
+        command, arguments = called(code.replace("\n", " "))
+        named = set(re.findall(r"--[a-z][a-z-]*", " ".join(arguments)))
         if command is not None:
             assert named <= options_of(command), code
 

@@ -15,7 +15,9 @@ NODES, FRONTS = 3, 2
 TURN = st.tuples(st.integers(0, NODES - 1), st.integers(0, FRONTS - 1), st.integers(1, 5))
 
 
-def told(node: int, tracker: Tracker, delivered: int, gathered: ReportedProgress) -> None:
+def report_progress(
+    node: int, tracker: Tracker, delivered: int, gathered: ReportedProgress
+) -> None:
     oldest, waits = tracker.oldest() or (), tracker.waits_for_logs
     gathered.record_report(node, tracker.processed, delivered, tracker.reached, oldest, waits)
 
@@ -41,7 +43,7 @@ def test_reported_progress_is_that_of_the_most_advanced_node(
         for said in unheard[node][:heard]:
             trackers[node].promise(*said, durable=INFINITY)
         del unheard[node][:heard]
-        told(node, trackers[node], trackers[node].processed, gathered)
+        report_progress(node, trackers[node], trackers[node].processed, gathered)
         assert gathered.processed == max(t.processed for t in trackers) <= everything.processed
         assert gathered.delivered == min(t.processed for t in trackers)
         assert before <= gathered.processed
@@ -49,7 +51,7 @@ def test_reported_progress_is_that_of_the_most_advanced_node(
     for node, waiting in enumerate(unheard):
         for said in waiting:
             trackers[node].promise(*said, durable=INFINITY)
-        told(node, trackers[node], trackers[node].processed, gathered)
+        report_progress(node, trackers[node], trackers[node].processed, gathered)
     assert gathered.processed == gathered.delivered == everything.processed
     assert gathered.reached == everything.reached
 

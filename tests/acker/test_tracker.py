@@ -45,14 +45,14 @@ class World:
     next: list[int] = field(init=False)
     covered: list[int] = field(init=False)
     durable: list[int] = field(init=False)
-    told: dict[str, list[tuple[object, ...]]] = field(init=False)
+    messages: dict[str, list[tuple[object, ...]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.next = [self.start] * self.fronts
         self.covered = [0] * self.fronts
         self.durable = [self.start] * self.fronts
         tellers = [f"front-{i}" for i in range(self.fronts)]
-        self.told = {name: [] for name in tellers + [f"node-{i}" for i in range(self.nodes)]}
+        self.messages = {name: [] for name in tellers + [f"node-{i}" for i in range(self.nodes)]}
 
     def send(self, stage: int, time: int, covers: tuple[int, int, int] | None = None) -> int:
         node = self.chance.randrange(self.nodes)
@@ -81,7 +81,7 @@ class World:
         """Let a front promise the times that no frame covers; it reports its position anyway."""
         promise = (front, self.covered[front], self.next[front], self.durable[front])
         self.covered[front] = self.next[front]
-        self.told[f"front-{front}"].append(promise)
+        self.messages[f"front-{front}"].append(promise)
 
     def node_turn(self) -> None:
         """Let a node process some of its frames, and acknowledge all of them in one batch."""
@@ -101,14 +101,14 @@ class World:
                     cells[stage, frame.time] = cells.get((stage, frame.time), 0) ^ made
         if cells or covered:
             batch = [(stage, time, ids) for (stage, time), ids in cells.items()]
-            self.told[f"node-{node}"].append((batch, covered))
+            self.messages[f"node-{node}"].append((batch, covered))
 
     def tell(self) -> None:
         """Deliver the next message of a random sender to the tracker."""
-        teller = self.chance.choice(sorted(self.told))
-        if not self.told[teller]:
+        teller = self.chance.choice(sorted(self.messages))
+        if not self.messages[teller]:
             return
-        said = self.told[teller].pop(0)
+        said = self.messages[teller].pop(0)
         if teller.startswith("front"):
             self.tracker.promise(*said)  # type: ignore[arg-type]
         else:
@@ -125,7 +125,7 @@ class World:
         for front in range(self.fronts):
             self.next[front] = self.durable[front] = INFINITY
             self.promise(front)
-        while self.flying or any(self.told.values()):
+        while self.flying or any(self.messages.values()):
             self.node_turn()
             self.tell()
 
@@ -170,7 +170,7 @@ def test_frontier_advances_fully_after_all_reports(seed: int) -> None:
     world = World(chance, 2, 2, Tracker(STAGES, 2, 2), 0)
     for _ in range(60):
         chance.choice([world.front_turn, world.node_turn])()
-    while any(world.told.values()):
+    while any(world.messages.values()):
         world.tell()
     # A front's frame holds back all times that it covers, also those before its first element.
     since = [f.covers[1] for f in world.flying if f.covers is not None]

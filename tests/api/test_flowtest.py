@@ -164,7 +164,7 @@ def test_send_raises_the_failure_and_keeps_earlier_outputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda t: t.send("bills", {}), "there is no source 'bills': flow 'matching' has the "),
         (lambda t: t.send("orders", 1, 2), "send(source, record): flow 'matching'"),
@@ -176,12 +176,12 @@ def test_send_raises_the_failure_and_keeps_earlier_outputs() -> None:
     ],
 )
 def test_unknown_name_error_lists_the_valid_names(
-    call: Callable[[FlowTest], object], told: str
+    call: Callable[[FlowTest], object], message: str
 ) -> None:
     test = FlowTest(matching())
     with pytest.raises(FlowError) as error:
         call(test)
-    assert told in str(error.value)
+    assert message in str(error.value)
     test.send("orders", {"id": "a", "n": 5})  # and nothing has happened
     assert test.items("counts")[0].label[0] == 1
 

@@ -154,9 +154,9 @@ def test_without_dead_letters_the_error_names_operator_label_and_exception(place
     flow = _flow(place, MAKERS["a row"])
     texts = []
     for call in (run_reference, run):
-        with pytest.raises(FunctionFailed) as told:
+        with pytest.raises(FunctionFailed) as error:
             list(call(flow, [[1, 2, 3]]))
-        texts.append(str(told.value))
+        texts.append(str(error.value))
     assert texts[0] == texts[1]
     for part in ("'odd'", "label [2, 0]", "reading it raises KeyError: 'the row is gone'"):
         assert part in texts[0]

@@ -46,9 +46,9 @@ def test_every_kind_of_input_is_read_from_its_beginning_to_its_end(tmp_path: Pat
         lambda: packed,
         lambda: ListSource(RECORDS, "of mine"),
     ]
-    for given in kinds:
-        assert values(echo(), [given()]) == RECORDS
-        assert values(echo(), {"records": given()}) == RECORDS
+    for make_input in kinds:
+        assert values(echo(), [make_input()]) == RECORDS
+        assert values(echo(), {"records": make_input()}) == RECORDS
 
 
 def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
@@ -57,7 +57,7 @@ def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "told"),
+    ("inputs", "message"),
     [
         ({"left": []}, "no input for right: flow 'echo' has the sources left, right"),
         (
@@ -74,10 +74,10 @@ def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
         ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),
     ],
 )
-def test_invalid_inputs_are_rejected_at_the_call(inputs: Inputs, told: str) -> None:
+def test_invalid_inputs_are_rejected_at_the_call(inputs: Inputs, message: str) -> None:
     with pytest.raises(FlowError) as error:
         run(echo("left", "right"), inputs)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:

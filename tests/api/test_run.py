@@ -40,8 +40,8 @@ RECORDS = st.lists(
 def test_a_run_gives_what_the_reference_gives(
     orders: list[object], payments: list[object], nodes: int, ordering: str, lazy: bool
 ) -> None:
-    given: list[Iterable[object]] = [iter(orders) if lazy else orders, payments]
-    found = list(run(matching(), given, nodes=nodes, ordering=ordering))
+    inputs: list[Iterable[object]] = [iter(orders) if lazy else orders, payments]
+    found = list(run(matching(), inputs, nodes=nodes, ordering=ordering))
     assert found == list(run_reference(matching(), [orders, payments]))
 
 
@@ -182,7 +182,7 @@ def test_a_flow_may_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'; there are"),
         ({"nodes": 0}, "nodes=0"),
@@ -193,11 +193,11 @@ def test_a_flow_may_be_named() -> None:
     ],
 )
 def test_invalid_arguments_are_rejected_at_the_call(
-    arguments: dict[str, object], told: str
+    arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(FlowError) as error:
         run(running_totals(), [ORDERS], **arguments)  # type: ignore[call-overload]
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_what_is_read_is_closed_when_the_caller_stops_reading() -> None:

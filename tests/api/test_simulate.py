@@ -50,17 +50,19 @@ def test_a_wrong_flow_is_found_and_its_seed_repeats_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"seeds": 0}, "at least one of each"),
         ({"policy": "two-phase"}, "cannot be simulated with two-phase: its outputs may depend"),
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'"),
     ],
 )
-def test_invalid_simulation_arguments_are_rejected(arguments: dict[str, object], told: str) -> None:
+def test_invalid_simulation_arguments_are_rejected(
+    arguments: dict[str, object], message: str
+) -> None:
     with pytest.raises(FlowError) as error:
         simulate(running_totals(), [ORDERS], **arguments)  # type: ignore[arg-type]
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_records_with_nan_pass() -> None:

@@ -74,14 +74,14 @@ def barrier(tells: bool = True) -> OrderedBarrier:
 def test_barrier_reports_each_progress_once() -> None:
     found = barrier()
     found.advance(5)
-    told = found.take_progress_report(1)
-    assert told is not None
-    assert (told.blobs, told.t_last, told.groups) == ((), 4, (0, 63))
+    report = found.take_progress_report(1)
+    assert report is not None
+    assert (report.blobs, report.t_last, report.groups) == ((), 4, (0, 63))
     assert found.take_progress_report(1) is None
     found.advance(7)
-    told = found.take_progress_report(1)
-    assert told is not None
-    assert told.t_last == 6
+    report = found.take_progress_report(1)
+    assert report is not None
+    assert report.t_last == 6
 
 
 def test_barrier_reports_no_progress_while_outputs_are_pending() -> None:
@@ -94,9 +94,9 @@ def test_barrier_reports_no_progress_while_outputs_are_pending() -> None:
     found.advance(9)
     assert found.take_progress_report(1) is None
     found.mark_stored(4)
-    told = found.take_progress_report(1)
-    assert told is not None
-    assert (told.t_last, told.checksum) == (8, bundle.checksum)
+    report = found.take_progress_report(1)
+    assert report is not None
+    assert (report.t_last, report.checksum) == (8, bundle.checksum)
 
 
 def test_replay_is_compared_at_the_reported_progress() -> None:
@@ -106,11 +106,11 @@ def test_replay_is_compared_at_the_reported_progress() -> None:
     taken(found)
     found.mark_stored(2)
     found.advance(9)
-    told = found.take_progress_report(1)
-    assert told is not None
+    report = found.take_progress_report(1)
+    assert report is not None
     replay = OrderedBarrier("barrier-0", (0, 63), start=1, checksum=0)
     replay.reports_progress = True
-    replay.handle_last_bundle(told.t_last, told.checksum, told.blobs)
+    replay.handle_last_bundle(report.t_last, report.checksum, report.blobs)
     replay.add_outputs(0, [(2, 0)], ["a"], None)
     replay.advance(9)
     assert replay.take_bundle(2) is None
@@ -126,13 +126,13 @@ def test_barrier_repeats_its_progress_report_after_a_reconnect() -> None:
     found = connected(ordered())
     found.reports_progress = True
     found.advance(6)
-    told = found.take_progress_report(1)
-    assert told is not None
-    assert told.blobs == ()
-    assert told.t_last == 5
+    report = found.take_progress_report(1)
+    assert report is not None
+    assert report.blobs == ()
+    assert report.t_last == 5
     assert found.take_progress_report(1) is None
     found.handle_last_bundle(3, 0, ())
-    assert found.take_progress_report(1) == told
+    assert found.take_progress_report(1) == report
     found.handle_last_bundle(5, 0, ())
     assert found.take_progress_report(1) is None, "it knows"
 

@@ -260,9 +260,9 @@ def test_report_notes_how_far_a_peer_fell_behind() -> None:
     assert "slow: a commit alone takes 30.0 ms (p50), 50.0 ms (p99); it was 12.0 s behind" in text
     assert "fast: a commit alone takes 30.0 ms (p50), 50.0 ms (p99) " in text
     assert "none: not installed" in text
-    told = services.as_json()["peers"]
-    assert isinstance(told, dict)
-    assert told["none"] == {"skipped": "not installed"}
+    peers_in_json = services.as_json()["peers"]
+    assert isinstance(peers_in_json, dict)
+    assert peers_in_json["none"] == {"skipped": "not installed"}
 
 
 def recovery_row(killed: str, *firsts: float, lost: int = 0) -> RecoveryRow:

@@ -106,8 +106,10 @@ class Watched:
     def receive(self) -> list[Arrival]:
         arrivals = self.system.receive()
         stored = stored_in(self.system) if arrivals else set()
-        told = {(DOCUMENTS[number][0], word) for number, words, _ in arrivals for word in words}
-        self.late += told - stored
+        delivered = {
+            (DOCUMENTS[number][0], word) for number, words, _ in arrivals for word in words
+        }
+        self.late += delivered - stored
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:

@@ -35,8 +35,8 @@ def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> li
 
     The reference has a process of its own, too: in the test's, sets have another order.
     """
-    given = "--input", documents, "--output", output, "--on-error", "dead-letter"
-    done = driftline("run", ALL[flow], *given, *options)
+    arguments = "--input", documents, "--output", output, "--on-error", "dead-letter"
+    done = driftline("run", ALL[flow], *arguments, *options)
     assert done.returncode == 0, done.stderr
     lines = [line for file in output.rglob("*.jsonl") for line in file.read_text().splitlines()]
     return sorted(lines, key=lambda line: list(json.loads(line)["t"]))

@@ -47,7 +47,7 @@ def names(found: Input) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "files"),
+    ("inputs", "files"),
     [
         (["b.jsonl", "a.txt"], ["b.jsonl", "a.txt"]),
         (["*.txt"], ["[1].txt", "a.txt", "lines=x.txt"]),
@@ -60,14 +60,14 @@ def names(found: Input) -> list[str]:
     ],
 )
 def test_all_inputs_belong_to_the_only_source(
-    given: list[str], files: list[str], folder: Path
+    inputs: list[str], files: list[str], folder: Path
 ) -> None:
-    [found] = open_inputs(flow("lines"), given)
+    [found] = open_inputs(flow("lines"), inputs)
     assert names(found) == files
 
 
 @pytest.mark.parametrize(
-    ("sources", "given", "error", "said"),
+    ("sources", "inputs", "error", "said"),
     [
         ("one two", ["a.txt"], FlowError, r"2 sources \(one, two\): give 2 inputs"),
         ("one two", ["one=a.txt"], FlowError, "no input for source two: .* sources one, two"),
@@ -83,10 +83,10 @@ def test_all_inputs_belong_to_the_only_source(
     ],
 )
 def test_invalid_input_error_lists_the_valid_names(
-    sources: str, given: list[str], error: type[DriftlineError], said: str, folder: Path
+    sources: str, inputs: list[str], error: type[DriftlineError], said: str, folder: Path
 ) -> None:
     with pytest.raises(error, match=said):
-        open_inputs(flow(*sources.split()), given)
+        open_inputs(flow(*sources.split()), inputs)
 
 
 def test_standard_input_and_tcp_addresses_are_inputs(folder: Path) -> None:
@@ -112,8 +112,8 @@ def test_entries_of_a_directory_that_are_left_out_are_named(
     (directory / "d.txt").symlink_to(directory / "gone")
     [found] = open_inputs(flow("lines"), ["mixed"])
     assert names(found) == ["a.txt", "b.jsonl.zst"]
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told == (
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
         "directory mixed: skipped c.parquet (no known format), d.txt (a link to a "
         "file that is missing), older (a directory)"
     )
@@ -126,9 +126,9 @@ def test_matches_of_a_pattern_that_are_left_out_are_named(
     (folder / "y.jsonl").symlink_to("y.jsonl")
     [found] = open_inputs(flow("lines"), ["?.jsonl"])
     assert names(found) == ["b.jsonl"]
-    (told,) = [record.getMessage() for record in caplog.records]
+    (message,) = [record.getMessage() for record in caplog.records]
     missing = "a link to a file that is missing"
-    assert told == f"?.jsonl: skipped x.jsonl ({missing}), y.jsonl ({missing})"
+    assert message == f"?.jsonl: skipped x.jsonl ({missing}), y.jsonl ({missing})"
     with pytest.raises(Unavailable, match=r"y\.jsonl"):
         open_inputs(flow("lines"), ["y.jsonl"])
 

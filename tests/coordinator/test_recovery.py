@@ -44,8 +44,8 @@ def test_load_message_says_whether_the_snapshot_is_of_the_same_code() -> None:
         records = () if taken is None else (SnapshotRecord(7, 40, (40,), taken),)
         cluster = Cluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
         cluster.load()
-        told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
-        assert [message.same_code for message in told] == [same, same]
+        recoveries = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+        assert [message.same_code for message in recoveries] == [same, same]
 
 
 def test_a_loss_begins_a_new_incarnation_once() -> None:
@@ -109,8 +109,8 @@ def test_an_unloadable_snapshot_is_left_and_the_one_before_is_used() -> None:
     assert cluster.sent() == []
     [state] = cluster.write()
     assert [record.number for record in state.snapshots] == [1]
-    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
-    assert {(m.incarnation, m.number, m.time) for m in told} == {(3, 1, 50)}
+    recoveries = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+    assert {(m.incarnation, m.number, m.time) for m in recoveries} == {(3, 1, 50)}
     cluster.hello(*cluster.nodes, ready=True)
     [(_, start)] = cluster.sent()
     assert isinstance(start, Start)
@@ -128,8 +128,8 @@ def test_when_no_snapshot_is_left_everything_is_replayed_from_the_empty_state() 
         cluster.sent()
         cluster.write()
     assert cluster.written.snapshots == ()
-    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
-    assert {(message.number, message.time) for message in told} == {(0, 0)}
+    recoveries = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+    assert {(message.number, message.time) for message in recoveries} == {(0, 0)}
     unloadable(cluster, 0)  # nothing to fall back to before the empty state
     assert cluster.phase() is Phase.STOPPING
     assert "SnapshotDamaged" in cluster.coordinator.error

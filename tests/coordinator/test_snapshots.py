@@ -19,9 +19,9 @@ def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> Non
         cluster.prepared(number)
         cluster.write()
         sent = cluster.sent()
-        told = [m for name, m in sent if name == "front-0" and isinstance(m, Committed)]
-        trims += [message.trim for message in told]
-        offsets += [message.offset for message in told]
+        committed = [m for name, m in sent if name == "front-0" and isinstance(m, Committed)]
+        trims += [message.trim for message in committed]
+        offsets += [message.offset for message in committed]
     assert [record.number for record in cluster.written.snapshots] == [3, 2]
     assert max(trims) <= 60
     assert trims[-1] == 60

@@ -184,14 +184,14 @@ def test_log_reports_only_lost_servers_and_sessions(
         server.start()
         zookeeper.wait_until_ready()
         wait_connected(client)
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert {record.name for record in told} == {"driftline"}
-    events = [getattr(record, FIELDS)["event"] for record in told]
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert {record.name for record in warnings} == {"driftline"}
+    events = [getattr(record, FIELDS)["event"] for record in warnings]
     assert [event for event in events if event != "zookeeper-expired"] == [
         "zookeeper-lost",
         "zookeeper-lost-over",
     ]
-    assert str(zookeeper.addresses) in told[0].getMessage()
+    assert str(zookeeper.addresses) in warnings[0].getMessage()
 
 
 class Master:

@@ -146,9 +146,11 @@ def test_a_run_with_two_sources_takes_from_each_what_the_keys_allow(tmp_path: Pa
     keys = tmp_path / "keys"
     add_keys(keys, ["a"], RIGHTS)
     ports = {"orders": free_port(), "payments": free_port()}
-    given = [word for name, port in ports.items() for word in ("--input", f"{name}=tcp://*:{port}")]
+    input_options = [
+        word for name, port in ports.items() for word in ("--input", f"{name}=tcp://*:{port}")
+    ]
     output = tmp_path / "out"
-    command = ["run", str(tmp_path / "both.py"), *given, "--output", str(output), "--keys"]
+    command = ["run", str(tmp_path / "both.py"), *input_options, "--output", str(output), "--keys"]
     process = subprocess.Popen(
         [sys.executable, "-m", "driftline", *command, str(keys)],
         stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -54,8 +54,8 @@ def running(data: Path) -> Iterator[Running]:
     ) as process:
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            yield Running(process, told["connect"], told["pid"])
+            report = json.loads(process.stdout.readline())
+            yield Running(process, report["connect"], report["pid"])
         finally:
             process.kill()
 

@@ -92,8 +92,8 @@ def unmatched_elements_of_joins_are_lost() -> AbstractContextManager[object]:
     """An element of a join that has had no partner does not leave."""
     fire = IntervalJoin.fire
 
-    def mutated(self: IntervalJoin, *given: Any) -> list[Any]:
-        fire(self, *given)
+    def mutated(self: IntervalJoin, *arguments: Any) -> list[Any]:
+        fire(self, *arguments)
         return []
 
     return patch.object(IntervalJoin, "fire", mutated)

@@ -34,7 +34,7 @@ def test_the_steps_of_a_restart() -> None:
     for node in room.nodes:
         notified = next(w for w, _, to, _ in room.heard(Recover, before) if to == node)
         asked = next(w for w, sender, _, _ in room.heard(FetchLast, before) if sender == node)
-        told = next(w for w, _, to, _ in room.heard(LastBundle, before) if to == node)
+        answered = next(w for w, _, to, _ in room.heard(LastBundle, before) if to == node)
         ready.append(
             next(
                 w
@@ -42,7 +42,7 @@ def test_the_steps_of_a_restart() -> None:
                 if sender == node and isinstance(m, Hello) and m.ready and m.incarnation == 2
             )
         )
-        assert notified < asked < told < ready[-1]
+        assert notified < asked < answered < ready[-1]
         loads = [job for who, job in room.done[jobs:] if who == node]
         assert LoadSnapshot(snapshot.number, snapshot.incarnation) in loads
     when, _, _, start = room.heard(Start, before)[0]

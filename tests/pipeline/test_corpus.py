@@ -116,7 +116,7 @@ def test_the_command_makes_a_corpus_and_reports_it(
     options = ["--input", "zipf:60", "--output", str(out), "--json", str(done)]
     found = CliRunner().invoke(command, ["corpus", *options])
     assert found.exit_code == 0, found.output
-    told = json.loads(done.read_text())
-    assert told.pop("seconds") > 0
-    assert told == {"documents": 60, "bad_records": 0}
+    report = json.loads(done.read_text())
+    assert report.pop("seconds") > 0
+    assert report == {"documents": 60, "bad_records": 0}
     assert sum(len(read_parquet(file)) for file in out.glob("*.parquet")) == 60

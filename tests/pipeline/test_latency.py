@@ -65,12 +65,12 @@ def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path)
         meters = [meter for of, meter in runs if of == case]
         latencies = [round(ms, 3) for meter in meters for ms in meter.latencies_ms()]
         late = percentiles([ms for meter in meters for ms in meter.send_delay_ms()])
-        told = series[case].as_json()
+        figures = series[case].as_json()
         expected = percentiles(latencies)
-        assert {name: told[name] for name in expected} == expected
-        assert told["documents"] == len(latencies)
-        assert told["send_delay_p99_ms"] == round(late["p99_ms"], 3)
-        assert told["lost"] == told["duplicated"] == len(meters)
+        assert {name: figures[name] for name in expected} == expected
+        assert figures["documents"] == len(latencies)
+        assert figures["send_delay_p99_ms"] == round(late["p99_ms"], 3)
+        assert figures["lost"] == figures["duplicated"] == len(meters)
 
     out = StringIO()
     Console(file=out, width=140).print(found.table())

@@ -32,9 +32,9 @@ def test_working_directory_does_not_shadow_modules_of_workers(tmp_path: Path) ->
     )
     (tmp_path / "in.jsonl").write_text('{"n": 4}\n')
     command = "from driftline import main; main()"
-    given = "spark run flow.py --input in.jsonl --output out --partitions 1 --master local[1]"
+    arguments = "spark run flow.py --input in.jsonl --output out --partitions 1 --master local[1]"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", command, *given.split()],
+        [sys.executable, "-P", "-c", command, *arguments.split()],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
         capture_output=True,

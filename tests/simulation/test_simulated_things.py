@@ -221,8 +221,8 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
     lines = [f'{{"customer": "c{i % 3}", "amount": {i}}}' for i in range(300)]
     file = tmp_path / "orders.jsonl"
     file.write_text("\n".join(lines))
-    given = CliRunner().invoke(simulate, [str(flow), "--input", str(file), "--seeds", "5"])
-    assert given.exit_code == 0, given.output
+    from_file = CliRunner().invoke(simulate, [str(flow), "--input", str(file), "--seeds", "5"])
+    assert from_file.exit_code == 0, from_file.output
     made_up = CliRunner().invoke(simulate, [str(flow), "--seeds", "5"])
     assert made_up.exit_code == 2
     assert "--input FILE draws records from a file" in " ".join(made_up.output.split())

@@ -280,12 +280,12 @@ BAD = '{"id": 1, "key": "a", "text": "b"}\n{"id": \n{"id": 3, "key": "a", "text"
 
 def test_bad_record_stops_the_command_and_the_error_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(BAD)
-    given = [SIMULATED[0].spec, "--input", str(tmp_path / "in.jsonl"), "--seeds", "2"]
-    stopped = CliRunner().invoke(simulate, given)
+    arguments = [SIMULATED[0].spec, "--input", str(tmp_path / "in.jsonl"), "--seeds", "2"]
+    stopped = CliRunner().invoke(simulate, arguments)
     assert isinstance(stopped.exception, InputError)
     assert stopped.exception.record == 2
     assert "--on-error dead-letter" in str(stopped.exception)
-    done = CliRunner().invoke(simulate, [*given, "--on-error", "dead-letter"])
+    done = CliRunner().invoke(simulate, [*arguments, "--on-error", "dead-letter"])
     assert done.exit_code == 0, done.output
     assert "1 bad record of" in done.stderr
     assert "in.jsonl, record 2: " in done.stderr

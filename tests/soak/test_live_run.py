@@ -61,9 +61,9 @@ class Event:
 
     @staticmethod
     def of(line: str) -> Event:
-        told = json.loads(line)
-        at = datetime.fromisoformat(told["time"]).timestamp()
-        return Event(at, told["event"], told["message"], told["fields"])
+        entry = json.loads(line)
+        at = datetime.fromisoformat(entry["time"]).timestamp()
+        return Event(at, entry["event"], entry["message"], entry["fields"])
 
     def number(self, field: str) -> float:
         value = self.fields[field]
@@ -189,10 +189,10 @@ def check_outputs(run: LiveRun) -> None:
 def check_story(events: list[Event]) -> None:
     """From a kill to the next one there are at most ten lines, beside those about the progress; and
     the run goes on, after a recovery, or under a new master."""
-    told = [event for event in events if event.name not in NOT_OF_KILLS]
-    kills = [i for i, event in enumerate(told) if event.name == "kill"]
+    relevant_events = [event for event in events if event.name not in NOT_OF_KILLS]
+    kills = [i for i, event in enumerate(relevant_events) if event.name == "kill"]
     assert len(kills) >= 60 * MINUTES / KILL_EVERY_S / 2
-    stories = [told[i:j] for i, j in pairwise(kills)]
+    stories = [relevant_events[i:j] for i, j in pairwise(kills)]
     longest = max(stories, key=len)
     assert len(longest) <= STORY_LINES_MAX, "\n".join(event.message for event in longest)
     assert all(any(event.name in GOES_ON for event in story) for story in stories)

@@ -31,13 +31,13 @@ class Front:
         self.source = ReceivedSource(self.log, clock, event_time=event_time)
 
     def commit(self) -> list[str]:
-        """Write everything. Returns who is to be told, in order."""
-        told: list[str] = []
+        """Write everything. Returns the producers to acknowledge, in order."""
+        producers: list[str] = []
         while (group := self.source.next_group()) is not None:
             self.log.write(group)
-            told += self.source.written(group)
+            producers += self.source.written(group)
             self.source.validate()
-        return told
+        return producers
 
     def restarted(self, clock: Clock) -> Front:
         """The front after a crash."""

@@ -62,18 +62,18 @@ def test_each_sink_has_a_file_and_dead_letters_have_one_once_there_are_any(tmp_p
 def test_dead_letters_are_counted_and_reported_once(tmp_path: Path) -> None:
     bundles = stream(12)
     wanted = [item.label for item in items(bundles) if item.sink == FAILURES]
-    given: list[tuple[int, ...]] = []
+    reported: list[tuple[int, ...]] = []
     for count in (9, 12):  # the second consumer gets all bundles again
         consumer = JsonLinesConsumer(
             *(tmp_path, BARRIER, FLOW, "me"),
-            on_failures=lambda found: given.extend(item.label for item in found),
+            on_failures=lambda found: reported.extend(item.label for item in found),
         )
         for bundle in bundles[:count]:
             consumer.deliver(bundle)
-        assert consumer.failures == len(given) > 0
+        assert consumer.failures == len(reported) > 0
         consumer.close()
         assert count_delivered(tmp_path) == (consumer.outputs, consumer.failures)
-    assert given == wanted
+    assert reported == wanted
 
 
 def test_the_files_of_all_barriers_merged_by_label_are_the_output(tmp_path: Path) -> None:

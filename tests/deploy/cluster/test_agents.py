@@ -99,7 +99,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
         assert "has an agent 'n' already" in str(running.error)
 
 
-def away(*given: object) -> None:
+def away(*arguments: object) -> None:
     raise Unavailable("it does not answer")
 
 

@@ -84,8 +84,8 @@ def test_flow_with_missing_module_retries_while_other_flows_run(
     assert all("No module named 'helper_of_flow'" in text for text in trouble)
     machine.over("fails")
     assert machine.flow("fails")["state"].startswith("failed: FunctionFailed: operator 'map-1'")
-    told = "flow fails has failed: FunctionFailed: operator 'map-1'"
-    machine.until(lambda: told in machine.log("master"), told)
+    message = "flow fails has failed: FunctionFailed: operator 'map-1'"
+    machine.until(lambda: message in machine.log("master"), message)
     assert machine.flow("needs")["trouble"], "it is shown while it lasts, also at each new try"
     (folder / "helper_of_flow.py").write_text(helper)
     machine.over("needs")

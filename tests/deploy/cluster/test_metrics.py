@@ -70,8 +70,8 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    given = "--input", address, "--output", machine.output, "--name", "other", "--nodes", "2"
-    machine.command("submit", "flow.py", *given)
+    options = "--input", address, "--output", machine.output, "--name", "other", "--nodes", "2"
+    machine.command("submit", "flow.py", *options)
     with Producer(address, "p", timeout_s=60) as producer:
         for n in range(RECORDS):
             producer.send({"n": n})
@@ -87,10 +87,10 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
                 Answer(200, "ok\n"),
             ), name
         samples = {name: scrape(url) for name, url in urls.items()}
-        told = {key[0] for each in samples.values() for key in each}
+        metric_names = {key[0] for each in samples.values() for key in each}
         event_time = ("node", "source"), ("node", "operator")  # the flow has none
         expected = [f for f in CATALOGUE.values() if f.labels not in event_time]
-        lacking = {f.name for f in expected if f.kind != "histogram"} - told
+        lacking = {f.name for f in expected if f.kind != "histogram"} - metric_names
         assert not lacking, "no process tells this"
         assert samples["front-0"]["driftline_records_total", "numbers"] == RECORDS
         assert samples["master"]["driftline_phase", "running"] == 1

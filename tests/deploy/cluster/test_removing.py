@@ -39,8 +39,8 @@ def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
 
 def command(tree: ZooKeeperTree, chosen: Command, *words: str) -> str:
     """What a command says. Raises its error."""
-    given = [*words, "--zookeeper", tree.zookeeper]
-    done = CliRunner().invoke(chosen, given, standalone_mode=False)
+    arguments = [*words, "--zookeeper", tree.zookeeper]
+    done = CliRunner().invoke(chosen, arguments, standalone_mode=False)
     if done.exception is not None:
         raise done.exception
     return done.output
@@ -61,8 +61,8 @@ def after(real: Callable[..., object], then: Callable[[], object]) -> Callable[.
     """The same function; but once it is done, another command acts, the first time."""
     acts = [then]
 
-    def called(*given: object) -> object:
-        found = real(*given)
+    def called(*arguments: object) -> object:
+        found = real(*arguments)
         if acts:
             acts.pop()()
         return found
@@ -174,14 +174,14 @@ def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
         tree.remove(lost)
     else:
         tree.write(lost, damage, 0)
-    told = "`driftline remove sums` takes the flow away"
-    with pytest.raises(StateMismatch, match=told):
+    message = "`driftline remove sums` takes the flow away"
+    with pytest.raises(StateMismatch, match=message):
         submit(tree, flow(), order())
     if (lost, damage) != (path_of("sums"), None):
         found = look(tree, tmp_path, "sums")
         said = [why for _, why in found.damaged] + [t for f in found.flows for t in f.trouble]
-        assert told in said[0]
-        with pytest.raises(StateMismatch, match=told):
+        assert message in said[0]
+        with pytest.raises(StateMismatch, match=message):
             command(tree, flows.cancel, "sums")
     command(tree, flows.remove, "sums")
     assert tree.children("flows") == []

@@ -88,8 +88,8 @@ def test_flow_rescales_despite_kills_and_clock_jumps(
             clocks.start(machine, kind)
         machine.all_run()
         files = "flow.py", "--input", "in.jsonl", "--output", machine.output
-        given = *files, "--max-in-flight", "100"
-        machine.command("submit", *given, "--nodes", "1", "--snapshot-interval-ms", "300")
+        arguments = *files, "--max-in-flight", "100"
+        machine.command("submit", *arguments, "--nodes", "1", "--snapshot-interval-ms", "300")
 
         def more() -> None:
             count = len(machine.values())

@@ -76,11 +76,11 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
     machine.until(lambda: len(machine.values()) == RECORDS, "all outputs")
     frontier = machine.flow("counts")["frontier"]
     machine.until(lambda: snapshot_time(machine) >= frontier, "a snapshot")
-    told = folder / "saved.json"
-    said = machine.command("savepoint", "counts", "--output", "saved", "--json", told)
+    report = folder / "saved.json"
+    said = machine.command("savepoint", "counts", "--output", "saved", "--json", report)
     assert "the state before" in said
     assert "Records that producers send after the savepoint are only in flow counts" in said
-    assert json.loads(told.read_text())["savepoint"] == "saved"
+    assert json.loads(report.read_text())["savepoint"] == "saved"
     machine.command("rescale", "counts", "3")
     assert "the state before" in machine.command("savepoint", "counts", "--output", "again")
     machine.command("cancel", "counts")

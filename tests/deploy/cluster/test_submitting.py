@@ -132,11 +132,11 @@ REFUSED: list[tuple[dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "told"), REFUSED)
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
 def test_submit_rejects_invalid_options(
-    tree: ZooKeeperTree, changes: dict[str, object], told: str
+    tree: ZooKeeperTree, changes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(FlowError, match=told):
+    with pytest.raises(FlowError, match=message):
         submit(tree, flow(), order(**changes))  # type: ignore[arg-type]
     assert tree.children("flows") == []
 

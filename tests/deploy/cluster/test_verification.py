@@ -82,9 +82,11 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
         machine.until(lambda: away in verify_flow(tree, "sums").note, "its session ends")
         monkeypatch.setattr("socket.gethostname", lambda: "another")
         host = os.uname().nodename
-        told = rf"are elsewhere:\n  node-0, .*: agent node, on host {host}; run this command there"
-        with pytest.raises(Unavailable, match=told):
+        message = (
+            rf"are elsewhere:\n  node-0, .*: agent node, on host {host}; run this command there"
+        )
+        with pytest.raises(Unavailable, match=message):
             verify_flow(tree, "sums")
     machine.place = ()
-    told = machine.command("verify", "sums", status=2)
-    assert "is not a directory; for a flow of a cluster give its ZooKeeper" in told
+    refusal = machine.command("verify", "sums", status=2)
+    assert "is not a directory; for a flow of a cluster give its ZooKeeper" in refusal

@@ -100,18 +100,18 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "command", "told"), WRONG)
+@pytest.mark.parametrize(("text", "command", "message"), WRONG)
 def test_config_file_error_names_file_and_key(
     text: str,
     command: str,
-    told: str,
+    message: str,
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (here / "driftline.toml").write_text(text)
     assert run_command(monkeypatch, command, *OPTIONS.get(command, ())) == 2
-    assert told in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_environment_error_names_the_variable(

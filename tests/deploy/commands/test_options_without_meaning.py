@@ -28,8 +28,8 @@ def test_reference_rejects_unsupported_options(
     options: list[str], named: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "in.jsonl").write_text("{}\n")
-    given = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
-    refused = CliRunner().invoke(run, [*given, "--reference", *options])
+    arguments = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
+    refused = CliRunner().invoke(run, [*arguments, "--reference", *options])
     assert refused.exit_code == 2
     for name in named:
         assert name in refused.stderr
@@ -39,14 +39,14 @@ def test_reference_rejects_unsupported_options(
 
 def test_reference_accepts_supported_options(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"id": 1, "key": "a", "text": "b"}\nbad\n')
-    given = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
+    arguments = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
     options = ["--reference", "--on-error", "dead-letter", "--id-field", "id", "--log-json"]
-    done = CliRunner().invoke(run, [*given, *options, "--json", str(tmp_path / "report.json")])
+    done = CliRunner().invoke(run, [*arguments, *options, "--json", str(tmp_path / "report.json")])
     assert done.exit_code == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("arguments", "named"),
     [
         (["run", FLOW, "--input", "", "--output", "out"], "'--input'"),
         (["run", FLOW, "--input", "records=", "--output", "out"], "--input records="),
@@ -57,14 +57,14 @@ def test_reference_accepts_supported_options(tmp_path: Path) -> None:
     ],
 )
 def test_empty_path_option_is_rejected(
-    given: list[str],
+    arguments: list[str],
     named: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["driftline", *given])
+    monkeypatch.setattr("sys.argv", ["driftline", *arguments])
     assert driftline._status() in (1, 2)
     error = capsys.readouterr().err
     assert named in error

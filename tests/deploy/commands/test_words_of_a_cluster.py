@@ -67,15 +67,15 @@ def said(
         monkeypatch.setattr("sys.argv", ["driftline", *words])
         capsys.readouterr()
         found = driftline._status()
-        told = capsys.readouterr()
-        assert (found if isinstance(found, int) else 0) == status, told.out + told.err
-        return told.out + told.err
+        captured = capsys.readouterr()
+        assert (found if isinstance(found, int) else 0) == status, captured.out + captured.err
+        return captured.out + captured.err
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "message"),
     [
         (["statu"], 2, "No such command 'statu' (did you mean 'status'?)"),
         (["stop", "count"], 1,
@@ -94,9 +94,9 @@ def said(
     ],
 )  # fmt: skip
 def test_command_reports_expected_message(
-    words: list[str], status: int, told: str, tree: ZooKeeperTree, said: Said
+    words: list[str], status: int, message: str, tree: ZooKeeperTree, said: Said
 ) -> None:
-    assert told in said(*words, status=status)
+    assert message in said(*words, status=status)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
     snapshot = SnapshotRecord(1, 1, (1,))
     registry.write(state.next(snapshots=(snapshot,)))
     saving = "savepoint", "counts", "--output", "s"
-    told = said(*saving, status=1)
-    assert "agent a-node is away, and has the state of node-0: start it" in told
+    output = said(*saving, status=1)
+    assert "agent a-node is away, and has the state of node-0: start it" in output
     assert not (tmp_path / "s").exists()
 
 
@@ -171,8 +171,8 @@ def test_submit_notes_that_an_agent_of_the_flow_is_away(
 ) -> None:
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
     more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
-    told = said("submit", "flow.py", *more, "--accept-changed-code", status=0)
-    assert "note: agent a-node is away: the flow waits for it" in told
+    output = said("submit", "flow.py", *more, "--accept-changed-code", status=0)
+    assert "note: agent a-node is away: the flow waits for it" in output
 
 
 def test_the_status_of_one_flow_is_of_that_flow_alone(tree: ZooKeeperTree, said: Said) -> None:

@@ -67,8 +67,8 @@ def test_next_master_reports_the_error_of_a_killed_master(tmp_path: Path) -> Non
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "in.txt").write_text("aa\nbbb\ncccc\n")
     points = {"written", "Stop sent 1", "Stop sent 2"}
-    given = tmp_path / "failing.py", "--input", tmp_path / "in.txt"
-    done = run_dying(tmp_path, points, *given)
+    arguments = tmp_path / "failing.py", "--input", tmp_path / "in.txt"
+    done = run_dying(tmp_path, points, *arguments)
     assert done.returncode == 1
     assert "'divide'" in done.stderr
     assert "ZeroDivisionError" in done.stderr

@@ -107,16 +107,16 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
     report = tmp_path / "report.json"
     report.write_text('{"records": 9}')
-    given = "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", "--deaths", "1"
-    done = call("run", tmp_path / "failing.py", *given, "--json", report)
+    options = "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", "--deaths", "1"
+    done = call("run", tmp_path / "failing.py", *options, "--json", report)
     assert done.returncode == 1
-    told = json.loads(report.read_text())
-    assert told.keys() == {"error", "ended_by"}
+    error_report = json.loads(report.read_text())
+    assert error_report.keys() == {"error", "ended_by"}
     done = call("verify", tmp_path / "out", "--json", report)
     assert done.returncode == 0, done.stdout + done.stderr
     about = json.loads(report.read_text())["run"]
     assert about["how"] == "failed"
-    assert str(about["error"]).partition(": ")[2] in told["error"]
+    assert str(about["error"]).partition(": ")[2] in error_report["error"]
     assert re.match(r"FunctionFailed: .*divide.*ZeroDivisionError", str(about["error"]), re.DOTALL)
     assert str(about["error"]) in done.stdout
     assert "The same command resumes" in done.stdout

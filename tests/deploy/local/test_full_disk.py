@@ -33,7 +33,7 @@ def address(run: Watched) -> str:
     return str(run.until("input")["message"]).rpartition(" on ")[2].split()[0].strip(",;")
 
 
-def told(run: Watched) -> list[Line]:
+def story_of(run: Watched) -> list[Line]:
     """The lines of the story: from the first trouble on, but figures, producers and the last one.
 
     How long a standstill takes is told again and again, more seldom each time: that counts once.
@@ -85,7 +85,7 @@ def test_run_survives_full_disk_twice_even_during_shutdown(tmp_path: Path, disk:
         sender.join()
         run.until("standstill-over")
         wait_until(lambda: names(run, "job-failed") == names(run, "job-failed-over"), "all writes")
-        story = told(run)
+        story = story_of(run)
         assert len(story) <= STORY_LINES_MAX, "\n".join(str(line["message"]) for line in story)
         failed = names(run, "job-failed")
         assert len(set(failed)) == len(failed), "each is told once"

@@ -39,8 +39,8 @@ def records(path: Path, count: int, first: int = 0) -> Path:
 
 
 def reference(flow: str | Path, folder: Path, *inputs: str | Path) -> list[str]:
-    given = [part for each in inputs for part in ("--input", each)]
-    done = call("run", flow, *given, "--output", folder / "reference", "--reference")
+    options = [part for each in inputs for part in ("--input", each)]
+    done = call("run", flow, *options, "--output", folder / "reference", "--reference")
     assert done.returncode == 0, done.stderr
     return lines(folder / "reference")
 
@@ -58,8 +58,8 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
     (tmp_path / "logs" / "1.jsonl").rename(tmp_path / "logs" / "4.jsonl")
     refused = call(*run, "--output", tmp_path / "out", "--nodes", "2")
     assert refused.returncode == 1
-    told = "the input of source 'lines' is 2.jsonl (json) instead of 1.jsonl (json)"
-    assert told in refused.stderr
+    message = "the input of source 'lines' is 2.jsonl (json) instead of 1.jsonl (json)"
+    assert message in refused.stderr
     assert "give another --output" in refused.stderr
 
 
@@ -88,8 +88,8 @@ def test_inputs_have_the_names_of_their_sources(tmp_path: Path) -> None:
     expected = reference(join, tmp_path, f"left={left}", f"right={tmp_path / 'r'}")
     assert len(expected) == 40
     named = [f"right={right[0]}", f"left={left}", f"right={right[1]}"]
-    given = [part for each in named for part in ("--input", each)]
-    done = call("run", f"{join}:joined", *given, "--output", tmp_path / "out")
+    options = [part for each in named for part in ("--input", each)]
+    done = call("run", f"{join}:joined", *options, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert lines(tmp_path / "out") == expected
     wrong = call("run", join, "--input", f"lift={left}", "--output", tmp_path / "o2")
@@ -167,8 +167,8 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     assert lines(tmp_path / "out") == expected, "the numbers are those of a file, too"
     again = driftline_fed(run, data)
     assert again.returncode == 0
-    told = b"warning run     standard input is not read: an earlier run has read it to its end"
-    assert told in again.stderr, "it may have more records now"
+    warning = b"warning run     standard input is not read: an earlier run has read it to its end"
+    assert warning in again.stderr, "it may have more records now"
     assert call("verify", tmp_path / "out").returncode == 0
 
 

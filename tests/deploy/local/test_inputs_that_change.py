@@ -19,8 +19,8 @@ Command = list[str | Path]
 
 
 def command(folder: Path, *inputs: str | Path, flow: str | Path = WORDCOUNT) -> Command:
-    given = [part for each in inputs for part in ("--input", each)]
-    return ["run", flow, *given, "--output", folder / "out"]
+    options = [part for each in inputs for part in ("--input", each)]
+    return ["run", flow, *options, "--output", folder / "out"]
 
 
 def finish(run: Command, *more: str) -> None:
@@ -104,9 +104,9 @@ def test_broken_input_file_fails_the_run_until_it_is_repaired(tmp_path: Path) ->
     assert "dead-letter" not in done.stderr, "that cannot help"
     before = lines(tmp_path / "out")
     assert len(before) >= 20
-    told = call("verify", tmp_path / "out").stdout
-    assert "failed before the end of the input" in told
-    assert "1.jsonl.gz" in told
+    output = call("verify", tmp_path / "out").stdout
+    assert "failed before the end of the input" in output
+    assert "1.jsonl.gz" in output
     broken.write_bytes(whole)
     finish(run)
     found = lines(tmp_path / "out")

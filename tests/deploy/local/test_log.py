@@ -127,15 +127,15 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_kill_is_logged_in_order_in_a_few_lines(killed: Watched) -> None:
-    told = [
+    log_lines = [
         line for line in killed.lines
         if line["level"] != "debug" and line["event"] not in ("progress", "print")
     ]  # fmt: skip
-    events = [line["event"] for line in told]
+    events = [line["event"] for line in log_lines]
     first = events.index("process-died")
     in_order = "process-died", "process-started", "recovery", "load", "running"
     places = [events.index(event, first) for event in in_order]
-    story = told[first : places[-1] + 1]
+    story = log_lines[first : places[-1] + 1]
     assert len(story) <= 7, story
     assert places == sorted(places), events
     by_event = {line["event"]: line for line in story}
@@ -189,18 +189,18 @@ RECORDS = 150
 
 
 def test_next_call_logs_its_resume_point(tmp_path: Path) -> None:
-    given = tmp_path, "flow", RECORDS, "--log-level", "debug"
-    with Watched(*given) as run:
+    arguments = tmp_path, "flow", RECORDS, "--log-level", "debug"
+    with Watched(*arguments) as run:
         assert not run.events("resumed")
         run.until("snapshot", time=50)
         run.process.kill()
         run.end()
-    with Watched(*given) as run:
-        told = run.until("resumed")
+    with Watched(*arguments) as run:
+        resumed = run.until("resumed")
         start = run.until("load")["fields"]
-        assert told["fields"]["snapshot"] == start["snapshot"] > 0
-        assert told["fields"]["ended"] == "interrupted"
-        assert f"resumes from snapshot {start['snapshot']}" in told["message"]
+        assert resumed["fields"]["snapshot"] == start["snapshot"] > 0
+        assert resumed["fields"]["ended"] == "interrupted"
+        assert f"resumes from snapshot {start['snapshot']}" in resumed["message"]
         assert run.end() == 0
         figures = run.events("progress")[-1]["fields"]
         assert figures["records"] == RECORDS + 1 - start["time"]

@@ -33,12 +33,12 @@ class Command:
         (directory / "flow.py").write_text(FLOW)
         (directory / "in.jsonl").write_text(LINES)
 
-    def words(self, output: str, given: str, *options: str) -> list[str]:
+    def words(self, output: str, input_file: str, *options: str) -> list[str]:
         flow, out = self.directory / "flow.py", self.directory / output
-        return ["run", str(flow), "--input", given, "--output", str(out), *options]
+        return ["run", str(flow), "--input", input_file, "--output", str(out), *options]
 
-    def run(self, output: str, given: str, *options: str) -> subprocess.CompletedProcess[str]:
-        return call(*self.words(output, str(self.directory / given), *options))
+    def run(self, output: str, input_file: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return call(*self.words(output, str(self.directory / input_file), *options))
 
     def run_fed(self, output: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Run over standard input."""
@@ -86,23 +86,23 @@ def test_run_logs_its_dead_letters_and_next_call_counts_only_new_ones(
         done = command.run("out", "in.jsonl", *options, "--json", str(report_file))
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in done.stderr.splitlines()]
-        told = [line["fields"] for line in lines if line["event"] == "dead-letters"]
+        warnings = [line["fields"] for line in lines if line["event"] == "dead-letters"]
         figures = [line["fields"] for line in lines if line["event"] == "progress"]
-        return told, figures[-1], json.loads(report_file.read_text())
+        return warnings, figures[-1], json.loads(report_file.read_text())
 
-    told, figures, report = call()
-    [failed] = [fields for fields in told if "operator" in fields]
+    warnings, figures, report = call()
+    [failed] = [fields for fields in warnings if "operator" in fields]
     assert (failed["count"], failed["label"]) == (1, "[6, 0]")
     assert "ZeroDivisionError" in str(failed["error"])
     assert 'record["id"] - 6' in str(failed["line"])
-    [bad] = [fields for fields in told if "file" in fields]
+    [bad] = [fields for fields in warnings if "file" in fields]
     assert bad["file"] == "in.jsonl"
     for found in (figures, report):
         assert (found["dead_letters"], found["bad_records"]) == (1, 4)
     with (command.directory / "in.jsonl").open("a") as file:
         file.write('{"id": 7}\n{"id": 6}\n')
-    told, figures, report = call()
-    assert [fields["label"] for fields in told] == ["[8, 0]"]
+    warnings, figures, report = call()
+    assert [fields["label"] for fields in warnings] == ["[8, 0]"]
     for found in (figures, report):
         assert (found["dead_letters"], found["bad_records"]) == (1, 0)
 
@@ -159,8 +159,8 @@ def test_poison_records_from_python_are_bad_records(kind: str) -> None:
     records = [{"id": 1}, POISON[kind], {"id": 3}]
     wanted = list(run_reference(ids(), [records], dead_letters=True))
     assert [item.value for item in wanted] == [1, 3]
-    for given in (records, iter(records), Given(records)):
-        assert list(run(ids(), {"records": given}, dead_letters=True)) == wanted
+    for source in (records, iter(records), Given(records)):
+        assert list(run(ids(), {"records": source}, dead_letters=True)) == wanted
     reasons = []
     for driver in (run_reference, run):
         with pytest.raises(InputError) as raised:

@@ -39,55 +39,55 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Told:
+def progress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Told:
     caplog.set_level(logging.INFO)
     return Told(tmp_path)
 
 
 def test_progress_line_shows_records_and_outputs_of_one_moment(
-    told: Told, caplog: pytest.LogCaptureFixture
+    progress: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told.tell(0.0)
+    progress.tell(0.0)
     for name in ("node-0", "node-1"):
-        told.answer(LOGGED_EVERY_S - 1, name, 10)
-    told.tell(LOGGED_EVERY_S)
-    told.answer(LOGGED_EVERY_S, "master")
-    told.answer(LOGGED_EVERY_S, "node-0", 50)
-    told.tell(LOGGED_EVERY_S + 0.01)
+        progress.answer(LOGGED_EVERY_S - 1, name, 10)
+    progress.tell(LOGGED_EVERY_S)
+    progress.answer(LOGGED_EVERY_S, "master")
+    progress.answer(LOGGED_EVERY_S, "node-0", 50)
+    progress.tell(LOGGED_EVERY_S + 0.01)
     assert not caplog.messages, "what node-1 has said is a second old"
-    told.answer(LOGGED_EVERY_S + 0.02, "node-1", 45)
-    told.call.deliver(96)
-    told.tell(LOGGED_EVERY_S + 0.02)
+    progress.answer(LOGGED_EVERY_S + 0.02, "node-1", 45)
+    progress.call.deliver(96)
+    progress.tell(LOGGED_EVERY_S + 0.02)
     (line,) = caplog.messages
     assert line.startswith("100 records, 95 outputs, ")
     assert "5 in flight" in line
 
 
 def test_unresponsive_node_does_not_suppress_the_progress_line(
-    told: Told, caplog: pytest.LogCaptureFixture
+    progress: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told.tell(0.0)
-    told.tell(LOGGED_EVERY_S)
-    told.answer(LOGGED_EVERY_S, "node-0", 50)
-    told.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S / 2)
+    progress.tell(0.0)
+    progress.tell(LOGGED_EVERY_S)
+    progress.answer(LOGGED_EVERY_S, "node-0", 50)
+    progress.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S / 2)
     assert not caplog.messages
-    told.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
+    progress.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
     assert len(caplog.messages) == 1
-    told.tell(LOGGED_EVERY_S + 2 * ANSWERS_WITHIN_S)
+    progress.tell(LOGGED_EVERY_S + 2 * ANSWERS_WITHIN_S)
     assert len(caplog.messages) == 1, "the next line is due in ten seconds"
 
 
 def test_progress_line_names_the_source_that_holds_back_the_watermark(
-    told: Told, caplog: pytest.LogCaptureFixture
+    progress: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     sources = ("clicks", 2_000_000, 0, 1000), ("views", 1_000_000, 0, 90_000)
     report = StatusReport(
         (), "running", "", (), sources=sources, operators=(("per minute", 1_000_000, "views"),)
     )
-    told.watch.receive(encode(("node-0", 0, 0), report))
-    told.tell(0.0)
-    told.tell(LOGGED_EVERY_S)
-    told.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
+    progress.watch.receive(encode(("node-0", 0, 0), report))
+    progress.tell(0.0)
+    progress.tell(LOGGED_EVERY_S)
+    progress.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
     (line,) = caplog.messages
     held = "watermark 1970-01-01T00:00:01Z (held back by views, unmoved for 90 s)"
     assert line.split("; ")[2] == held

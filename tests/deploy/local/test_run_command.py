@@ -72,8 +72,8 @@ def test_a_function_that_raises_is_named_with_its_record_and_file(tmp_path: Path
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.txt").write_text("aa\n")
     (tmp_path / "in" / "2.txt").write_text("cccc\nbbb\n")
-    given = "--input", tmp_path / "in", "--output", tmp_path / "out"
-    done = call("run", tmp_path / "broken.py", *given)
+    options = "--input", tmp_path / "in", "--output", tmp_path / "out"
+    done = call("run", tmp_path / "broken.py", *options)
     assert done.returncode == 1
     for part in ("'divide'", "[3, 0]", "ZeroDivisionError", "bbb", "broken.py:5"):
         assert part in done.stderr

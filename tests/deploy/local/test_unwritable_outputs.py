@@ -38,8 +38,8 @@ class Command:
         self.input = directory / "in.jsonl"
         self.input.write_text("".join(f'{{"n": {n}}}\n' for n in range(1, RECORDS + 1)))
 
-    def words(self, given: str | Path, output: str, *options: str) -> list[str]:
-        named = [str(self.directory / "odd.py"), "--input", str(given)]
+    def words(self, input_file: str | Path, output: str, *options: str) -> list[str]:
+        named = [str(self.directory / "odd.py"), "--input", str(input_file)]
         out = ["--output", str(self.directory / output)]
         return ["run", *named, *out, *options]
 

@@ -69,13 +69,13 @@ def test_verify_does_not_check_an_active_run(
     lock = claim(place.state / "master.lock")
     report = tmp_path / "verdict.json"
     report.write_text('{"problems": []}')
-    given = ["verify", str(place.output), "--state", str(place.state), "--json", str(report)]
-    monkeypatch.setattr("sys.argv", ["driftline", *given])
+    arguments = ["verify", str(place.output), "--state", str(place.state), "--json", str(report)]
+    monkeypatch.setattr("sys.argv", ["driftline", *arguments])
     assert driftline._status() == 3
     lock.release()
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     error = json.loads(report.read_text())["error"]
-    assert (told.out, told.err.splitlines()[-1]) == ("", error)
+    assert (captured.out, captured.err.splitlines()[-1]) == ("", error)
     assert "is going on: nothing was checked" in error
     assert "give another" not in error
 
@@ -90,10 +90,10 @@ def test_outputs_whose_state_is_missing_are_never_to_be_removed(
     done = call("verify", str(place.output))
     status, said = end(place)
     assert (done.returncode, status) == (1, 1)
-    for told in (done.stderr, said):
-        assert "holds counts-0.jsonl, but " in told
-        assert f"put {place.output / '.driftline'} back from the back-up" in told
-        assert "remove" not in told
+    for message in (done.stderr, said):
+        assert "holds counts-0.jsonl, but " in message
+        assert f"put {place.output / '.driftline'} back from the back-up" in message
+        assert "remove" not in message
     assert "node-0" not in said, "told before nodes are started"
     assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
 

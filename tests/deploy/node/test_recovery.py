@@ -203,11 +203,11 @@ def test_count_of_late_elements_is_exact_after_kills(seed: int) -> None:
 
     def views(with_sink: bool) -> Flow:
         flow = Flow("views")
-        given = flow.source("views", event_time="at", max_delay=2).key_by("user")
-        windows = given.window(Tumbling(10))
+        keyed = flow.source("views", event_time="at", max_delay=2).key_by("user")
+        windows = keyed.window(Tumbling(10))
         windows.aggregate(n=Count()).sink("rows")
         windows.late.sink("late")
-        sessions = given.window(Session(4))
+        sessions = keyed.window(Session(4))
         sessions.aggregate(n=Count()).sink("rows of sessions")
         if with_sink:
             sessions.late.sink("late for sessions")

@@ -59,7 +59,7 @@ class Pair:
     def __init__(self) -> None:
         self.stores = {name: PartStore(MemoryKeyValue(name), flow) for name in ("node-0", "node-2")}
         self.nodes = {"node-0": node(0), "node-2": node(2)}
-        self.told: list[Message] = []
+        self.messages: list[Message] = []
         self.damage = b""
         """In place of the first byte of a slice."""
         self.now = 0.0
@@ -107,7 +107,7 @@ class Pair:
         if to in self.nodes:
             self.nodes[to].receive(data)
             return True
-        self.told.append(message)
+        self.messages.append(message)
         return False
 
     def wait(self, seconds: float) -> None:
@@ -118,7 +118,7 @@ class Pair:
     @property
     def has(self) -> list[int]:
         """The snapshots that the node has said it has."""
-        found = [message.number for message in self.told if isinstance(message, Joined)]
+        found = [message.number for message in self.messages if isinstance(message, Joined)]
         return list(dict.fromkeys(found))
 
     def recover(self, number: int, time: int) -> None:
@@ -192,7 +192,7 @@ def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
 def test_join_from_an_older_master_does_not_clear_the_store(pair: Pair) -> None:
     pair.join(2, epoch=5)
     pair.nodes["node-2"] = node(2)  # another process, which knows of no master
-    pair.told.clear()
+    pair.messages.clear()
     pair.join(2, epoch=4)
     pair.wait(ASK_AGAIN_S)
     assert pair.has == []

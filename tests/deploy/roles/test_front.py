@@ -142,11 +142,11 @@ class Sending:
         self.front = Front(0, 2, make_plan(flow), get_policy(name), source, lambda: next(ids))
         self.front.receive(encode(MessageHeader("master", 0, 0), Start(1, 0, ())))
         self.sent: list[int] = []
-        self.told = 0
+        self.last_sequence = 0
 
     def tell(self, message: Message) -> None:
-        self.told += 1
-        self.front.receive(encode(MessageHeader("master", 1, self.told), message))
+        self.last_sequence += 1
+        self.front.receive(encode(MessageHeader("master", 1, self.last_sequence), message))
 
     def go(self) -> None:
         """Let it send as much as it may."""
@@ -215,13 +215,13 @@ class Feeding:
         self.front = Front(
             0, 1, make_plan(flow), get_policy(mode), self.source, lambda: 1, run="now"
         )
-        self._told = 0
+        self._last_sequence = 0
 
     def tell(self, message: Message, *, at: float = 0.0) -> list[Message]:
         """What the front says to a message of its master that comes at a time."""
         self.front.now = at
-        self._told += not message.control
-        sequence = 0 if message.control else self._told
+        self._last_sequence += not message.control
+        sequence = 0 if message.control else self._last_sequence
         self.front.receive(encode(MessageHeader("master", 1, sequence), message))
         while self.front.turn():
             pass

@@ -27,7 +27,7 @@ class Bench:
     def hello(self, name: str) -> None:
         self.guide.receive(encode((name, 0, 0), Hello(f"at {name}", f"{name}#1", 0, 0)))
 
-    def told(self) -> dict[str, str]:
+    def sent_addresses(self) -> dict[str, str]:
         found = {}
         for to, data in self.guide.outbox:
             header, message = decode(data)
@@ -41,11 +41,11 @@ class Bench:
 def test_member_learns_master_address_once_it_is_known() -> None:
     bench = Bench()
     bench.hello("node-0")
-    assert bench.told() == {}
+    assert bench.sent_addresses() == {}
     bench.finds(("m#1", "at m#1"))
-    assert bench.told() == {"node-0": "at m#1"}
+    assert bench.sent_addresses() == {"node-0": "at m#1"}
     bench.hello("front-0")
-    assert bench.told() == {"front-0": "at m#1"}
+    assert bench.sent_addresses() == {"front-0": "at m#1"}
     assert bench.guide.addresses["front-0"] == "at front-0"
 
 
@@ -53,27 +53,27 @@ def test_master_address_is_resent_every_second_and_on_change() -> None:
     bench = Bench()
     bench.finds(("m#1", "at m#1"))
     bench.hello("node-0")
-    bench.told()
+    bench.sent_addresses()
     bench.pass_time(REPEAT_EVERY_S)
-    assert bench.told() == {"node-0": "at m#1"}
+    assert bench.sent_addresses() == {"node-0": "at m#1"}
     bench.guide.on_queue_changed()
     bench.pass_time(0.0)
     bench.finds(("m#2", "at m#2"))
-    assert bench.told() == {"node-0": "at m#2"}
+    assert bench.sent_addresses() == {"node-0": "at m#2"}
 
 
 def test_guide_sends_last_address_without_registry_and_none_without_master() -> None:
     bench = Bench()
     bench.finds(("m#1", "at m#1"))
     bench.hello("node-0")
-    bench.told()
+    bench.sent_addresses()
     bench.guide.on_queue_changed()
     bench.pass_time(0.0)
     bench.finds(Unavailable("no server"))
-    assert bench.told() == {}
+    assert bench.sent_addresses() == {}
     assert "no server" in bench.guide.obstacle
     bench.pass_time(REPEAT_EVERY_S)
-    assert bench.told() == {"node-0": "at m#1"}
+    assert bench.sent_addresses() == {"node-0": "at m#1"}
     bench.finds(("", ""))
     bench.pass_time(REPEAT_EVERY_S)
-    assert bench.told() == {}
+    assert bench.sent_addresses() == {}

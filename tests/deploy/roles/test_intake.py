@@ -68,9 +68,9 @@ def test_answers_tell_below_which_time_all_acknowledged_records_are(host: Host) 
         wire.say(IntakeKind.HELLO, "p", 1)
         first = wire.hear_all().below
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        while (told := wire.hear_all()).acknowledged == 0:
+        while (answer := wire.hear_all()).acknowledged == 0:
             pass
-        assert told.below == host.log.last_time + 1 > first
+        assert answer.below == host.log.last_time + 1 > first
 
 
 def test_a_hello_is_answered_when_all_that_was_taken_is_stored(host: Host) -> None:

@@ -14,7 +14,7 @@ from driftline.simulation.world.disks import LogDisk
 
 
 @pytest.fixture(autouse=True)
-def told(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
+def info_logging(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
     with caplog.at_level(logging.INFO):
         yield
 

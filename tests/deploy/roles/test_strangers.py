@@ -178,8 +178,8 @@ def test_producers_beyond_the_limit_are_rejected_with_a_reason(
         assert (kind, number) == (IntakeKind.REFUSED, 0)
         assert "use the ids of these producers again" in reason
     assert bench.say(IntakeKind.RECORD, "p", 1, 2, "b") == [IntakeReply(IntakeKind.ACK, 1, 2)]
-    (told,) = (text for text in caplog.messages if "refused a new producer" in text)
-    assert "use the ids of these producers again" in told
+    (message,) = (text for text in caplog.messages if "refused a new producer" in text)
+    assert "use the ids of these producers again" in message
 
 
 def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:

@@ -133,8 +133,8 @@ class HostedRun:
         """Run until a condition holds."""
         give_up_at = monotonic() + LIMIT_S
         while not until():
-            told = self.watch.reports.get("master")
-            assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}; {told}"
+            report = self.watch.reports.get("master")
+            assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}; {report}"
             self.runtime.step(wait_s=0.01)
             self.supervise()
 

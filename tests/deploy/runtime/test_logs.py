@@ -53,11 +53,11 @@ def test_records_of_user_loggers_are_lines_with_their_extra_fields(tmp_path: Pat
             [sys.executable, script], cwd=tmp_path, input=lines, capture_output=True, check=True
         )
         lines = done.stderr
-    told = [json.loads(line) for line in lines.splitlines()]
-    assert [(line["process"], line["logger"]) for line in told] == [
+    parsed_lines = [json.loads(line) for line in lines.splitlines()]
+    assert [(line["process"], line["logger"]) for line in parsed_lines] == [
         ("run", "shop"), ("run", "library"), ("node-7", "shop"), ("node-7", "library"),
     ]  # fmt: skip
-    for line in told[::2]:
+    for line in parsed_lines[::2]:
         assert (line["event"], line["fields"]) == ("sale", {"customer": "ada"})
 
 
@@ -71,8 +71,8 @@ def logged(as_json: bool) -> list[str]:
         raise ValueError(FORGED)
     except ValueError:
         trace = sys.exc_info()
-    told = {"msg": "no %s", "args": (FORGED,), "exc_info": trace, "fields": {"name": FORGED}}
-    record = logging.makeLogRecord({**told, "levelname": "ERROR"})
+    attributes = {"msg": "no %s", "args": (FORGED,), "exc_info": trace, "fields": {"name": FORGED}}
+    record = logging.makeLogRecord({**attributes, "levelname": "ERROR"})
     return LineFormatter(as_json).format(record).splitlines()
 
 
@@ -89,6 +89,6 @@ def test_a_record_is_one_line_for_people_and_what_follows_is_indented() -> None:
 def test_a_record_is_one_line_as_json_and_is_read_as_it_was() -> None:
     [line] = logged(as_json=True)
     assert line.isprintable()
-    told = json.loads(line)
-    assert told["message"].startswith(f"no {FORGED}\nTraceback")
-    assert told["fields"] == {"name": FORGED}
+    parsed = json.loads(line)
+    assert parsed["message"].startswith(f"no {FORGED}\nTraceback")
+    assert parsed["fields"] == {"name": FORGED}

@@ -60,13 +60,13 @@ class Served:
             self.producer.send({"id": number})
         self.sent += count
 
-    def told(self, event: str, **fields: object) -> list[dict[str, object]]:
+    def events(self, event: str, **fields: object) -> list[dict[str, object]]:
         """The lines of an event so far."""
         stderr = self.process.stderr
         assert stderr is not None
         while select.select([stderr], [], [], 0.05)[0] and (data := os.read(stderr.fileno(), 9999)):
             *whole, self._rest = (self._rest + data).split(b"\n")
-            told = map(json.loads, whole)
+            parsed = map(json.loads, whole)
             self.lines += [
                 {
                     "event": line["event"],
@@ -74,7 +74,7 @@ class Served:
                     "process": line["process"],
                     **line["fields"],
                 }
-                for line in told
+                for line in parsed
             ]
         fields["event"] = event
         return [line for line in self.lines if fields.items() <= line.items()]
@@ -84,7 +84,7 @@ class Served:
         while not condition():
             said = "\n".join(map(str, self.lines))
             assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}\n{said}"
-            self.told("")
+            self.events("")
             with suppress(Unavailable):  # it sends meanwhile, if it has to
                 self.producer.flush(0.01)
 
@@ -100,8 +100,8 @@ class Served:
         self.wait(lambda: len(self.values()) >= self.sent, "all outputs")
 
     def pid(self, name: str) -> int:
-        again = self.told("process-started", name=name)
-        pid = again[-1]["pid"] if again else self.told("processes-started")[0][name]
+        again = self.events("process-started", name=name)
+        pid = again[-1]["pid"] if again else self.events("processes-started")[0][name]
         assert isinstance(pid, int)
         return pid
 
@@ -139,15 +139,15 @@ def test_processes_that_hang_are_replaced_also_while_the_run_is_asked_to_end(
     pid = served.stop("node-1")
     served.send()
     served.await_outputs()
-    assert len(served.told("process-silent", name="node-1", pid=pid)) == 1
-    [hung] = served.told("process-hung", name="node-1", pid=pid)
+    assert len(served.events("process-silent", name="node-1", pid=pid)) == 1
+    [hung] = served.events("process-hung", name="node-1", pid=pid)
     assert 10 < float(str(hung["seconds"])) < 20
-    assert len(served.told("process-died", name="node-1", pid=pid)) == 1
+    assert len(served.events("process-died", name="node-1", pid=pid)) == 1
     pids = {name: served.stop(name) for name in ("master", "node-0")}
     served.send()
     served.producer.flush(LIMIT_S)
     served.process.send_signal(signal.SIGTERM)
     served.ends_in_good_order()
     for name, pid in pids.items():
-        assert served.told("process-hung", name=name, pid=pid)
-        assert len(served.told("process-silent", name=name, pid=pid)) == 1
+        assert served.events("process-hung", name=name, pid=pid)
+        assert len(served.events("process-silent", name=name, pid=pid)) == 1

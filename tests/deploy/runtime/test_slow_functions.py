@@ -90,9 +90,9 @@ def test_slow_record_is_logged_and_completes_without_recovery(tmp_path: Path) ->
     run = Run(tmp_path, [0, 0, 4.5, 0, 0], *SHORT, "--nodes", "2", "--slow-after", "1")
     assert not run.recoveries
     assert run.values == counts(5)
-    told = re.findall(r"node-\d has been busy for (\d) s with (.*)", run.said)
-    assert [seconds for seconds, _ in told] == ["1", "2", "4"] or len(told) == 2
-    assert all("source 'records'" in what and "label [" in what for _, what in told)
+    reports = re.findall(r"node-\d has been busy for (\d) s with (.*)", run.said)
+    assert [seconds for seconds, _ in reports] == ["1", "2", "4"] or len(reports) == 2
+    assert all("source 'records'" in what and "label [" in what for _, what in reports)
 
 
 def test_function_that_holds_the_gil_is_given_more_time(tmp_path: Path) -> None:

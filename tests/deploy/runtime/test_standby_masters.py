@@ -116,7 +116,7 @@ def run(zookeeper: Ensemble, tmp_path: Path, request: pytest.FixtureRequest) -> 
         yield Run(zookeeper, tmp_path, f"runs/{request.function.__name__}", stack, metrics)
 
 
-def told(caplog: pytest.LogCaptureFixture, event: str) -> int:
+def count_events(caplog: pytest.LogCaptureFixture, event: str) -> int:
     return sum(vars(r).get("fields", {}).get("event") == event for r in caplog.records)
 
 
@@ -137,7 +137,7 @@ def test_standbys_take_over_from_leaders_that_are_killed_or_stand_still_without_
     assert standby["process_resident_memory_bytes",] > 0
     run.kill(name)
     run.another_leads(process)
-    run.go(lambda: told(caplog, "taken-over") == 1, "it takes over")
+    run.go(lambda: count_events(caplog, "taken-over") == 1, "it takes over")
     run.go(lambda: run.leads_alone(1 - number), f"{name} stands by, the other master leads")
     after = run.scraped(1 - number)
     assert after["driftline_master_epoch", "master"] > leader["driftline_master_epoch", "master"]
@@ -150,7 +150,7 @@ def test_standbys_take_over_from_leaders_that_are_killed_or_stand_still_without_
     os.kill(pid, signal.SIGCONT)
     run.go(lambda: run.cluster.pids[name] != pid, "its end, as its session is over")
     run.ends()
-    assert told(caplog, "recovery") == 0
+    assert count_events(caplog, "recovery") == 0
 
 
 def test_a_node_and_the_leader_die_together_and_a_node_dies_without_zookeeper(

@@ -78,6 +78,6 @@ def raised(function: Callable[[Any], object], value: object) -> str:
 def test_error_hints_that_encoding_has_removed_the_class_of_a_value(
     function: Callable[[Any], object], value: object, hint: str
 ) -> None:
-    told = raised(function, value)
-    assert hint in told
-    assert told == raised(function, value), "the same in every replay"
+    message = raised(function, value)
+    assert hint in message
+    assert message == raised(function, value), "the same in every replay"

@@ -199,8 +199,8 @@ def test_kill_leaves_sketches_as_the_reference_has_them(
     windows: Windows, records: list[dict[str, Any]], emit: str, nodes: int, seed: int
 ) -> None:
     flow = Flow("sketches")
-    given = flow.source("views", event_time="at", max_delay=12).key_by("user").window(windows)
-    given.aggregate(
+    windowed = flow.source("views", event_time="at", max_delay=12).key_by("user").window(windows)
+    windowed.aggregate(
         emit=emit,
         ids=ApproximateCountDistinct("id", error=0.25),  # exact up to 3 values
         users=ApproximateCountDistinct("user"),

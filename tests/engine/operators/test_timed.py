@@ -142,12 +142,12 @@ def window_flow(
     """Return a flow with rows and late elements, and the name of its window operator."""
     flow = Flow("views")
     views = flow.source("views", event_time="at", max_delay=max_delay)
-    given = views.key_by("user").window(windows, lateness=lateness)
-    rows = given.aggregate(
+    windowed = views.key_by("user").window(windows, lateness=lateness)
+    rows = windowed.aggregate(
         emit=emit, name="per user", count=Count(), spent=Sum("id"), ids=Collect("id")
     )
     rows.sink("rows")
-    given.late.sink("late")
+    windowed.late.sink("late")
     return flow, "per user"
 
 
@@ -390,8 +390,8 @@ def test_windows_of_windows_have_all_rows(jump: bool) -> None:
 )
 def test_element_that_an_aggregate_rejects_is_a_dead_letter(emit: str, prices: list[Any]) -> None:
     flow = Flow("prices")
-    given = flow.source("records", event_time="at").key_by("user").window(Tumbling(SIZE))
-    given.aggregate(emit=emit, name="sums", spent=Sum("price")).sink("rows")
+    windowed = flow.source("records", event_time="at").key_by("user").window(Tumbling(SIZE))
+    windowed.aggregate(emit=emit, name="sums", spent=Sum("price")).sink("rows")
     records = [{"user": "a", "at": at, "price": price} for at, price in enumerate(prices)]
     found = run_killed(flow, records, 2, {1: "node-0"})
     [failure] = [Failure.from_payload(item.value) for item in found["failures"]]
@@ -685,9 +685,9 @@ def test_kill_leaves_two_sources_and_two_windows_as_the_reference_has_them(
     flow = Flow("both")
     one = flow.source("one", event_time="at", max_delay=4)
     other = flow.source("other", event_time="at")
-    given = one.union(other).key_by("user").window(windows)
-    given.late.sink("late")
-    rows = given.aggregate(ids=Collect("id"))
+    windowed = one.union(other).key_by("user").window(windows)
+    windowed.late.sink("late")
+    rows = windowed.aggregate(ids=Collect("id"))
     rows.sink("rows")
     rows.key_by(lambda row: len(row["ids"])).window(Session(30)).collect().sink("rows of rows")
     pairs: tuple[list[tuple[int, object]], list[tuple[int, object]]] = ([], [])

@@ -43,19 +43,19 @@ def split(shape: Shape) -> None:
     click.echo(str(shape))
 
 
-def told(command: click.Command, *arguments: str) -> str:
+def output_of(command: click.Command, *arguments: str) -> str:
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0, done.output
     return done.output.strip()
 
 
 def test_file_format_options_are_passed_as_one_shape() -> None:
-    assert told(whole) == f"False {Shape()}"
+    assert output_of(whole) == f"False {Shape()}"
     options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
     options += ["--encoding=Latin1", r"--delimiter=\t"]
-    assert told(whole, *options) == f"True {Shape('i', 't', True, 'latin-1', chr(9))}"
-    assert told(split) == str(Shape(sections=True))
-    assert told(split, "--no-sections") == str(Shape())
+    assert output_of(whole, *options) == f"True {Shape('i', 't', True, 'latin-1', chr(9))}"
+    assert output_of(split) == str(Shape(sections=True))
+    assert output_of(split, "--no-sections") == str(Shape())
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_number_has_to_be_finite_and_within_its_bounds(number: str) -> None:
     def command(after: float) -> None:
         click.echo(after)
 
-    assert told(command, "--after=1.5") == "1.5"
+    assert output_of(command, "--after=1.5") == "1.5"
     done = CliRunner().invoke(command, [f"--after={number}"])
     assert done.exit_code == 2
     assert "--after" in done.output
 
 
 def test_a_result_is_one_line_and_its_folder_is_made(tmp_path: Path) -> None:
-    told(whole, f"--json={tmp_path / 'new' / 'r.json'}")
+    output_of(whole, f"--json={tmp_path / 'new' / 'r.json'}")
     written = (tmp_path / "new" / "r.json").read_text()
     assert written.count("\n") == 1
     assert json.loads(written) == {"dead_letters": False}
@@ -132,7 +132,7 @@ def test_a_command_that_fails_leaves_no_result_of_an_earlier_one(
 ) -> None:
     file, link = tmp_path / "r.json", tmp_path / "link.json"
     link.symlink_to(file)
-    told(job, f"--json={link}")
+    output_of(job, f"--json={link}")
     assert json.loads(file.read_text()) == {"figure": 1}
     done = CliRunner().invoke(job, [f"--json={link}", f"--how={how}"])
     assert (done.exit_code == 0) == (how == "well")

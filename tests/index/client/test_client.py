@@ -173,12 +173,12 @@ def test_changes_can_be_read_from_any_label(client: IndexClient) -> None:
     with client.changes() as changes:
         first = client.put(id, {"year": 1})
         last = client.delete(id)
-        told = [next(changes), next(changes)]
-        assert [(each.id, each.label) for each in told] == [(id, first.label), (id, last.label)]
-        assert [each.document for each in told] == [{"year": 1}, None]
+        received = [next(changes), next(changes)]
+        assert [(each.id, each.label) for each in received] == [(id, first.label), (id, last.label)]
+        assert [each.document for each in received] == [{"year": 1}, None]
         assert changes.at == last.label
     with client.changes(first.label, until=last.label) as changes:
-        assert list(changes) == told[1:]
+        assert list(changes) == received[1:]
     assert list(client.changes(last.label, until=last.label)) == []
 
 
@@ -193,9 +193,9 @@ async def test_async_client_offers_the_same_operations(service: InProcess) -> No
         pages = [page async for page in client.search_all(rare, limit=20)]
         assert [len(page.hits) for page in pages] == [20, 20, 10]
         changes = client.changes(start.label)
-        told = [(await anext(changes)).label for _ in range(50)]
+        received = [(await anext(changes)).label for _ in range(50)]
         await changes.close()
-        assert told == sorted(each.label for each in written)
+        assert received == sorted(each.label for each in written)
 
         async def deletions() -> AsyncIterator[Line]:
             for n in range(50):

@@ -64,8 +64,8 @@ def test_a_write_whose_answer_is_lost_is_done_once(
     gone = client.delete(id)
     assert gone.repeated
     end = direct.put(id, {"year": 2}).label
-    told = changes_since(direct, begin, end)
-    assert [each.label for each in told] == [written.label, gone.label, end]
+    received = changes_since(direct, begin, end)
+    assert [each.label for each in received] == [written.label, gone.label, end]
 
 
 def test_a_write_without_a_key_is_sent_once_only(
@@ -154,9 +154,9 @@ def test_a_bulk_whose_answers_are_cut_is_done_once(
     results = list(client.bulk(lines))
     labels = [each.label for each in results if isinstance(each, Written)]
     assert [each.id for each in results] == [line["id"] for line in lines if isinstance(line, dict)]
-    told = changes_since(direct, begin, max(labels))
-    assert sorted(labels) == [each.label for each in told]
-    by_label = {each.label: each for each in told}
+    received = changes_since(direct, begin, max(labels))
+    assert sorted(labels) == [each.label for each in received]
+    by_label = {each.label: each for each in received}
     assert [by_label[each].document for each in labels] == [{"year": n} for n in range(60)]
     assert proxy.connections == 6
 
@@ -174,9 +174,9 @@ async def test_async_client_resumes_after_broken_connections(
     async with AsyncIndexClient(proxy.url, token=service.token) as client:
         proxy.plans.extend(Cut(200 + 50 * n) for n in range(20))
         async with client.changes(begin) as changes:
-            told = [await anext(changes) for _ in range(31)]
-        assert told == changes_since(direct, begin, told[-1].label)
-        assert len({each.label for each in told}) == 31
+            received = [await anext(changes) for _ in range(31)]
+        assert received == changes_since(direct, begin, received[-1].label)
+        assert len({each.label for each in received}) == 31
 
 
 def test_rare_error_codes_map_to_their_classes() -> None:

@@ -33,9 +33,9 @@ def test_client_rejects_invalid_arguments(client: Callable[..., object]) -> None
         ({"token": ""}, r"strip\(\)"),
         ({"token": "secret\n"}, r"strip\(\)"),
     ]
-    for given, said in wrong:
+    for arguments, said in wrong:
         with pytest.raises(ServiceError, match=said) as refused:
-            client(**given)
+            client(**arguments)
         assert "secret" not in f"{refused.value!r} {refused.value}"
 
 

@@ -73,11 +73,11 @@ def test_writes_are_taken_once_and_can_be_read_after_their_label(
         producer.put(name, {"text": name})
         producer.flush()
         assert client.collection("strict").get(name, after=producer.label).document["text"] == name
-    told: list[Change] = []
+    received: list[Change] = []
     with client.changes(begin) as changes:
-        while not told or told[-1].document != {"year": 2}:
-            told.append(next(changes))
-    assert [each.document["year"] for each in told if each.document] == [*range(600), 2]
+        while not received or received[-1].document != {"year": 2}:
+            received.append(next(changes))
+    assert [each.document["year"] for each in received if each.document] == [*range(600), 2]
 
 
 def test_invalid_records_become_dead_letters(service: Serving, client: IndexClient) -> None:
@@ -130,12 +130,12 @@ def test_python_blocks_on_page_run(
     for block in blocks(SERVED, "python"):
         text = block.replace('"http://127.0.0.1:8080"', f"{service.url!r}, token={service.token!r}")
         exec(text.replace("tcp://127.0.0.1:5555", service.zmq), names)
-    told = capsys.readouterr().out
-    assert "<mark>Tea</mark>" in told
+    output = capsys.readouterr().out
+    assert "<mark>Tea</mark>" in output
     index = names["index"]
     assert isinstance(index, IndexClient)
     assert {hit.id for hit in index.search("title:(rice OR coffee)").hits} == {"2", "3"}
-    assert told.splitlines()[-1].endswith(" 1 None")
+    assert output.splitlines()[-1].endswith(" 1 None")
     index.close()
 
 
@@ -163,10 +163,10 @@ def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) 
         single = client.put("one", {"year": 1}, if_label="none")
         sending.join()
         again.join()
-        told = [next(changes) for _ in range(801)]
-        assert len({each.label for each in told}) == 801
-        assert [each.label for each in told] == sorted(each.label for each in told)
-        by_kind = {kind: [each for each in told if each.id[0] == kind] for kind in "bpo"}
+        received = [next(changes) for _ in range(801)]
+        assert len({each.label for each in received}) == 801
+        assert [each.label for each in received] == sorted(each.label for each in received)
+        by_kind = {kind: [each for each in received if each.id[0] == kind] for kind in "bpo"}
         assert sorted(each.label for each in by_kind["b"]) == sorted(labels)
         assert {each.id for each in by_kind["b"]} == {f"b{n}" for n in range(400)}
         assert [each.id for each in by_kind["p"]] == [f"p{n}" for n in range(400)]

@@ -40,9 +40,9 @@ class Client:
 
     def put(self, id: str) -> None:
         with httpx.Client(base_url=self.service.url, timeout=30.0) as http:
-            told = http.put(f"/documents/{id}", json={"text": f"word {id}"})
-            assert told.status_code == 200, told.text
-            self.labels[id] = told.json()["label"]
+            response = http.put(f"/documents/{id}", json={"text": f"word {id}"})
+            assert response.status_code == 200, response.text
+            self.labels[id] = response.json()["label"]
 
     def check(self) -> None:
         """All that was acknowledged is found, and in the stream once."""

@@ -25,17 +25,17 @@ title = {kind = "text"}
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Path:
+def schema_file(tmp_path: Path) -> Path:
     file = tmp_path / "given.toml"
     file.write_text(SCHEMA)
     define(tmp_path / "state", file)
     return file
 
 
-def test_a_schema_that_was_removed_is_not_replaced(given: Path, tmp_path: Path) -> None:
+def test_a_schema_that_was_removed_is_not_replaced(schema_file: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "schema.toml").unlink()
-    for schema in (None, given):
+    for schema in (None, schema_file):
         with pytest.raises(
             StateMismatch, match=r"schema.toml, .* is missing: restore it from a copy"
         ):
@@ -43,12 +43,14 @@ def test_a_schema_that_was_removed_is_not_replaced(given: Path, tmp_path: Path) 
     assert not (state / "schema.toml").exists()
 
 
-def test_a_schema_is_kept_if_the_module_beside_it_was_removed(given: Path, tmp_path: Path) -> None:
+def test_a_schema_is_kept_if_the_module_beside_it_was_removed(
+    schema_file: Path, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     (state / "index_flow.py").unlink()
-    given.write_text(SCHEMA.replace("articles", "others"))
+    schema_file.write_text(SCHEMA.replace("articles", "others"))
     with pytest.raises(StateMismatch, match="has no collection 'articles'"):
-        define(state, given)
+        define(state, schema_file)
     define(state, None)
     assert set(schema_in(state).collections) == {"articles"}
 
@@ -85,7 +87,7 @@ def check(state: Path, schema: Path | None, write: Write) -> None:
     assert write_wheel(state).read_bytes() == data, "the same schema gives the same bytes"
 
 
-def test_host_builds_the_same_flow_from_the_schema(given: Path, tmp_path: Path) -> None:
+def test_host_builds_the_same_flow_from_the_schema(schema_file: Path, tmp_path: Path) -> None:
     check(tmp_path / "default", None, DOCUMENT)
-    check(tmp_path / "own", given, ARTICLE)
+    check(tmp_path / "own", schema_file, ARTICLE)
     assert schema_in(tmp_path / "default").fingerprint() == DEFAULT.fingerprint()

@@ -58,22 +58,22 @@ class Remote:
         return self._process.wait(LIMIT_S)
 
     def put(self, id: str) -> None:
-        told = httpx.put(
+        response = httpx.put(
             f"{self._url}/documents/{id}", json={"text": "word"}, headers=ACCESS, timeout=30.0
         )
-        assert told.status_code == 200, told.text
-        self.labels[id] = told.json()["label"]
+        assert response.status_code == 200, response.text
+        self.labels[id] = response.json()["label"]
 
     def check(self) -> None:
         """All that was acknowledged is found, once there is a node."""
         asked = {"q": "word", "after": max(self.labels.values()), "limit": "100"}
         give_up_at = monotonic() + LIMIT_S
         while True:
-            told = httpx.get(f"{self._url}/search", params=asked, headers=ACCESS, timeout=30.0)
-            if told.status_code == 200:
+            response = httpx.get(f"{self._url}/search", params=asked, headers=ACCESS, timeout=30.0)
+            if response.status_code == 200:
                 break
-            assert monotonic() < give_up_at, f"{told.text}\n{self._lab.logs()}"
-        assert {hit["id"]: hit["label"] for hit in told.json()["hits"]} == self.labels
+            assert monotonic() < give_up_at, f"{response.text}\n{self._lab.logs()}"
+        assert {hit["id"]: hit["label"] for hit in response.json()["hits"]} == self.labels
 
 
 @pytest.mark.soak

@@ -65,9 +65,9 @@ def test_flow_values_are_served_again_after_a_kill(tmp_path: Path) -> None:
         with httpx.Client(base_url=service.url, timeout=30.0) as http:
             for count in (1, 2):
                 label = http.post("/records", json={"text": "the cat"}).json()["label"]
-                told = http.get("/views/counts/the", params={"after": label})
-                assert told.json()["value"] == count, told.text
-            before = told.json()
+                response = http.get("/views/counts/the", params={"after": label})
+                assert response.json()["value"] == count, response.text
+            before = response.json()
         service.kill()
         service.start()
         with httpx.Client(base_url=service.url, timeout=30.0) as http:

@@ -99,13 +99,13 @@ class Chromium:
             asked["sessionId"] = self._session
         os.write(self._writes, json.dumps(asked).encode() + b"\0")
         while True:
-            told = self._next()
-            if told.get("id") == self._number:
-                assert "error" not in told, (method, told)
-                result = told["result"]
+            message = self._next()
+            if message.get("id") == self._number:
+                assert "error" not in message, (method, message)
+                result = message["result"]
                 assert isinstance(result, dict)
                 return result
-            self._note(told)
+            self._note(message)
 
     def _next(self) -> Json:
         while b"\0" not in self._rest:
@@ -118,8 +118,8 @@ class Chromium:
         assert isinstance(found, dict)
         return found
 
-    def _note(self, told: Json) -> None:
-        match told:
+    def _note(self, message: Json) -> None:
+        match message:
             case {"method": "Runtime.exceptionThrown", "params": {"exceptionDetails": details}}:
                 self.problems.append(json.dumps(details))
             case {"method": "Log.entryAdded", "params": {"entry": {"level": "error"} as entry}}:

@@ -28,26 +28,26 @@ from tests.serve.http.test_flow_application import counting
 class Described:
     """The description of a service, which has each field of its answers."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, description: dict[str, Any]) -> None:
         self.operations: dict[str, dict[str, Any]] = {
             operation["operationId"]: operation
-            for path in told["paths"].values()
+            for path in description["paths"].values()
             for operation in path.values()
         }
-        self.components = closed(told["components"])
+        self.components = closed(description["components"])
 
-    def check(self, schema: dict[str, Any], told: object) -> None:
-        Draft202012Validator({**closed(schema), "components": self.components}).validate(told)
+    def check(self, schema: dict[str, Any], value: object) -> None:
+        Draft202012Validator({**closed(schema), "components": self.components}).validate(value)
 
     def check_answer(self, name: str, answer: httpx.Response) -> None:
         described = self.operations[name]["responses"][str(answer.status_code)]
         self.check(described["content"]["application/json"]["schema"], answer.json())
         assert {each.lower() for each in described.get("headers", ())} <= set(answer.headers)
 
-    def check_item(self, name: str, told: object) -> None:
+    def check_item(self, name: str, value: object) -> None:
         """A line, or an event, of a stream."""
         (body,) = self.operations[name]["responses"]["200"]["content"].values()
-        self.check(body["x-itemSchema"], told)
+        self.check(body["x-itemSchema"], value)
 
     def check_event(self, name: str, event: Event) -> None:
         called, id, data = event
@@ -135,9 +135,9 @@ async def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
         for query in ("wait=visible", "key=a"):
             content = "\n".join(lines).encode()
             answer = await client.post(f"/documents:bulk?{query}", content=content)
-            told = [json.loads(line) for line in answer.text.splitlines()]
-            assert len(told) == 4 + (query == "wait=visible")
-            for line in told:
+            results = [json.loads(line) for line in answer.text.splitlines()]
+            assert len(results) == 4 + (query == "wait=visible")
+            for line in results:
                 described.check_item("bulk", line)
         (asked,) = described.operations["bulk"]["requestBody"]["content"].values()
         for sent in lines[:2]:
@@ -190,9 +190,9 @@ async def test_the_answers_of_any_flow_are_described() -> None:
         ):
             described.check_answer(name, await client.get(path))
         async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as stream:
-            told = (await anext(stream)).decode()
+            received = (await anext(stream)).decode()
         kinds = set()
-        for text in told.split("\n\n")[:-1]:
+        for text in received.split("\n\n")[:-1]:
             fields = dict(line.split(": ", 1) for line in text.splitlines())
             event = "", fields["id"], json.loads(fields["data"])
             described.check_event("changes", event)

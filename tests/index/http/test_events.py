@@ -87,10 +87,10 @@ async def test_stream_sends_later_changes_and_time_heartbeats(tmp_path: Path) ->
             name, id, data = await anext(stream)
             assert (name, data) == ("time", {"at": id})
             label = (await client.put("/documents/2", json={})).json()["label"]
-            told = [await anext(stream)]
-            while told[-1][0]:
-                told.append(await anext(stream))
-            assert told[-1] == ("", label, {"id": "2", "document": {}, "label": label})
+            received = [await anext(stream)]
+            while received[-1][0]:
+                received.append(await anext(stream))
+            assert received[-1] == ("", label, {"id": "2", "document": {}, "label": label})
             later = await anext(stream)
             assert later[0] == "time"
             assert later[1] >= label
@@ -166,9 +166,9 @@ async def test_events_come_once_in_order_from_any_label_on(
         # What comes later is told, too.
         following = asyncio.ensure_future(read_watch(client, 12, since))
         label = await label_of(await client.put("/documents/9", json={"text": "tea"}))
-        told = await following
-        assert told[:11] == expected_events
-        assert told[11][1:] == (
+        received = await following
+        assert received[:11] == expected_events
+        assert received[11][1:] == (
             label,
             {"watch": "w/1", "id": "9", "event": "entered", "label": label},
         )

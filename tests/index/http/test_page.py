@@ -31,10 +31,10 @@ def test_page_files_have_correct_types_and_no_external_sources() -> None:
         assert kinds.get(path.suffix, path.suffix[1:]) in answer.headers["content-type"]
         assert answer.headers["x-content-type-options"] == "nosniff"
         policy = answer.headers["content-security-policy"]
-        told = dict(each.strip().split(" ", 1) for each in policy.split(";"))
-        assert told["default-src"] == told["frame-ancestors"] == "'none'"
-        assert told["require-trusted-types-for"] == "'script'"
-        assert all(sources in ("'self'", "'none'", "'script'") for sources in told.values())
+        directives = dict(each.strip().split(" ", 1) for each in policy.split(";"))
+        assert directives["default-src"] == directives["frame-ancestors"] == "'none'"
+        assert directives["require-trusted-types-for"] == "'script'"
+        assert all(sources in ("'self'", "'none'", "'script'") for sources in directives.values())
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, no address
         assert not re.search(r"(?:https?:)?//[a-z0-9]+\.[a-z]", text)
     for other in ("/page/", "/page/routes.py", "/page/../routes.py", "/style.css"):

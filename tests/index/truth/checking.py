@@ -18,17 +18,17 @@ def check(
     notes: Notes,
     events: Sequence[Event],
     collection: Collection,
-    told: Mapping[str, Sequence[Event]],
+    streams: Mapping[str, Sequence[Event]],
 ) -> None:
     """Everything is as it has to be.
 
-    `events`: the change stream, from its beginning on; `told`: the stream of each watch.
+    `events`: the change stream, from its beginning on; `streams`: the stream of each watch.
     """
     wrong = [
         *notes.wrong,
         *wrong_writes(notes, events),
         *wrong_answers(notes.answered, events, collection),
-        *wrong_events(notes.watched, told, events, collection),
+        *wrong_events(notes.watched, streams, events, collection),
     ]
     more = f"\n... and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     assert not wrong, "\n" + "\n".join(wrong[:SHOWN]) + more
@@ -45,11 +45,11 @@ def wrong_writes(notes: Notes, events: Sequence[Event]) -> Iterator[str]:
     by_mark = {sent.mark: sent for sent in notes.sent}
     acknowledged = {sent.label: sent for sent in notes.sent if sent.label}
     unsure = Counter(sent.id for sent in notes.sent if sent.kind == "delete" and not sent.label)
-    told = dict(events)
+    events_by_label = dict(events)
     seen: Counter[str] = Counter()
     there: dict[str, int] = {}
     for label in sorted({*labels, *acknowledged}):
-        event, sent = told.get(label), acknowledged.get(label)
+        event, sent = events_by_label.get(label), acknowledged.get(label)
         if event is not None and sent is None:
             sent = _unacknowledged(event, by_mark, unsure)
         if sent is None:

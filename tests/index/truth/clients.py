@@ -112,9 +112,9 @@ class Client(Running):
         expected = self._labels.get(id, 0)
         sent = self._new(id) if self._chance.random() < 0.8 else self._deletion(id)
         sent.expected = expected
-        given = {"key": sent.mark, "if_label": token_of(expected) if expected else "none"}
+        parameters = {"key": sent.mark, "if_label": token_of(expected) if expected else "none"}
         method = "PUT" if sent.kind == "put" else "DELETE"
-        answer = self._ask(method, id, given, sent.document, also=409)
+        answer = self._ask(method, id, parameters, sent.document, also=409)
         if answer.status_code == 200:
             self._done(sent, answer.json())
             return
@@ -191,22 +191,22 @@ class Client(Running):
 
     def _search(self) -> None:
         query, sort, limit = self._query(), samples.sort(self._chance), self._chance.randint(1, 20)
-        given: dict[str, str | int] = {"q": query, "limit": limit, **self._when()}
+        parameters: dict[str, str | int] = {"q": query, "limit": limit, **self._when()}
         if sort:
-            given["sort"] = sort
+            parameters["sort"] = sort
         if facet := not sort and self._chance.random() < 0.2:
-            given["facet"] = "tags"
-        given["snippets"] = self._chance.randrange(2)
-        found = self._read("search", given)
+            parameters["facet"] = "tags"
+        parameters["snippets"] = self._chance.randrange(2)
+        found = self._read("search", parameters)
         self._note_found(found, query, sort, 0, limit, facet=facet)
 
     def _pages(self) -> None:
         """All hits of a query, page by page, as of one T."""
         query, sort, limit = self._query(), samples.sort(self._chance), self._chance.randint(3, 9)
-        given: dict[str, str | int] = {"q": query, "limit": limit, "snippets": 0}
+        parameters: dict[str, str | int] = {"q": query, "limit": limit, "snippets": 0}
         if sort:
-            given["sort"] = sort
-        found = self._read("search", {**given, **self._when()})
+            parameters["sort"] = sort
+        found = self._read("search", {**parameters, **self._when()})
         at, begin, ids = found["at"], 0, set()
         while True:
             hits = found["hits"]
@@ -218,10 +218,10 @@ class Client(Running):
                 self._notes.wrong.append(f"a cursor of {at} has led to {found['at']}")
             if found["cursor"] is None:
                 break
-            found = self._read("search", {**given, "cursor": str(found["cursor"])})
+            found = self._read("search", {**parameters, "cursor": str(found["cursor"])})
         if not begin == len(ids) == found["total"]:
-            text = f"{begin} hits, {len(ids)} different, of {found['total']} on all pages: {given}"
-            self._notes.wrong.append(text)
+            counts = f"{begin} hits, {len(ids)} different, of {found['total']} on all pages"
+            self._notes.wrong.append(f"{counts}: {parameters}")
 
     def _count(self) -> None:
         query = self._query()
@@ -301,22 +301,24 @@ class Client(Running):
                 return {"at": token_of(self._chance.choice(past))}
         return {}
 
-    def _read(self, what: str, given: Mapping[str, str | int]) -> dict[str, object]:
-        answer = self._ask("GET", "", given, path=f"/{what}")
+    def _read(self, what: str, parameters: Mapping[str, str | int]) -> dict[str, object]:
+        answer = self._ask("GET", "", parameters, path=f"/{what}")
         found: dict[str, object] = answer.json()
-        self._check_after(given, found)
+        self._check_after(parameters, found)
         return found
 
-    def _check_after(self, given: Mapping[str, str | int], found: Mapping[str, object]) -> None:
+    def _check_after(
+        self, parameters: Mapping[str, str | int], found: Mapping[str, object]
+    ) -> None:
         at = label_of(found["at"])
-        if not {"at", "cursor"} & given.keys():
+        if not {"at", "cursor"} & parameters.keys():
             if at < self._newest:
                 self._notes.wrong.append(f"as of {at}, though {self._newest} was to be seen before")
             self._newest = at
-        if at < label_of(given.get("after", token_of(0))):
-            self._notes.wrong.append(f"{given} is answered as of an earlier T: {found['at']}")
-        if given.get("at", found["at"]) != found["at"]:
-            self._notes.wrong.append(f"{given} is answered as of another T: {found['at']}")
+        if at < label_of(parameters.get("after", token_of(0))):
+            self._notes.wrong.append(f"{parameters} is answered as of an earlier T: {found['at']}")
+        if parameters.get("at", found["at"]) != found["at"]:
+            self._notes.wrong.append(f"{parameters} is answered as of another T: {found['at']}")
 
     # What all do.
 
@@ -324,7 +326,7 @@ class Client(Running):
         self,
         method: str,
         id: str,
-        given: Mapping[str, str | int],
+        parameters: Mapping[str, str | int],
         document: Mapping[str, object] | None = None,
         *,
         also: int = 200,
@@ -337,7 +339,7 @@ class Client(Running):
             self._tried += 1
             try:
                 answer = self._http.request(
-                    method, path or f"/documents/{id}", params=dict(given), json=document
+                    method, path or f"/documents/{id}", params=dict(parameters), json=document
                 )
             except httpx.TransportError as error:
                 self._lost()
@@ -349,9 +351,9 @@ class Client(Running):
                 self._notes.refused[f"{answer.status_code}"] += 1
                 if answer.status_code not in COME_AGAIN:
                     self._note_wrong(answer)
-                    raise AssertionError(f"{method} {path or id} {given}: {said}")
+                    raise AssertionError(f"{method} {path or id} {parameters}: {said}")
             self._over.wait(CLIENT_RETRY_S)
-        raise AssertionError(f"{method} {path or id} {given} is not answered: {said}")
+        raise AssertionError(f"{method} {path or id} {parameters} is not answered: {said}")
 
     def _lost(self) -> None:
         """The connection is lost: the next one is another one."""

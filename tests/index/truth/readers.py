@@ -51,12 +51,12 @@ class Reader(Running):
 
     def _read(self, leaves: float, label: int | None = None) -> None:
         self.came += 1
-        given = {"from": self._since}
+        parameters = {"from": self._since}
         headers = {"Last-Event-ID": self._last}
         try:
             with (
                 connected(self._url) as http,
-                http.stream("GET", self._path, params=given, headers=headers) as answer,
+                http.stream("GET", self._path, params=parameters, headers=headers) as answer,
             ):
                 if answer.status_code == 200:
                     self._take(answer, leaves, label)

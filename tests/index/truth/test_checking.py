@@ -71,9 +71,9 @@ TOLD: list[dict[str, list[Event]]] = [
 """Both are right: nobody knows which of two queries the watch had when `x` was written again."""
 
 
-@pytest.mark.parametrize("told", TOLD)
-def test_checker_accepts_correct_answers(told: dict[str, list[Event]]) -> None:
-    check(*story(), COLLECTION, told)
+@pytest.mark.parametrize("streams", TOLD)
+def test_checker_accepts_correct_answers(streams: dict[str, list[Event]]) -> None:
+    check(*story(), COLLECTION, streams)
 
 
 DELETED = {"id": "x", "deleted": True}
@@ -109,7 +109,7 @@ def test_checker_rejects_wrong_answers(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "streams",
     [
         {"w": SURE, "v": V},
         {"w": SURE[1:], "v": V},
@@ -125,6 +125,6 @@ def test_checker_rejects_wrong_answers(wrong: str) -> None:
         *("before the watch", "after it was removed"),
     ],
 )
-def test_wrong_events_are_found(told: dict[str, list[Event]]) -> None:
+def test_wrong_events_are_found(streams: dict[str, list[Event]]) -> None:
     with pytest.raises(AssertionError):
-        check(*story(), COLLECTION, told)
+        check(*story(), COLLECTION, streams)

@@ -115,12 +115,12 @@ def withstand(service: Service, killer: Killer, tmp_path: Path, seconds: float, 
     assert reader.events == again.events
     assert again.events.pop() == (end, {"id": "last", "document": {}, "label": token_of(end)})
     collection = load_schema(tmp_path / "schema.toml").collections["documents"]
-    told = {watch: each.events for watch, each in watching.items()}
-    for watch, stream in told.items():
+    streams = {watch: each.events for watch, each in watching.items()}
+    for watch, stream in streams.items():
         begins = {"watch": watch, "id": "last", "event": "entered", "label": token_of(end)}
         assert stream.pop() == (end, begins)
-    print(f"{sum(map(len, told.values()))} events of {len(notes.watched)} stored queries")
-    check(notes, again.events, collection, told)
+    print(f"{sum(map(len, streams.values()))} events of {len(notes.watched)} stored queries")
+    check(notes, again.events, collection, streams)
 
     anew = [line for line in service.log.read_text().splitlines() if "anew" in line]
     assert not anew, "a searcher has not taken its own checkpoint"
@@ -145,12 +145,12 @@ def _ask_again(service: Service, notes: Notes, seed: int) -> None:
         for each in some + newest[-REPEATED // 2 :]:
             if each.begin:
                 continue  # it is behind a cursor
-            given: dict[str, str | int] = {"q": each.query, "at": token_of(each.at)}
+            parameters: dict[str, str | int] = {"q": each.query, "at": token_of(each.at)}
             if each.what == "search":
-                given |= {"limit": each.limit, "snippets": 0, "sort": each.sort}
-            answer = http.get(f"/{each.what}", params=given)
-            assert answer.status_code == 200, f"{given}: {answer.text}"
+                parameters |= {"limit": each.limit, "snippets": 0, "sort": each.sort}
+            answer = http.get(f"/{each.what}", params=parameters)
+            assert answer.status_code == 200, f"{parameters}: {answer.text}"
             found = answer.json()
             hits = [(hit["id"], hit["score"], hit["label"]) for hit in found.get("hits", ())]
             before = [(id, score, token_of(label)) for id, score, label in each.hits]
-            assert (found["total"], hits) == (each.total, before), given
+            assert (found["total"], hits) == (each.total, before), parameters

@@ -27,8 +27,8 @@ class Spread(Service):
     """A service whose master and nodes are children of agents."""
 
     def __init__(self, machine: Machine, *options: str) -> None:
-        given = *machine.place, "--name", "web", *options
-        super().__init__(machine.folder / "state", *given)
+        all_options = *machine.place, "--name", "web", *options
+        super().__init__(machine.folder / "state", *all_options)
         self.machine = machine
 
     def parts(self) -> dict[str, psutil.Process]:

@@ -28,8 +28,8 @@ def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
                 service.parts()[part].kill()
                 written = http.put(f"/documents/{number}", json={"title": "tea"})
                 assert written.status_code == 200, written.text
-                given = {"q": "tea", "after": written.json()["label"]}
-                found = http.get("/search", params=given)
+                parameters = {"q": "tea", "after": written.json()["label"]}
+                found = http.get("/search", params=parameters)
                 assert found.status_code == 200, f"{part}: {found.text}"
                 assert found.json()["total"] == number, part
             for first in range(0, DOCUMENTS, LINES):

@@ -19,13 +19,13 @@ Event = tuple[int, Mapping[str, object]]
 
 def wrong_events(
     watched: Sequence[Watched],
-    told: Mapping[str, Sequence[Event]],
+    streams: Mapping[str, Sequence[Event]],
     events: Sequence[Event],
     collection: Collection,
 ) -> Iterator[str]:
     """What readers of watches were told that must not be, or were not told.
 
-    `told`: per watch its stream; `events`: the change stream, from its beginning on.
+    `streams`: per watch its stream; `events`: the change stream, from its beginning on.
     """
 
     @lru_cache(4096)
@@ -36,18 +36,18 @@ def wrong_events(
         return query is not None and document is not None and matches(tree(query), document)
 
     rest: dict[str, dict[int, Mapping[str, object]]] = {}
-    for watch, stream in told.items():
+    for watch, stream in streams.items():
         labels = [label for label, _ in stream]
         if labels != sorted(set(labels)):
             yield f"labels of the stream of {watch} do not ascend"
         rest[watch] = dict(stream)
-    history = {watch: _History(watch, watched) for watch in told}
+    history = {watch: _History(watch, watched) for watch in streams}
     documents: dict[str, Document | None] = {}
     for label, event in events:
         id = str(event["id"])
         before, after = documents.get(id), _document(event, label, collection)
         documents[id] = after
-        for watch in told:
+        for watch in streams:
             allowed: list[object] = []
             for query in history[watch].at(label):
                 did, does = has(query, before), has(query, after)

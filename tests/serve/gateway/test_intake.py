@@ -31,9 +31,9 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.log = InputLog(folder / "log", "test")
         source = ReceivedSource(self.log, lambda: time_ns() // 1000)
-        self.told: list[tuple[int, Outcome]] = []
+        self.outcomes: list[tuple[int, Outcome]] = []
         address = f"ipc://{folder}/producers"
-        self.intake = ServiceIntake[int](source, address, self.told.extend)
+        self.intake = ServiceIntake[int](source, address, self.outcomes.extend)
         self.intake.window = WINDOW
         self.read: list[object] = []
         self.disk_error: Unavailable | None = None
@@ -80,7 +80,7 @@ def test_busy_producers_leave_half_of_the_window_to_the_gateway(
     service.intake.submit([(number, "of the gateway") for number in range(count)])
     for _ in range(WINDOW + 3 * count):
         service.turn()
-    assert [token for token, _ in service.told] == list(range(count))
+    assert [token for token, _ in service.outcomes] == list(range(count))
     assert service.read.count("of the gateway") == count
     assert service.read.index("of the gateway") < 3 * WINDOW + 3
 
@@ -90,7 +90,7 @@ def test_single_records_and_those_of_a_bulk_take_turns(service: Service) -> None
     service.intake.submit([(0, record) for record in bulk], bulk=True)
     service.turn()
     service.intake.submit([(0, record) for record in single])
-    while len(service.told) < len(bulk) + len(single):
+    while len(service.outcomes) < len(bulk) + len(single):
         service.turn()
     for _ in range(WINDOW):
         service.turn()
@@ -110,9 +110,9 @@ def test_full_disk_refuses_what_waits_and_names_the_directory(service: Service) 
     service.turn()
     service.intake.submit([(2, "later")], bulk=True)
     service.turn()
-    codes = {token: each.code for token, each in service.told if isinstance(each, ApiError)}
+    codes = {token: each.code for token, each in service.outcomes if isinstance(each, ApiError)}
     assert codes == {1: "unavailable", 2: "full"}
-    (_, refused) = service.told[-1]
+    (_, refused) = service.outcomes[-1]
     assert "/srv/index/input-0" in str(refused)
 
 

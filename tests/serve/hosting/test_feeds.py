@@ -39,7 +39,7 @@ class Crowd:
     def __init__(self, read: Callable[[int], Iterator[Span | None]] = spans) -> None:
         self.feeds = Feeds(read)
         self.now = 0.0
-        self.given = Counter[bytes]()
+        self.sent = Counter[bytes]()
         """Route -> bytes."""
         self.following: dict[bytes, Subscription] = {}
 
@@ -47,17 +47,17 @@ class Crowd:
         self.following[route] = Subscription(route.decode(), "session", since, room)
 
     def turn(self, within_s: float = 0.1) -> Counter[bytes]:
-        """What it has given."""
+        """What it has sent."""
         self.now += within_s
         for route, following in self.following.items():
             self.feeds.take(route, following.encode_follow(RETAINS_NOTHING), self.now)
         self.feeds.turn(self.now)
-        given = Counter[bytes]()
+        sent = Counter[bytes]()
         for route, data in self.feeds.outbox:
-            given[route] += len(data)
+            sent[route] += len(data)
         self.feeds.outbox.clear()
-        self.given += given
-        return given
+        self.sent += sent
+        return sent
 
 
 def test_turn_is_bounded_for_many_streams_and_reserves_a_share_for_views() -> None:
@@ -67,15 +67,15 @@ def test_turn_is_bounded_for_many_streams_and_reserves_a_share_for_views() -> No
     for route in streams:
         crowd.comes(route, STREAM_BYTES)
     for turn in range(102):
-        given = crowd.turn()
-        of_view = given.pop(b"view", 0)
-        assert given.total() <= feeds.TURN_STREAM_BYTES + SPAN_BYTES
+        sent = crowd.turn()
+        of_view = sent.pop(b"view", 0)
+        assert sent.total() <= feeds.TURN_STREAM_BYTES + SPAN_BYTES
         if turn < SPANS * 1_000 // feeds.TURN_BYTES:
             assert of_view > 0.9 * feeds.TURN_BYTES
-    assert min(crowd.given[route] for route in streams) > 0, "one never had its turn"
+    assert min(crowd.sent[route] for route in streams) > 0, "one never had its turn"
     for _ in range(150):
         crowd.turn()
-    assert {crowd.given[route] for route in streams} <= set(
+    assert {crowd.sent[route] for route in streams} <= set(
         range(STREAM_BYTES, STREAM_BYTES + SPAN_BYTES)
     )
 

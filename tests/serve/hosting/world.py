@@ -137,7 +137,7 @@ class World:
         journal = self.server.journal
         self.feeds = Feeds(self._read)
         journal.followers.append(self.feeds.forward)
-        self._told = -1
+        self._reported_time = -1
         groups = {bundle.barrier: bundle.groups for bundle in self.run.bundles}
         for name, its in groups.items():
             self.server.handle(name, FetchLast(name, INCARNATION, its, "", 0))
@@ -180,10 +180,10 @@ class World:
             if isinstance(message, BundleStored):
                 self._answered[message.barrier] = message.t_last
         self.server.outbox.clear()
-        if self.server.durable_time != self._told:
-            self._told = self.server.durable_time
-            self.durable = max(self.durable, self._told)
-            self.feeds.set_durable_time(self._told)
+        if self.server.durable_time != self._reported_time:
+            self._reported_time = self.server.durable_time
+            self.durable = max(self.durable, self._reported_time)
+            self.feeds.set_durable_time(self._reported_time)
         more = self.feeds.turn(self.now)
         self.deliver_down()
         return more

@@ -148,10 +148,10 @@ async def test_too_deeply_nested_value_is_replaced_in_the_stream() -> None:
         client_of(backend) as client,
         aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events,
     ):
-        told = (await anext(events)).decode()
+        received = (await anext(events)).decode()
         listed = await client.get("/views/counts")
-    assert '"value":["end",1]' in told
-    assert told.count("(nested more than 500 deep)") == 1
+    assert '"value":["end",1]' in received
+    assert received.count("(nested more than 500 deep)") == 1
     assert [row["key"] for row in listed.json()["items"]] == [499, 900, "end"]
 
 
@@ -164,8 +164,8 @@ async def test_change_stream_includes_dead_letters_with_their_error() -> None:
         await backend.write(record)
     async with aclosing(changes(backend, 0, event_encoder(["counts"]), 60)) as events:
         data = (await anext(events)).decode().splitlines()
-    told = [json.loads(line[6:]) for line in data if line.startswith("data: ")]
-    outputs = [output for each in told for output in each["outputs"]]
+    parsed = [json.loads(line[6:]) for line in data if line.startswith("data: ")]
+    outputs = [output for each in parsed for output in each["outputs"]]
     good, letter, after = outputs
     assert (good, after) == ({"sink": "counts", "value": 3}, {"sink": "counts", "value": 5})
     failed = letter["dead_letter"]

@@ -95,8 +95,8 @@ async def test_internal_error_is_logged_and_hidden_from_the_client(
             assert "secret" not in answer.text
     assert "secret" in caplog.text
     fields = [getattr(each, "fields", {}) for each in caplog.records]
-    (told,) = [each for each in fields if each.get("event") == "request"]
-    assert (told["method"], told["status"], told["operation"]) == ("PUT", 500, "put_document")
+    (entry,) = [each for each in fields if each.get("event") == "request"]
+    assert (entry["method"], entry["status"], entry["operation"]) == ("PUT", 500, "put_document")
 
 
 async def test_request_log_has_client_address_and_error_code(
@@ -117,9 +117,9 @@ async def test_request_log_has_client_address_and_error_code(
             ):
                 await client.request(method, path, headers=headers)
     fields = [getattr(each, "fields", {}) for each in caplog.records]
-    told = [each for each in fields if each.get("event") == "request"]
-    assert {each["address"] for each in told} == {"127.0.0.1"}
-    assert [(each["client"], each["code"]) for each in told] == [
+    entries = [each for each in fields if each.get("event") == "request"]
+    assert {each["address"] for each in entries} == {"127.0.0.1"}
+    assert [(each["client"], each["code"]) for each in entries] == [
         ("shop", ""), ("", "path"), ("shop", "query"), ("shop", "right"), ("", "invalid"),
     ]  # fmt: skip
 

@@ -175,8 +175,8 @@ def test_a_sync_that_fails_loses_all_that_it_was_for(
         broken.setattr(os, "fdatasync", fails)
         with pytest.raises(Unavailable, match="Input/output error"):
             journal.sync()
-    told = journal.sync()
-    assert told == {run.bundles[0].barrier: run.bundles[0].t_last}
+    stored = journal.sync()
+    assert stored == {run.bundles[0].barrier: run.bundles[0].t_last}
     assert (tmp_path / "segment-00000000").stat().st_size == size
     for bundle in run.bundles[1:]:
         journal.deliver(bundle)

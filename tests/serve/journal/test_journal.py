@@ -93,8 +93,8 @@ def test_late_reader_gets_the_same_spans_as_followers(chance: Random, segment_by
     run = run_of(chance)
     with TemporaryDirectory() as directory:
         journal = opened(Path(directory), segment_bytes)
-        given: list[Span] = []
-        journal.followers.append(given.append)
+        forwarded: list[Span] = []
+        journal.followers.append(forwarded.append)
         since = 0
         reader = journal.read(since)
         read: list[Span] = []
@@ -105,11 +105,11 @@ def test_late_reader_gets_the_same_spans_as_followers(chance: Random, segment_by
             if chance.random() < 0.1:
                 journal.close()  # a process that ends loses nothing that it has written
                 journal = opened(Path(directory), segment_bytes)
-                journal.followers.append(given.append)
+                journal.followers.append(forwarded.append)
                 reader = journal.read(read[-1].time if read else since)
             if chance.random() < 0.3:
                 read += [span for _, span in zip(range(chance.randint(1, 3)), reader, strict=False)]
-        assert items_in(given) == run.items
+        assert items_in(forwarded) == run.items
         read += journal.read(read[-1].time if read else since)
         assert items_in(read) == run.items
         for since in range(journal.time + 3):
@@ -188,8 +188,8 @@ def test_damage_anywhere_in_a_segment_is_detected(tmp_path: Path) -> None:
             if path == files[-1] and offset >= entries[-1]:
                 continue  # what no later entry calls durable is taken for a torn end
             frame = max(end for end in (0, *entries) if end <= offset)
-            told = f"{path.name} is damaged at byte {frame}. Restore it together"
-            with pytest.raises(StateMismatch, match=told):
+            message = f"{path.name} is damaged at byte {frame}. Restore it together"
+            with pytest.raises(StateMismatch, match=message):
                 read_all(tmp_path, 3000)
         path.write_bytes(whole)
     assert items_in(read_all(tmp_path, 3000)) == LONG.items

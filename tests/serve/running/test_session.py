@@ -176,13 +176,13 @@ def test_journal_needs_its_own_key_if_keys_are_used(tmp_path: Path) -> None:
     add_keys(tmp_path / "foreign", ["b"], consumers={"foreign": ["*"]})
     (tmp_path / "foreign" / "foreign.key").rename(keys / "foreign.key")
     network = TransportConfig("tcp", "127.0.0.1", keys=str(keys / "a.key"))
-    for key, told in (
+    for key, message in (
         ("", r"keys DIR --consumer journal=\*"),
         ("a", "the key a may not take counts"),
         ("less", "the key less may not take counts"),
         ("foreign", "the key foreign is not in"),
     ):
-        with pytest.raises(DriftlineError, match=told):
+        with pytest.raises(DriftlineError, match=message):
             journal_network(network, keys / f"{key}.key" if key else None, ("counts",))
     found = journal_network(network, keys / "all.key", ("counts",))
     assert found.keys == str(keys / "all.key")

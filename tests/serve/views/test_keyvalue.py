@@ -134,17 +134,17 @@ def test_keys_differ_by_type_and_outputs_without_key_are_counted() -> None:
 def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
     view = KeyValueView(0)
     view.apply(10, [Item((n, 0), 0, (key, n)) for n, key in enumerate("bdfa")])
-    given = view.items()
-    assert next(given) == ("a", KeyVersion(3, 3))
+    items = view.items()
+    assert next(items) == ("a", KeyVersion(3, 3))
     view.apply(20, [Item((10 + n, 0), 0, (key, -n)) for n, key in enumerate("bcdea")])
-    assert next(given) == ("b", KeyVersion(0, 0))
-    assert list(given) == [("d", KeyVersion(1, 1)), ("f", KeyVersion(2, 2))]
-    given = view.items()
-    next(given)
+    assert next(items) == ("b", KeyVersion(0, 0))
+    assert list(items) == [("d", KeyVersion(1, 1)), ("f", KeyVersion(2, 2))]
+    items = view.items()
+    next(items)
     view.apply(30, [])
     view.forget_before(25)
     with pytest.raises(RetentionExceeded):
-        next(given)
+        next(items)
 
 
 def test_another_sinks_checkpoint_is_refused() -> None:

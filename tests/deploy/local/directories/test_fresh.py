@@ -166,14 +166,14 @@ def test_fresh_is_rejected_while_a_process_holds_a_lock(copy: Copy, lock: str) -
         copy.begin_anew()
 
 
-def with_log(copy: Copy, entries: int, given: str) -> Path:
+def with_log(copy: Copy, entries: int, input_kind: str) -> Path:
     """Give the run an input that it has received."""
     registry = FileRegistry(copy.state / "registry")
     run = registry.read()
     assert run is not None
     assert run.identity_details is not None
     about = type(run.identity_details)(
-        run.identity_details.flow, run.identity_details.digest, "exactly-once", 2, (given,)
+        run.identity_details.flow, run.identity_details.digest, "exactly-once", 2, (input_kind,)
     )
     registry.write(run.next(identity_details=about))
     log = InputLog(copy.state / "input-0", "in", DirectoryOwner(run.lineage, "input-0", 1))
@@ -198,11 +198,11 @@ def test_fresh_keeps_input_log_of_records_that_cannot_be_resent(copy: Copy) -> N
     assert copy.files() == set()
 
 
-@pytest.mark.parametrize(("entries", "given"), [(0, RECEIVED), (3, PIPED)])
+@pytest.mark.parametrize(("entries", "input_kind"), [(0, RECEIVED), (3, PIPED)])
 def test_fresh_removes_empty_log_and_log_of_standard_input(
-    copy: Copy, entries: int, given: str
+    copy: Copy, entries: int, input_kind: str
 ) -> None:
-    with_log(copy, entries, given)
+    with_log(copy, entries, input_kind)
     copy.begin_anew()
     assert copy.files() == set()
 
@@ -234,16 +234,16 @@ def test_fresh_in_python_requires_node_processes(
     records = [{"key": "a"}, {"key": "b"}]
     with pytest.raises(StateMismatch, match="the input of source 'records' is"):
         run(spec, [records], copy.output, nodes=2)
-    given: list[RunConfig] = []
+    configs: list[RunConfig] = []
 
     def noted(flow: Flow, config: RunConfig, console: object) -> RunReport:
-        given.append(config)
+        configs.append(config)
         return RunReport(2, 2, 0.1, 0, 0)
 
     monkeypatch.setattr("driftline.api.run.run_flow", noted)
     run(spec, [records], copy.output, fresh=True)
     run(spec, [records], copy.output, accept_changed_code=True)
-    assert [(config.fresh, config.accept_changed_code) for config in given] == [
+    assert [(config.fresh, config.accept_changed_code) for config in configs] == [
         (True, False), (False, True),
     ]  # fmt: skip
     for options in ({"fresh": True}, {"accept_changed_code": True}):

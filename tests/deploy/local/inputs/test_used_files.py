@@ -51,12 +51,12 @@ def savepoint(folder: Path, flow: Flow = FLOW) -> Fitted:
 
 @pytest.mark.parametrize("count", [10, 5, 4, 1, 0])
 def test_single_input_must_contain_the_records_of_the_savepoint(count: int, tmp_path: Path) -> None:
-    fitted, given = savepoint(tmp_path), records(tmp_path / "in.jsonl", count)
+    fitted, source = savepoint(tmp_path), records(tmp_path / "in.jsonl", count)
     if count >= TIME - 1:
-        check_restored(fitted, "lines", given, alone=True)
+        check_restored(fitted, "lines", source, alone=True)
         return
     with pytest.raises(StateMismatch, match=f"it has only {count} records? now, .* contains 5"):
-        check_restored(fitted, "lines", given, alone=True)
+        check_restored(fitted, "lines", source, alone=True)
 
 
 def test_one_of_several_inputs_may_be_shorter_than_the_savepoint(tmp_path: Path) -> None:

@@ -62,8 +62,10 @@ def test_the_page_has_every_metric_with_its_kind_and_labels_and_no_other() -> No
     # Those of a service have a test of their own: its views may have any.
     page = re.sub(r"\n### Of a service\n.*?\n###", "\n###", PAGE.read_text(), flags=re.DOTALL)
     rows = re.findall(r"^\| `(driftline_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
-    told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
-    assert told == {f.name: (f.kind, f.labels) for f in FAMILIES}
+    documented = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows
+    }
+    assert documented == {f.name: (f.kind, f.labels) for f in FAMILIES}
     assert len(rows) == len(CATALOGUE)
     named = set(re.findall(r"\bdriftline_\w+", page))
     known = {*CATALOGUE, *(f"{f.name}_bucket" for f in FAMILIES if f.kind == "histogram")}

@@ -58,8 +58,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def url(run: Served, name: str) -> str:
     """Where a process serves now; waits until it has said so."""
-    run.wait(lambda: run.told("listening", name=name), f"metrics of {name}")
-    return str(run.told("listening", name=name)[-1]["address"]).removesuffix("/metrics")
+    run.wait(lambda: run.events("listening", name=name), f"metrics of {name}")
+    return str(run.events("listening", name=name)[-1]["address"]).removesuffix("/metrics")
 
 
 def test_metrics_answer_during_a_long_function_and_match_the_report(
@@ -70,8 +70,8 @@ def test_metrics_answer_during_a_long_function_and_match_the_report(
     options = "--on-error", "dead-letter", "--json", str(report)
     run = start(*options, flow=SLOW.replace("HELD", repr(str(held))))
     urls = {name: url(run, name) for name in PROCESSES}
-    run.wait(lambda: run.told("print", said="it takes long"), "a function takes long")
-    node = str(run.told("print", said="it takes long")[0]["process"])
+    run.wait(lambda: run.events("print", said="it takes long"), "a function takes long")
+    node = str(run.events("print", said="it takes long")[0]["process"])
     slow = urls[node]
     assert ask(f"{slow}/healthz").status == ask(f"{slow}/readyz").status == 200
     assert scrape(slow)["driftline_node_running", node] == 1
@@ -85,10 +85,10 @@ def test_metrics_answer_during_a_long_function_and_match_the_report(
     undelivered = "driftline_undelivered_records"
     run.wait(lambda: total(scrape(urls["run"]), undelivered) == 0, "the front to know of them")
     found = {name: scrape(at) for name, at in urls.items()}
-    given = {name for each in found.values() for name, *_ in each}
+    metric_names = {name for each in found.values() for name, *_ in each}
     other = re.compile("_agent_|_watermark_|_windows|_timers")  # this flow has no event times
     for family in (each for each in CATALOGUE.values() if not other.search(each.name)):
-        assert family.name in given or f"{family.name}_bucket" in given, family.name
+        assert family.name in metric_names or f"{family.name}_bucket" in metric_names, family.name
     snapshots = found["master"]["driftline_snapshots_total",]
     run.process.send_signal(signal.SIGTERM)
     run.wait(lambda: run.process.poll() is not None, "the end")

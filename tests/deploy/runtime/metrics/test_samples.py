@@ -99,8 +99,8 @@ def test_metrics_of_event_time_are_right_after_a_recovery() -> None:
 
     def sum_of(name: str, *labels: str) -> float:
         nodes = [room.parties[node] for node in room.nodes]
-        given = [node_samples(node) for node in nodes if isinstance(node, Node)]
-        samples = checked([sample for samples in given for sample in samples])
+        samples_per_node = [node_samples(node) for node in nodes if isinstance(node, Node)]
+        samples = checked([sample for samples in samples_per_node for sample in samples])
         return sum(float(str(samples.get((name, node, *labels), 0))) for node in room.nodes)
 
     watermark = "driftline_operator_watermark_timestamp_seconds"

@@ -168,8 +168,8 @@ def test_the_command_makes_a_set_and_adds_to_it(tmp_path: Path) -> None:
     file, keys = tmp_path / "made.json", tmp_path / "keys"
 
     def run(*arguments: str) -> tuple[int, str]:
-        given = [str(keys), *arguments, "--json", str(file)]
-        done = CliRunner().invoke(command, given)
+        command_line = [str(keys), *arguments, "--json", str(file)]
+        done = CliRunner().invoke(command, command_line)
         if isinstance(done.exception, DriftlineError):
             return 1, str(done.exception)
         return done.exit_code, done.output

@@ -194,12 +194,12 @@ def test_a_key_is_not_for_a_party_that_it_does_not_speak_for(hosts: Hosts) -> No
 
 
 @pytest.mark.parametrize(
-    ("advertise", "told"), [("h.example", "h.example:7"), ("h:9", "h:9"), ("[::1]", "[::1]:7")]
+    ("advertise", "expected"), [("h.example", "h.example:7"), ("h:9", "h:9"), ("[::1]", "[::1]:7")]
 )
-def test_advertised_address_replaces_the_bound_address(advertise: str, told: str) -> None:
+def test_advertised_address_replaces_the_bound_address(advertise: str, expected: str) -> None:
     assert (
         Transport("tcp", advertise=advertise).resolve_advertised("tcp://0.0.0.0:7")
-        == f"tcp://{told}"
+        == f"tcp://{expected}"
     )
 
 

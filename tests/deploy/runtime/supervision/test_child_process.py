@@ -90,9 +90,9 @@ def test_a_process_that_prints_without_end_fills_nothing(caplog: pytest.LogCaptu
         caplog,
     )
     left_out = [vars(record)["fields"].get("left_out", 0) for record in records]
-    told = [record.getMessage() for record in records if record.getMessage().isdecimal()]
-    assert len(told) + sum(left_out) == lines, "every line is told or counted"
-    assert told[0] == "0"
+    messages = [record.getMessage() for record in records if record.getMessage().isdecimal()]
+    assert len(messages) + sum(left_out) == lines, "every line is told or counted"
+    assert messages[0] == "0"
     assert len(records) < 20 * LINES_MAX, "far fewer than were printed"
 
 

@@ -58,10 +58,10 @@ def test_killed_or_stopped_fork_server_is_replaced_and_the_run_recovers(
                 server.suspend()
                 psutil.Process(run.pid("node-1")).kill()
             run.wait(
-                lambda n=number: len(run.told("process-started")) >= 3 * n,  # type: ignore[misc]
+                lambda n=number: len(run.events("process-started")) >= 3 * n,  # type: ignore[misc]
                 "three successors",
             )
-            died = run.told("fork-server-died", pid=server.pid, status=-signal.SIGKILL)
+            died = run.events("fork-server-died", pid=server.pid, status=-signal.SIGKILL)
             assert len(died) == 1
             run.send()
             run.await_outputs()

@@ -60,8 +60,10 @@ def test_restarted_master_is_given_its_count_of_futile_step_downs() -> None:
         while cluster.restarts_of["master"] <= DEATHS_MAX:
             cluster.supervise()
             never.wait(0.02)
-        told = [config.futile_step_downs for config in cluster.started if config.role == "master"]
-    assert told[:5] == [0, 0, 1, 2, 3]
+        futile_step_downs = [
+            config.futile_step_downs for config in cluster.started if config.role == "master"
+        ]
+    assert futile_step_downs[:5] == [0, 0, 1, 2, 3]
 
 
 def test_deliberate_kills_do_not_count_as_a_crash_loop() -> None:
