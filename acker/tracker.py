@@ -3,7 +3,7 @@
 Every frame has a random id. Its sender and its receiver each XOR the id into the cell of
 (stage, tracking time). A node acknowledges a processed frame once, with the id of that frame and
 the ids of all frames that it sent because of it. So a cell is zero iff no frame of that tracking
-time is under way to that stage, except with probability 2^-63 (Storm's acker; Delivery,
+time is in flight to that stage, except with probability 2^-63 (Storm's acker; Delivery,
 consistency, and determinism, section V-A1).
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
@@ -18,7 +18,7 @@ stage 1; both are processed, then the front ends.
     >>> tracker = Tracker(stages=2, fronts=1, nodes=1)
     >>> tracker.promise(front=0, since=0, until=0, durable=INFINITY)
     >>> tracker.acknowledge([(1, 1, 77)], covered=[(0, 0, 2)])  # stage 0 is done with times 0, 1
-    >>> tracker.frontiers()  # of stage 0, of stage 1, of outputs: 77 is under way
+    >>> tracker.frontiers()  # of stage 0, of stage 1, of outputs: 77 is in flight
     (2, 1, 1)
     >>> tracker.acknowledge([(1, 1, 77)])  # 77 XOR 77 = 0: stage 1 is done with it
     >>> tracker.frontiers()
@@ -74,7 +74,7 @@ class Tracker:
             self._waiting[stage].append(number)
         everyone = fronts + len(stages_of_waiting)
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
-        """Per stage: time -> XOR of the ids of the frames under way, without zeros."""
+        """Per stage: time -> XOR of the ids of the frames in flight, without zeros."""
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         """Per stage: heap of the times in `_cells`, and of some finished times."""
         self._next = [start] * everyone
@@ -218,7 +218,7 @@ class Tracker:
         return asked
 
     def oldest(self) -> tuple[int, int] | None:
-        """Return (time, stage) of the oldest frame known to be under way, or None."""
+        """Return (time, stage) of the oldest frame known to be in flight, or None."""
         self.frontiers()  # removes finished times from the heaps
         work = [(times[0], stage) for stage, times in enumerate(self._times) if times]
         for done, sent in zip(self._next[: self._fronts], self._sent, strict=True):
@@ -258,7 +258,7 @@ class ReportedProgress:
         self._last_sent: list[int | None] = [None] * nodes
         """Per node: it has sent no output with a later time; None before its first report."""
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
-        """Per node: (time, stage) of its oldest work under way; None if there is none."""
+        """Per node: (time, stage) of its oldest work in flight; None if there is none."""
         self._waits_for_logs = [False] * nodes
 
     def record_report(
@@ -301,7 +301,7 @@ class ReportedProgress:
         return [node for node, time in enumerate(self._delivered) if time < self.processed]
 
     def oldest(self) -> tuple[int, int] | None:
-        """Return (time, stage) of the oldest reported work under way, or None."""
+        """Return (time, stage) of the oldest reported work in flight, or None."""
         return min((oldest for oldest in self._oldest if oldest is not None), default=None)
 
     def take_idle_fronts(self) -> list[tuple[int, int]]:

@@ -261,10 +261,10 @@ class IteratorSource(QueueSource):
         return f"{self._description}, {secrets.token_hex(8)}"  # no later run can read the same one
 
     def _may_pull(self) -> bool:
-        under_way = self._next - self.delivered()
-        if under_way <= 0:
+        in_flight = self._next - self.delivered()
+        if in_flight <= 0:
             self._ahead = min(2 * self._ahead, AHEAD_MAX) or 1
-        return under_way < self._ahead
+        return in_flight < self._ahead
 
     def _pull(self) -> None:
         began = monotonic()
@@ -277,7 +277,7 @@ class IteratorSource(QueueSource):
         except Unavailable as error:  # an iterator that raised cannot be retried
             raise InputError(source_in_words(self.name), self._next, str(error)) from error
         if monotonic() - began > QUICK_S:
-            self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
+            self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is in flight
         found = validate_record(self._next, record, source_in_words(self.name))
         self.put(found if isinstance(found, BadRecord) else found[1])
 

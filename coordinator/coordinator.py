@@ -96,8 +96,8 @@ class Phase(Enum):
 DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
 """Phases in which no message of a member changes the outcome of the run."""
 
-UNDER_WAY = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
-"""Phases with an incarnation under way, which a failure ends."""
+IN_PROGRESS = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
+"""Phases with an incarnation in progress, which a failure ends."""
 
 
 class Coordinator:
@@ -311,7 +311,7 @@ class Coordinator:
 
     def on_message_lost(self, message: MessageLost) -> None:
         """Recover: a member lacks a message, or work makes no progress."""
-        if message.incarnation == self.state.incarnation and self.phase in UNDER_WAY:
+        if message.incarnation == self.state.incarnation and self.phase in IN_PROGRESS:
             self._recover(message.reason)
 
     def failed(self, message: Failed) -> None:
@@ -337,7 +337,7 @@ class Coordinator:
             self._end_if_over()
         self.members.expire_silent(self.rescaling.next_nodes, now)
         silent = self.members.expire_silent(self.nodes + self.fronts, now)
-        if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
+        if silent and self.phase in (Phase.DECIDING, *IN_PROGRESS):
             waited = self.members.timeout_s(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
@@ -424,7 +424,7 @@ class Coordinator:
             self.phase = Phase.WAITING
             return
         self.phase = Phase.DECIDING
-        if not self._writer.under_way:
+        if not self._writer.in_progress:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
         else:
             self._write_again = True
@@ -585,7 +585,7 @@ class Coordinator:
         self._write_complete_snapshot()
 
     def _write_complete_snapshot(self) -> None:
-        if self.phase is not Phase.RUNNING or self._writer.under_way:
+        if self.phase is not Phase.RUNNING or self._writer.in_progress:
             return
         record = self.snapshots.complete_record(self.state.incarnation, self.now)
         if record is not None:
@@ -618,7 +618,7 @@ class Coordinator:
         self.rescaling.on_incarnation_end()
         self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
-        if not self._writer.under_way:  # otherwise `_stopping` writes it after that write
+        if not self._writer.in_progress:  # otherwise `_stopping` writes it after that write
             self._write(self.state.next(outcome=self.outcome))
 
     def _stopping(self) -> None:

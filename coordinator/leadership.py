@@ -92,7 +92,7 @@ class Leadership:
         self._job: DurableJob | None = None
         """The last job; None before the first one."""
         self._again_at = -inf
-        """When to start `_job`; infinity while it is under way, or until the queue changes."""
+        """When to start `_job`; infinity while it is in progress, or until the queue changes."""
 
     @property
     def first(self) -> bool:
@@ -158,7 +158,7 @@ class StepDown:
         self._next_check_at = -inf
         """When to look for a successor again."""
         self._job: FindSuccessor | None = None
-        """The job under way; None if there is none."""
+        """The job in progress; None if there is none."""
 
     def is_probe_due(self, now: float) -> bool:
         """Return whether to ask members now."""

@@ -146,12 +146,12 @@ class RegistryWriter:
         """Whether the registry has the epoch of this coordinator's master."""
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         """Whether a write is pending."""
         return self._job is not None
 
     def begin(self, state: ClusterState) -> WriteState:
-        """Return the job that writes a state. Precondition: no write is under way."""
+        """Return the job that writes a state. Precondition: no write is in progress."""
         assert self._job is None, "a write names the version before it: that has to be there first"
         if not self.is_epoch_written:
             state = replace(state, epoch=state.epoch + 1, leader=self._leader)

@@ -2,7 +2,7 @@
 
 Inputs: the time, the delivered frontier, `Prepared` and `PrepareFailed`. Outputs: `Prepare` (nodes)
 or `BeginEpoch` (fronts), the record whose write is the commit, and then `Committed` (all).
-Invariant: at most one snapshot is under way, and it is committed only after every part of it is
+Invariant: at most one snapshot is in progress, and it is committed only after every part of it is
 durable.
 
 See Delivery, consistency, and determinism, section V-A1; barriers take no part. The time of a
@@ -10,7 +10,7 @@ snapshot is the *delivered* frontier: elements above it are replayed, so a snaps
 the run skip an output that the consumer lacks.
 
 A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it
-abandons the snapshot under way, as soon as all nodes have answered it.
+abandons the snapshot in progress, as soon as all nodes have answered it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Snapshots:
         self.committed_at: float | None = None
         """When this master last committed a snapshot; None: never."""
         self.pending: PendingSnapshot | None = None
-        """The snapshot under way; None if there is none."""
+        """The snapshot in progress; None if there is none."""
         self._time = 0
         """Time of the newest committed snapshot."""
         self._next_at = 0.0
@@ -131,12 +131,12 @@ class Snapshots:
         return self._next_at if can_begin else None
 
     def pending_s(self, now: float) -> float:
-        """Return the age of the snapshot under way, in seconds; 0 without one."""
+        """Return the age of the snapshot in progress, in seconds; 0 without one."""
         return max(0.0, now - self._started_at) if self.pending is not None else 0.0
 
     @property
     def waits_for(self) -> str:
-        """The snapshot under way and its missing answers, as a suffix for messages; "" if none."""
+        """The snapshot in progress and its missing answers, as a suffix of messages; or ""."""
         if self.pending is None or not self.pending.waiting:
             return ""
         members = ", ".join(sorted(self.pending.waiting))
@@ -199,7 +199,7 @@ class Snapshots:
         return snapshot.record(self._fronts, nodes, incarnation)
 
     def on_committed(self, state: ClusterState, now: float) -> Outgoing:
-        """Note that the registry has the snapshot under way. Return the messages that announce it.
+        """Note that the registry has the current snapshot. Return the messages that announce it.
 
         `state`: the contents of the registry.
         """

@@ -59,7 +59,7 @@ from driftline.simulation.world.world import SimulatedHost, World
 RUN, NEXT = "simulated", "simulated, the next run"
 SESSIONS = {RUN: 1, NEXT: 2}
 EARLIER = "an earlier call of the command"
-"""An earlier run: its outcome is in the registry, and its master's messages are under way."""
+"""An earlier run: its outcome is in the registry, and its master's messages are in flight."""
 
 RESTART_MASTER_AFTER_S = 5.0
 """Seconds after the master's exit until it is restarted if a front still runs, as in
@@ -225,9 +225,16 @@ class Simulation:
     def _master(self, process: str, found: ClusterState | None) -> Master:
         scenario = self.scenario
         state = check_identity(found, self.plan.identity(), "the simulation")
-        policy, snapshot_interval_s = scenario.policy, scenario.snapshot_interval_s
-        arguments = scenario.nodes, self.plan, policy, state, snapshot_interval_s, self._run
-        return Master(*arguments, process=process, session=SESSIONS[self._run])
+        return Master(
+            scenario.nodes,
+            self.plan,
+            scenario.policy,
+            state,
+            scenario.snapshot_interval_s,
+            self._run,
+            process=process,
+            session=SESSIONS[self._run],
+        )
 
     def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
         disk, behind = self.nodes[index], self.scenario.slow_consumer

@@ -54,13 +54,13 @@ from driftline.bench.systems.cases import BASELINE, Case
 from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
-UNDER_WAY = 4 * WINDOW
-"""Limit of documents under way; higher than the front's window, which is the effective limit."""
+IN_FLIGHT = 4 * WINDOW
+"""Limit of documents in flight; higher than the front's window, which is the effective limit."""
 
-UNDER_WAY_COMMIT = 100_000
-"""Limit for policies whose outputs wait for an epoch; several epochs may be under way."""
+IN_FLIGHT_COMMIT = 100_000
+"""Limit for policies whose outputs wait for an epoch; several epochs may be in flight."""
 
-UNDER_WAY_FLOOR = 512
+IN_FLIGHT_FLOOR = 512
 """Limit for the floor, which has no back-pressure; more would only lengthen its queues."""
 
 DOCUMENTS_MICRO_BATCH = 600
@@ -222,19 +222,19 @@ def measure_throughput(
     def measure(system: System, turn: Turn) -> tuple[dict[str, float], str]:
         _, case = turn
         meter = RunMeter(expected[:DOCUMENTS_MICRO_BATCH] if case.is_micro_batch else expected)
-        figures = closed_loop(system, meter, under_way(case), patience_s=patience_s(case))
+        figures = closed_loop(system, meter, in_flight(case), patience_s=patience_s(case))
         return figures, f"{figures['documents_per_s']:,.0f} documents/s"
 
     return run_rounds(setup, back_and_forth(cases, rounds), measure, console)
 
 
-def under_way(case: Case) -> int:
-    """Return the limit of documents under way, which is too high to be the bottleneck."""
+def in_flight(case: Case) -> int:
+    """Return the limit of documents in flight, which is too high to be the bottleneck."""
     if case.is_floor:
-        return UNDER_WAY_FLOOR
+        return IN_FLIGHT_FLOOR
     if case.is_micro_batch:
-        return UNDER_WAY
-    return UNDER_WAY_COMMIT if POLICIES[case.policy].output is Output.COMMIT else UNDER_WAY
+        return IN_FLIGHT
+    return IN_FLIGHT_COMMIT if POLICIES[case.policy].output is Output.COMMIT else IN_FLIGHT
 
 
 def throughputs_of(

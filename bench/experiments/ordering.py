@@ -1,7 +1,7 @@
 """Speculative against buffered ordering: the gain in latency, and the elements reapplied.
 
 Both orderings run under exactly-once, with several numbers of nodes and open-loop rates. They also
-run *saturated*: in a closed loop with as many documents under way as the front's window admits. All
+run *saturated*: in a closed loop with as many documents in flight as the front's window admits. All
 rates run for the same time; the first quarter is warm-up.
 """
 

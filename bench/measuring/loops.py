@@ -3,7 +3,7 @@
 The floor is the case without an engine (`systems.cases`).
 
 `open_loop` measures latency: it sends documents by a schedule, however late the system is.
-`closed_loop` measures throughput: it limits the number of documents under way, and the due time of
+`closed_loop` measures throughput: it limits the number of documents in flight, and the due time of
 a document is the time when it is sent.
 """
 
@@ -77,7 +77,7 @@ def closed_loop(
     patience_s: float = 10.0,
     settle_s: float = 0.1,
 ) -> dict[str, float]:
-    """Send all documents as fast as possible, with at most `window` of them under way.
+    """Send all documents as fast as possible, with at most `window` of them in flight.
 
     End once all are complete, or no output arrives for `patience_s`; then read for another
     `settle_s`. Return the throughput figures.
@@ -87,7 +87,7 @@ def closed_loop(
         wall, cpu = perf_counter(), cpu_seconds()
         last_arrival = wall
         while meter.complete < documents and perf_counter() < last_arrival + patience_s:
-            while meter.sent < documents and meter.under_way < window:
+            while meter.sent < documents and meter.in_flight < window:
                 now = perf_counter()
                 meter.record_sent(meter.sent, now, due=now)
                 system.send(meter.sent - 1)
@@ -111,7 +111,7 @@ def _record_arrivals(system: System, meter: RunMeter) -> bool:
 def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
     """Read until all documents are complete, or no output arrives for `patience_s`."""
     last_arrival = perf_counter()
-    while meter.under_way and perf_counter() < last_arrival + patience_s:
+    while meter.in_flight and perf_counter() < last_arrival + patience_s:
         system.wait(100)
         if _record_arrivals(system, meter):
             last_arrival = perf_counter()

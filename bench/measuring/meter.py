@@ -53,7 +53,7 @@ class RunMeter:
         self._due_s: list[float] = []
         self._sent_s: list[float] = []  # when document i was sent; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
-        self._keys: dict[int, set[object]] = {}  # keys received so far, per document under way
+        self._keys: dict[int, set[object]] = {}  # keys received so far, per document in flight
         self._duplicates: Counter[int] = Counter()  # outputs of each document that arrived again
 
     def record_sent(self, number: int, now: float, due: float) -> None:
@@ -93,7 +93,7 @@ class RunMeter:
         return len(self._sent_s)
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Number of documents that are sent but not complete."""
         return len(self._keys)
 
@@ -164,7 +164,7 @@ class RunMeter:
 
     def validate(self) -> None:
         """Check the invariants; for tests."""
-        assert self.complete + self.under_way == self.sent <= len(self.expected)
+        assert self.complete + self.in_flight == self.sent <= len(self.expected)
         assert all(0 <= len(seen) < self.expected[i] for i, seen in self._keys.items())
         assert self.outputs + self.lost == sum(self.expected[: self.sent])
 

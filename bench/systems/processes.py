@@ -1,7 +1,7 @@
 """Processes of measured systems, and the sockets between them and the measuring process.
 
 Processes always exit with the measuring process. Sockets have no back-pressure: only the loop may
-bound the documents under way.
+bound the documents in flight.
 
 A consumer in a separate process reports which outputs it has made durable, and when. Its timestamps
 are comparable to those of the measuring process: `perf_counter` is the system's monotonic clock.

@@ -281,8 +281,8 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
                 size = format_size(figures.get("unsaved_bytes", 0))
                 yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
         if figures.get("window_full"):
-            under_way = counted(figures.get("under_way", 0), "record")
-            yield f"{name} sends no more for now: {under_way} in flight, its limit"
+            in_flight = counted(figures.get("in_flight", 0), "record")
+            yield f"{name} sends no more for now: {in_flight} in flight, its limit"
 
 
 def find_problems(

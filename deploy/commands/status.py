@@ -111,7 +111,7 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 def _processes(flow: FlowStatus) -> Table:
     """Render nodes and fronts with counts since their start, and with the bytes that wait: outputs
-    for the consumer, or records under way."""
+    for the consumer, or records in flight."""
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):
         table.add_column(name)
@@ -119,7 +119,7 @@ def _processes(flow: FlowStatus) -> Table:
         table.add_column(name, justify="right")
     for member in (*flow.nodes, *flow.inputs):
         groups, figures = member.key_groups, member.figures
-        done, waiting = ("records", "under_way_bytes")
+        done, waiting = ("records", "in_flight_bytes")
         if groups is not None:
             done, waiting = ("outputs", "waiting_bytes")
         table.add_row(

@@ -94,7 +94,7 @@ class RunConfig(Struct, frozen=True):
     dead_letters: bool
     """Set aside bad records and elements whose function raises, instead of ending the run."""
     window: int
-    """Limit of records under way, per front."""
+    """Limit of records in flight, per front."""
     kill_every_s: float | None = None
     """Seconds between two kills of a random process; None: no kills."""
     start: StartOptions | None = None

@@ -49,8 +49,8 @@ class OfInputs:
             yield "driftline_records_total", label, front.sent_records
             yield "driftline_bad_records_total", label, aside.new
             yield "driftline_delivery_latency_seconds", label, front.meter.latencies
-            yield "driftline_undelivered_records", label, front.meter.under_way
-            yield "driftline_in_flight_records", label, front.window.under_way
+            yield "driftline_undelivered_records", label, front.meter.in_flight
+            yield "driftline_in_flight_records", label, front.window.in_flight
             yield "driftline_in_flight_bytes", label, front.window.bytes
             full_s = front.window_full_time.total(now)
             yield "driftline_in_flight_limit_seconds_total", label, full_s

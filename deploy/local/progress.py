@@ -51,7 +51,7 @@ class ProgressFigures(Struct, frozen=True):
     """Unreadable records that this call has set aside."""
     records_per_s: float
     """Records per second, over the last seconds."""
-    under_way: int
+    in_flight: int
     """Records whose outputs are not all delivered."""
     lag_s: float
     """Age of the oldest undelivered record, since a front read it or the intake received it."""
@@ -72,7 +72,7 @@ class ProgressFigures(Struct, frozen=True):
             *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
             f"{self.records_per_s:.0f} records/s",
-            f"{self.under_way} in flight",
+            f"{self.in_flight} in flight",
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
@@ -179,7 +179,7 @@ class RunProgress:
             failures - self._failures_before,
             sum(aside.new for aside in self.bad_record_files),
             self._rate(now),
-            sum(front.meter.under_way for front in fronts),
+            sum(front.meter.in_flight for front in fronts),
             max(each.lag_s for each in inputs),
             percentile(latencies, 50),
             percentile(latencies, 99),

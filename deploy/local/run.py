@@ -254,7 +254,7 @@ def drive(
     """
     chance = random.Random()
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
-    killed_at = -1  # the time up to which the run was settled at the last kill
+    killed_at = -1  # the time up to which records were completed at the last kill
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
@@ -281,15 +281,15 @@ def drive(
             is_due = cluster.is_due(now)
             if now < kill_at and not is_due:
                 continue
-            settled = max(front.settled for front in fronts)
+            completed = max(front.completed for front in fronts)
             sent = max(front.furthest for front in fronts)
             # Kills without progress in between would keep a run from ending. A drain stops them.
-            if now >= kill_at and settled > killed_at and signals.stop_signal is None:
+            if now >= kill_at and completed > killed_at and signals.stop_signal is None:
                 cluster.kill_one(chance)
-                kill_at, killed_at = now + (config.kill_every_s or 0.0), settled
+                kill_at, killed_at = now + (config.kill_every_s or 0.0), completed
             if not is_due:
                 continue
-            cluster.supervise(settled, sent, watch)
+            cluster.supervise(completed, sent, watch)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:

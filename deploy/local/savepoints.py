@@ -189,8 +189,8 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
         for vertex in flow.vertices:
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    arguments = record.time, _numbered_inputs(run), record.event_times
-    return write_manifest(output, flow, *arguments), exit_status_of(run)
+    manifest = write_manifest(output, flow, record.time, _numbered_inputs(run), record.event_times)
+    return manifest, exit_status_of(run)
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:

@@ -135,7 +135,7 @@ class Node(Member):
         """Fronts with an event time that this process has warned about."""
         self.watermarks = WatermarkMonitor([source.name for source in plan.flow.sources])
         self._transfer: StateTransfer | None = None
-        """State transfer into the next layout; None if none is under way."""
+        """State transfer into the next layout; None if none is in progress."""
         self._restored_event_times: tuple[tuple[int, int], ...] = ()
         """Those of the sources as of the snapshot that this incarnation begins from."""
         self._restored_late = 0
@@ -494,8 +494,8 @@ class Node(Member):
         self.addresses.update(message.sources)
         transfer = self._transfer
         if transfer is None or (transfer.layout, transfer.epoch) != (message.layout, self.epoch):
-            arguments = self.epoch, self.process, self.address
-            self._transfer = transfer = StateTransfer(self._factory, message, *arguments)
+            transfer = StateTransfer(self._factory, message, self.epoch, self.process, self.address)
+            self._transfer = transfer
         transfer.join(message, self.send, self.now)
         self._take_jobs(transfer)
 
@@ -540,7 +540,7 @@ class Node(Member):
             self._restored = True
             self._set_up(restoring.pipeline, restoring.start)
             self._ask_consumer(self.now)
-        return restoring.under_way
+        return restoring.in_progress
 
     def _ask_consumer(self, now: float) -> None:
         """Ask the consumer for its last bundle, if an answer is overdue."""

@@ -160,7 +160,7 @@ class StateTransfer:
         return pipeline
 
     def repeat_joined(self, send: Send) -> None:
-        """Send `Joined` again, unless a fetch is under way."""
+        """Send `Joined` again, unless a fetch is in progress."""
         if self._is_idle:
             self._tell(send)
 
@@ -405,7 +405,7 @@ class Restoring:
         self._began, self._log_at = now, now + TOLD_EVERY_S
         self._factory = factory
         self._steps: Iterator[NodePipeline | None] = iter(())
-        self.under_way = False
+        self.in_progress = False
         """Whether more remains to be restored."""
         self.bytes = self.restored_bytes = 0
         """Bytes of the loaded segments; bytes of those that are restored."""
@@ -413,7 +413,7 @@ class Restoring:
     def take(self, result: object) -> None:
         """Accept the job's result; it is an exception if the job failed."""
         self._steps = self._all_steps(result)
-        self.under_way = True
+        self.in_progress = True
 
     def work(self, budget: TurnBudget, incarnation: int) -> Message | None:
         """Restore for one turn. Return a message to the master if the snapshot is unusable."""
@@ -423,14 +423,14 @@ class Restoring:
                 if budget.step():
                     return None
         except (SnapshotDamaged, MalformedMessage) as error:
-            self.under_way = False
+            self.in_progress = False
             return Unloadable(incarnation, self.load.number, str(error))
         except Unavailable:  # the driver logs it
             self.load_again = True
         except DriftlineError as error:
-            self.under_way = False
+            self.in_progress = False
             return Failed(incarnation, type(error).__name__, str(error))
-        self.under_way = False
+        self.in_progress = False
         return None
 
     def _all_steps(self, result: object) -> Iterator[NodePipeline | None]:
@@ -464,7 +464,7 @@ class Restoring:
         self._log_at = now + TOLD_EVERY_S
         if self.pipeline is not None:
             doing = "it waits for the consumer"
-        elif self.under_way:
+        elif self.in_progress:
             doing = f"{self.percent} % of {self.bytes / 1e6:.1f} MB are restored"
         else:
             doing = "it waits for the disk"

@@ -6,7 +6,7 @@ Sends frames and markers (nodes); a `Promise` for times without a frame (all tra
 for an epoch; `Drained`; `Paused`; `AskSnapshot` while the records for a replay take much memory.
 
 Invariants: times grow. Frames and promises together cover all times below `next`, without a gap.
-After a `Start` with an offset the same records get the same labels again. The records under way fit
+After a `Start` with an offset the same records get the same labels again. The records in flight fit
 into a window (`window.py`), so a slow system slows down the input instead of filling memory.
 
 A bad record at the end of a file may be repaired before the next start. So `next` passes the time
@@ -75,7 +75,7 @@ BATCH_BYTES = 1 << 21
 MANY_BYTES = CACHE_BYTES * 3 // 4
 """If more bytes of records than this are cached for a replay, the front requests a snapshot.
 
-A full window has fewer bytes, so the records under way alone do not cause a request.
+A full window has fewer bytes, so the records in flight alone do not cause a request.
 """
 
 TRIM_EVERY_S = 1.0
@@ -92,7 +92,7 @@ Record = PackedRecord | None
 class Front(Member):
     """Front `index` and its source.
 
-    `window`: maximum number of records under way; `on_bad`: sets bad records aside; None: a bad
+    `window`: maximum number of records in flight; `on_bad`: sets bad records aside; None: a bad
     record ends the run; `process`, `address`, `run`: see `Member`.
     """
 
@@ -118,8 +118,8 @@ class Front(Member):
         """Nodes of the layout; the first layout has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
-        self._settles_on_delivery = policy.retains_until_delivery
-        """Whether a record is under way until it is delivered; otherwise until it is processed."""
+        self._completes_on_delivery = policy.retains_until_delivery
+        """Whether a record is in flight until it is delivered; otherwise until it is processed."""
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
@@ -131,8 +131,8 @@ class Front(Member):
         """This incarnation sends no further record below this time."""
         self.since = 0
         """The time from which this process first read; 0: it has not read yet."""
-        self.settled = 0
-        """Records below this time are no longer under way."""
+        self.completed = 0
+        """Records below this time are completed: processed, or delivered if the policy says so."""
         self.sent_records = 0
         """Number of records sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
@@ -211,12 +211,12 @@ class Front(Member):
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
-            settled = message.delivered if self._settles_on_delivery else message.processed
-            self._settle(settled, message.delivered)
+            completed = message.delivered if self._completes_on_delivery else message.processed
+            self._advance(completed, message.delivered)
         elif isinstance(message, Delivered):
             self._delivered_of_nodes[sender] = message.time
             if all(node in self._delivered_of_nodes for node in self.nodes):
-                self._settle(*[min(self._delivered_of_nodes[node] for node in self.nodes)] * 2)
+                self._advance(*[min(self._delivered_of_nodes[node] for node in self.nodes)] * 2)
         elif isinstance(message, AskPromise):
             self._requested_time = message.next
         elif isinstance(message, BeginEpoch):
@@ -284,7 +284,7 @@ class Front(Member):
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
-        if self._fatal is not None and self.settled >= self.next:
+        if self._fatal is not None and self.completed >= self.next:
             self.report(Failed(self.incarnation, "InputError", str(self._fatal.error())))
             self._fatal = None
         self.window_full_time.update(self.window.full, self.now)
@@ -317,7 +317,7 @@ class Front(Member):
         self.window.clear()
         self._covered = self._durable = self._requested_time = 0
         self._epochs.clear()
-        self.settled = self._delivered = 0
+        self.completed = self._delivered = 0
         self._delivered_of_nodes.clear()
         if not self.policy.replay:
             self.meter.give_up()
@@ -339,10 +339,10 @@ class Front(Member):
         time = min(self._drain_time, self._end)
         self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
 
-    def _settle(self, settled: int, delivered: int) -> None:
-        self.settled = max(self.settled, settled)
+    def _advance(self, completed: int, delivered: int) -> None:
+        self.completed = max(self.completed, completed)
         self._delivered = max(self._delivered, delivered)
-        self.window.release(self.settled)
+        self.window.release(self.completed)
         if self.now >= self._next_trim_at:
             self._next_trim_at = self.now + TRIM_EVERY_S
             self._trim_delivered(self._delivered)

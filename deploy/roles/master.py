@@ -99,8 +99,18 @@ class Master(Role):
         self.epoch = state.epoch
         self.plan = plan
         self.policy = policy
-        arguments = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
-        self.coordinator = Coordinator(*arguments, process, plan.flow.groups)
+        self.coordinator = Coordinator(
+            nodes,
+            plan.fronts,
+            policy,
+            state,
+            interval,
+            run,
+            missing_after_s,
+            session,
+            process,
+            plan.flow.groups,
+        )
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | ReportedProgress | None = None
         """Progress of the incarnation; None before the incarnation begins."""

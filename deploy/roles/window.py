@@ -1,19 +1,19 @@
-"""Records under way from a front: a window bounds their number, and a meter measures their latency.
+"""Records in flight from a front: a window bounds their number, and a meter measures their latency.
 
-A record is under way until the front releases it. The window also bounds the frames, outputs and
+A record is in flight until the front releases it. The window also bounds the frames, outputs and
 bundles that contain copies of it.
 
     >>> window = InFlightWindow(3, bytes_max=100)
     >>> for time in (1, 2):
     ...     window.add(time, 60)
-    >>> window.full  # 120 bytes are under way
+    >>> window.full  # 120 bytes are in flight
     True
     >>> window.release(2)  # records below time 2 are delivered
     >>> window.full
     False
 
 Takes sent records, and the time below which they are done; decides whether another record may be
-sent. Invariant: at most `records` records are under way, and fewer than `bytes_max` bytes without
+sent. Invariant: at most `records` records are in flight, and fewer than `bytes_max` bytes without
 the last one. So a record of any size can be sent.
 """
 
@@ -25,10 +25,10 @@ from math import ceil
 from driftline.engine.meters import Histogram
 
 WINDOW = 384
-"""Default limit of records under way."""
+"""Default limit of records in flight."""
 
 WINDOW_BYTES = 1 << 25
-"""No record is sent while this many bytes are under way."""
+"""No record is sent while this many bytes are in flight."""
 
 RECENT_S = 5.0
 """`LatencyMeter.recent` covers this many past seconds."""
@@ -37,23 +37,23 @@ SAMPLES_MAX = 8192
 """Number of newest latencies that `LatencyMeter.recent` can return."""
 
 UNDELIVERED_MAX = 1 << 16
-"""Maximum number of records under way that are timed individually.
+"""Maximum number of records in flight that are timed individually.
 
 Records beyond this number, which occur if outputs wait for a snapshot, get no latency. They count
-as under way until the last of them is delivered.
+as in flight until the last of them is delivered.
 """
 
 
 class InFlightWindow:
-    """Window of one front: the records under way, and whether another one may be sent."""
+    """Window of one front: the records in flight, and whether another one may be sent."""
 
     def __init__(self, records: int = WINDOW, bytes_max: int = WINDOW_BYTES) -> None:
         self.records = records
         self.bytes_max = bytes_max
         self.bytes = 0
-        """Bytes of the records under way."""
+        """Bytes of the records in flight."""
         self._flight: deque[tuple[int, int]] = deque()
-        """(time, bytes) of each record under way."""
+        """(time, bytes) of each record in flight."""
 
     @property
     def full(self) -> bool:
@@ -61,14 +61,14 @@ class InFlightWindow:
         return len(self._flight) >= self.records or self.bytes >= self.bytes_max
 
     @property
-    def under_way(self) -> int:
-        """The number of records under way."""
+    def in_flight(self) -> int:
+        """The number of records in flight."""
         return len(self._flight)
 
     def status_figures(self) -> dict[str, int]:
         """Return figures for a `StatusReport`, by name."""
         full = int(self.full)
-        return {"under_way": self.under_way, "under_way_bytes": self.bytes, "window_full": full}
+        return {"in_flight": self.in_flight, "in_flight_bytes": self.bytes, "window_full": full}
 
     def add(self, time: int, size: int) -> None:
         """Add a record that was sent. Times grow."""
@@ -76,7 +76,7 @@ class InFlightWindow:
         self.bytes += size
 
     def release(self, time: int) -> None:
-        """Remove the records below a time: they are no longer under way."""
+        """Remove the records below a time: they are no longer in flight."""
         flight = self._flight
         while flight and flight[0][0] < time:
             self.bytes -= flight.popleft()[1]
@@ -134,7 +134,7 @@ class LatencyMeter:
         self._more = 0
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Number of records that were sent and are not delivered."""
         return len(self._undelivered) + self._more
 

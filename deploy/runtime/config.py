@@ -51,7 +51,7 @@ class Reading(Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     shape: Shape = DEFAULT_SHAPE
     window: int = WINDOW
-    """Maximum number of records under way from a front."""
+    """Maximum number of records in flight from a front."""
     let_anyone_send: bool = False
     """Whether producers of other machines may send without keys."""
 

@@ -224,8 +224,15 @@ class TimedStep(Speculative):
                 try:
                     if not absorb(value, event_time, watermark, states, timers):
                         if self.emits_many:
-                            arguments = label, plain_key(key), event_time, watermark, before, timers
-                            context = TimedContext(*arguments, self._count_late)
+                            context = TimedContext(
+                                label,
+                                plain_key(key),
+                                event_time,
+                                watermark,
+                                before,
+                                timers,
+                                self._count_late,
+                            )
                             outputs = function(context, value, *states)
                         else:
                             outputs = [function(value, *states)]
@@ -356,8 +363,8 @@ class TimedStep(Speculative):
             try:
                 if at_end > FIRINGS_AT_END_MAX:
                     raise RuntimeError(endless_timer(name))
-                arguments = label, plain, at, reached, self.watermark.before(root), facade
-                context = TimedContext(*arguments, self._count_late)
+                before = self.watermark.before(root)
+                context = TimedContext(label, plain, at, reached, before, facade, self._count_late)
                 result: object = self._collected(
                     key, self.on_timer(context, Timer(name, at), *states)
                 )

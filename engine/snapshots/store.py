@@ -110,7 +110,7 @@ class PartStore:
         self._sizes = self._survey()
         """Part number -> its size in bytes; in the order of numbers."""
         self._joining: Iterator[None] | None = None
-        """The remaining steps of joining parts; None if none is under way."""
+        """The remaining steps of joining parts; None if none is in progress."""
 
     def carry_out(self, job: DurableJob) -> object:
         """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""

@@ -155,7 +155,7 @@ class Reached(Message, tag=17, frozen=True):
     """Node to master, under policies with label order: its progress and that of its consumer.
 
     `processed`, `reached`: as in its `acker.tracker.Tracker`. `delivered`: the consumer has stored
-    the node's outputs below this time. `oldest`: (time, stage) of the oldest work under way, empty
+    the node's outputs below this time. `oldest`: (time, stage) of the oldest work in flight, empty
     if there is none. `waits_for_logs`: 1 if processed elements wait for the input log of a front.
     `last_sent`: the latest time of an output that may have left the node, in any incarnation.
     """

@@ -215,7 +215,7 @@ class Bulk:
         self._key = key
         self._visible = visible
         self._settings = index.settings
-        self._under_way: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
+        self._in_progress: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
             asyncio.Queue(index.settings.window)
         )
         """(number of a line, its answer or the task that returns it), in order; None: the end."""
@@ -247,10 +247,10 @@ class Bulk:
         except asyncio.CancelledError:  # only a shutdown cancels this request
             ends = True
         finally:
-            under_way = [*tasks, *self._writes]
-            for each in under_way:
+            in_progress = [*tasks, *self._writes]
+            for each in in_progress:
                 each.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*in_progress, return_exceptions=True)
         if ends and tasks[-1].cancelled():
             last = bytes(self._answers) + _problem(self._answered + 1, "", SERVICE_ENDS)
             with suppress(TimeoutError):
@@ -267,15 +267,15 @@ class Bulk:
                 if line is None:
                     text = f"the line has more than {settings.body_bytes_max} bytes"
                     problem = _problem(number, "", ApiError("large", text))
-                    await self._under_way.put((number, problem))
+                    await self._in_progress.put((number, problem))
                 elif line.strip():
-                    await self._under_way.put((number, self._begin(number, line)))
+                    await self._in_progress.put((number, self._begin(number, line)))
                     await asyncio.sleep(0)  # yield to other tasks
         except ApiError as error:
             request_log.code = error.code
-            await self._under_way.put((number + 1, _problem(number + 1, "", error)))
+            await self._in_progress.put((number + 1, _problem(number + 1, "", error)))
         self._body_is_read.set()
-        await self._under_way.put(None)
+        await self._in_progress.put(None)
 
     def _begin(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
         id = ""
@@ -301,7 +301,7 @@ class Bulk:
 
     async def _collect(self) -> None:
         """Collect the answers in the order of lines."""
-        while (next_one := await self._under_way.get()) is not None:
+        while (next_one := await self._in_progress.get()) is not None:
             number, answer = next_one
             self._answers += answer if isinstance(answer, bytes) else await answer
             self._answered = number

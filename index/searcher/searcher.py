@@ -149,9 +149,11 @@ class Searcher:
             )
         if self.damage and isinstance(asked, EventsQuestion):
             raise ApiError("unavailable", f"{self.damage}: ask again when it is")
-        arguments = holding.collection, holding.shard, holding.watches
+        context = QuestionContext(
+            asked, holding.collection, holding.shard, holding.watches, time, pause
+        )
         try:
-            return _answer_to(QuestionContext(asked, *arguments, time, pause), holding.segments)
+            return _answer_to(context, holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
             quarantine(error.path)

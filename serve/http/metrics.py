@@ -26,7 +26,7 @@ FIGURES = {
     "records": "Records that were ever taken.",
     "waiting": "Of the flow: records that are not durable, or not read yet. "
     "Of a view: questions that are not answered yet.",
-    "settled": "The label time below which all records are processed.",
+    "completed_time": "The label time below which all records are processed.",
     "producers": "Producers that have ever sent records; the gateway is one of them.",
     "nodes": "Nodes of the flow.",
     "outputs": "Outputs that have come to the gateway since its start.",

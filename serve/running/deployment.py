@@ -165,7 +165,7 @@ class _OnThisMachine:
 
     def supervise(self, now: float) -> None:
         if self._cluster.is_due(now):
-            self._cluster.supervise(self._front.settled, self._front.furthest, self._watch)
+            self._cluster.supervise(self._front.completed, self._front.furthest, self._watch)
 
     def finish(self) -> None:
         until = monotonic() + ENDS_WITHIN_S

@@ -238,7 +238,7 @@ class _Run:
         return {
             "records": source.records,
             "waiting": source.waiting_records,
-            "settled": self._front.settled,
+            "completed_time": self._front.completed,
             "producers": source.producers,
             "nodes": len(self._front.nodes),
         }

@@ -3,7 +3,7 @@
 A channel leads from a process to a role. It is FIFO, and other channels may overtake it. During a
 cut, all messages on one channel, or from one process, are lost. During a hole (a one-way
 partition), all messages from one host to another are lost. When a process crashes, either a random
-tail of its messages is lost, or its messages under way arrive after its successor has started.
+tail of its messages is lost, or its messages in flight arrive after its successor has started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from driftline.simulation.world.timeline import Faults, Hole, Timeline
 
 
 class Network(Struct):
-    """All messages under way, and the state of the channels."""
+    """All messages in flight, and the state of the channels."""
 
     timeline: Timeline
     chance: Random

@@ -4,12 +4,12 @@ The world uses roles only through `engine.wire.role`: like the ZeroMQ runtime, i
 the time and the results of jobs, sends their messages and executes their jobs. A process runs one
 role or several (a front and its intake, a node and its consumer), which crash and pause together.
 
-A crash loses the process with its memory. Its disk remains; the job under way is done or not. A job
-may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
-it continues with the messages that have arrived meanwhile; a hang lasts until the process is
-killed. A turn may take time. Until the turn ends, the process handles no message, and its messages
-wait, except those of `Role.make_heartbeats`. A process that raises a `DriftlineError` ends the run,
-as in reality; but after `Unavailable` it is restarted.
+A crash loses the process with its memory. Its disk remains; the job in progress is done or not. A
+job may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP:
+afterwards it continues with the messages that have arrived meanwhile; a hang lasts until the
+process is killed. A turn may take time. Until the turn ends, the process handles no message, and
+its messages wait, except those of `Role.make_heartbeats`. A process that raises a `DriftlineError`
+ends the run, as in reality; but after `Unavailable` it is restarted.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
 def test_later_outputs_do_not_hold_back_the_delivered_frontier() -> None:
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
-    for time in range(1, 5):  # some output is always under way, so the barrier is never empty
+    for time in range(1, 5):  # some output is always in flight, so the barrier is never empty
         barrier.add_outputs(0, [(time, 0)], ["x"], None)
         bundle = taken(barrier)
         barrier.add_outputs(0, [(time + 10, 0)], ["y"], None)
@@ -44,7 +44,7 @@ def test_later_outputs_do_not_hold_back_the_delivered_frontier() -> None:
         assert barrier.delivered == (time if time > 1 else 0)
         barrier.mark_stored(bundle.t_last)
         rest = taken(barrier)
-        assert barrier.delivered == (time if time > 1 else 0), "its last output is under way"
+        assert barrier.delivered == (time if time > 1 else 0), "its last output is in flight"
         barrier.add_outputs(0, [(time + 20, 0)], ["z"], None)
         barrier.mark_stored(rest.t_last)
         assert barrier.delivered == time + 1

@@ -15,7 +15,7 @@ class Echo:
         self.answers = answers
         self.delay_s = delay_s
         self.waiting: deque[tuple[float, Arrival]] = deque()
-        self.under_way_max = 0
+        self.in_flight_max = 0
         self.sent: list[int] = []
 
     def send(self, number: int) -> None:
@@ -23,7 +23,7 @@ class Echo:
         if self.answers[number]:
             ready = perf_counter() + self.delay_s
             self.waiting.append((ready, (number, self.answers[number], ready)))
-        self.under_way_max = max(self.under_way_max, len(self.waiting))
+        self.in_flight_max = max(self.in_flight_max, len(self.waiting))
 
     def receive(self) -> list[Arrival]:
         if self.waiting and self.waiting[0][0] <= perf_counter():

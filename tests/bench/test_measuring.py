@@ -93,7 +93,7 @@ def test_the_open_loop_keeps_its_schedule_although_the_system_is_late() -> None:
     system = Echo([["a"]] * 20, delay_s=0.05)
     result = open_loop(system, RunMeter([1] * 20), [i / 1000 for i in range(20)], settle_s=0.0)
     assert system.sent == list(range(20))
-    assert system.under_way_max > 10, "a closed loop would have waited"
+    assert system.in_flight_max > 10, "a closed loop would have waited"
     assert result["latencies"] == 20
     assert result["p50_ms"] >= 50
     assert result["send_delay_p99_ms"] < 45, "less than the system takes"
@@ -124,7 +124,7 @@ def test_latency_includes_the_wait_while_the_producer_stalled() -> None:
 def test_the_closed_loop_keeps_its_window() -> None:
     system = Echo([["a", "b"]] * 50, delay_s=0.001)
     result = closed_loop(system, RunMeter([2] * 50), window=7, settle_s=0.0)
-    assert system.under_way_max == 7
+    assert system.in_flight_max == 7
     assert 0 < result["documents_per_s"] <= 7 / 0.001
     assert result["outputs_per_s"] == pytest.approx(2 * result["documents_per_s"])
     assert (result["lost"], result["duplicated"]) == (0, 0)

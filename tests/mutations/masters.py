@@ -61,7 +61,7 @@ def a_takeover_does_not_ask() -> AbstractContextManager[object]:
     return patch.object(Coordinator, "on_follows_master", mutated)
 
 
-def what_was_under_way_counts() -> AbstractContextManager[object]:
+def what_was_in_flight_counts() -> AbstractContextManager[object]:
     """A new master takes a snapshot that the one before has begun for one that nobody has begun."""
     return patch.object(Snapshots, "give_up", lambda self, number, waiting: None)
 

@@ -108,7 +108,7 @@ MASTERS: list[tuple[Mutation, Focus]] = [
     (masters.messages_of_any_master_are_taken, {}),
     (masters.a_takeover_does_not_look_where_members_are, {}),
     (masters.a_takeover_does_not_ask, {}),
-    (masters.what_was_under_way_counts, {"crash_at_message": 0.01, "crash_before_job": 0.01}),
+    (masters.what_was_in_flight_counts, {"crash_at_message": 0.01, "crash_before_job": 0.01}),
 ]
 """With standby masters that die, stand still, and are cut off from ZooKeeper."""
 
@@ -190,7 +190,7 @@ BEGIN = {
     "unmatched_elements_of_joins_are_lost-exactly-once": 53,
     "values_outlive_their_ttl-exactly-once": 49,
     "watermark_is_that_of_one_source-exactly-once": 51,
-    "what_was_under_way_counts-exactly-once": 674,
+    "what_was_in_flight_counts-exactly-once": 674,
 }
 """A seed with a short run that finds the mutation: the search begins with it.
 

@@ -9,7 +9,7 @@ from tests.paper.operations import Records, concatenation, reference
 from tests.room import Room
 
 
-def snapshot_under_way() -> Room:
+def snapshot_in_progress() -> Room:
     """Stopped where the coordinator has just decided that a snapshot should be taken."""
     left: Records = [(time, f"l{time}") for time in range(1, 40)]
     room = Room(concatenation(), [left, []], seed=5, window=2)
@@ -23,7 +23,7 @@ def test_the_steps_of_a_snapshot() -> None:
     message. When the Coordinator receives all acceptance messages, it saves the information about
     which input elements belong to this snapshot".
     """
-    room = snapshot_under_way()
+    room = snapshot_in_progress()
     room.run(lambda: len(room.heard(Committed)) >= 4)
     prepare = {to: when for when, _, to, m in room.heard(Prepare) if m == Prepare(1, time_of(m))}
     accepted = {node: when for when, node, _, m in room.heard(Prepared) if m == Prepared(1, 0)}
@@ -51,7 +51,7 @@ def time_of(message: Message) -> int:
 
 def test_nothing_is_saved_before_all_have_accepted() -> None:
     """Section V-A1: "When the Coordinator receives all acceptance messages, it saves"."""
-    room = snapshot_under_way()
+    room = snapshot_in_progress()
     room.held_disks.add("node-1")
     for _ in range(500):
         room.step()
@@ -67,7 +67,7 @@ def test_barriers_take_no_part_in_a_snapshot() -> None:
     transaction, because in a deterministic system there is no need to wait until the snapshot is
     taken in order to release output elements consistently."
     """
-    room = snapshot_under_way()
+    room = snapshot_in_progress()
     room.held_disks.update(room.nodes)
     before = len(room.values)
     room.run(room.has(before + 10))
@@ -79,7 +79,7 @@ def test_the_time_of_the_last_input_element_is_sufficient() -> None:
     """Section V-A1: "it is sufficient to save only t(a) of the last input element that affects the
     snapshot": what is loaded is the state as of that time, and the rest is replayed.
     """
-    room = snapshot_under_way()
+    room = snapshot_in_progress()
     room.run(lambda: room.state is not None and len(room.state.snapshots) == 2)
     assert room.state is not None
     before = room.state

@@ -153,7 +153,7 @@ def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
         if whole:
             front.note_used((last if by_time else front.furthest) + 1)
         elif by_time:
-            front.note_used(min(last + 1, front.settled))
+            front.note_used(min(last + 1, front.completed))
 
 
 def _open_used_file(

@@ -82,9 +82,9 @@ class InputProgress:
         if progress is None:
             return None, None
         taken, size = progress
-        # The position of the oldest record under way is unknown, so all count as equally long.
-        last, under_way = self.front.furthest, self.front.meter.under_way
-        delivered = taken * (last - under_way) // last if under_way else taken
+        # The position of the oldest record in flight is unknown, so all count as equally long.
+        last, in_flight = self.front.furthest, self.front.meter.in_flight
+        delivered = taken * (last - in_flight) // last if in_flight else taken
         self._position = max(self._position, delivered)
         return self._position, size
 

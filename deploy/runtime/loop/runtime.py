@@ -6,7 +6,7 @@ spins, and never waits for a disk: one background thread executes the durable jo
 
 Sockets: a PULL per role (`inbox`), and a PUSH per receiver; `transport` defines addresses and keys.
 The sockets have no high-water mark, so ZeroMQ drops no message because of one (windows bound the
-amount under way). If a reconnect loses messages, the sequence numbers of the channel reveal it.
+amount in flight). If a reconnect loses messages, the sequence numbers of the channel reveal it.
 Background threads *ring*, that is, send an empty message to the same PULL: waiting at one socket
 wakes a node sooner than a poller over several.
 

@@ -136,7 +136,7 @@ FAMILIES = (
     Family("driftline_snapshot_duration_seconds", HISTOGRAM, (),
            "From the beginning of a snapshot until it is committed."),
     Family("driftline_snapshot_pending_seconds", GAUGE, (),
-           "For how long the snapshot under way has been so; 0 without one."),
+           "Age of the snapshot in progress; 0 without one."),
     # Fronts: in the command's own process; in a cluster, in a process each.
     Family("driftline_records_total", COUNTER, _SOURCE,
            "Records that this call has read; one that is replayed counts once."),

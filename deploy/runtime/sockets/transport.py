@@ -7,7 +7,7 @@ nothing to an address whose key may not speak for the intended role, nor outputs
 without a right to all of them.
 
 From a stranger, ZeroMQ accepts only the handshake, within `HANDSHAKE_MS` and in frames of at most
-`PART_BYTES`. After the handshake, the connection is a member's: windows bound its data under way,
+`PART_BYTES`. After the handshake, the connection is a member's: windows bound its data in flight,
 and `MESSAGE_BYTES_MAX` bounds a message. ZeroMQ has one size limit for frames before and after the
 end of a handshake, so a large message has several parts. The descriptors of the process bound the
 number of connections.

@@ -87,13 +87,15 @@ class LocalCluster(Supervisor):
         """Node that stopped on request -> when the supervisor noticed it."""
         self._desired_nodes = self._first = 0
 
-    def supervise(self, settled: int = 0, sent: int = 0, watch: StatusPoller | None = None) -> None:
+    def supervise(
+        self, completed: int = 0, sent: int = 0, watch: StatusPoller | None = None
+    ) -> None:
         """Restart processes that have died, and kill those that hang.
 
-        `settled`, `sent`: progress of the run (see `RestartPolicy`). `watch`: poller with reports
+        `completed`, `sent`: progress of the run (see `RestartPolicy`). `watch`: poller with reports
         of the master. Raises Unavailable if a process cannot start, or has died too often.
         """
-        self.restart_policy.record_progress(settled, sent)
+        self.restart_policy.record_progress(completed, sent)
         now = monotonic()
         if watch is not None:
             self._reconcile_nodes(now, watch)

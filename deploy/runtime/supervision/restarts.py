@@ -42,8 +42,8 @@ LONG_LIFE_S = 600.0
 class RestartPolicy:
     """Restarts of the processes of one run: the first at once, the next after growing pauses.
 
-    A record that crashes a process is under way at that moment. So the run has passed the record
-    once all records under way at the first death are settled; deaths before that are counted. The
+    A record that crashes a process is in flight at that moment. So the run has passed the record
+    once all records in flight at the first death are completed; deaths before that are counted. The
     restarted process is careful with these records: it processes them one by one, and writes a note
     about each before it starts.
     """
@@ -52,10 +52,10 @@ class RestartPolicy:
         """`limit`: deaths without progress before giving up; inf: never give up."""
         self.limit = limit
         self._long_life_s = long_life_s
-        self._settled = self._sent = 0
+        self._completed = self._sent = 0
         self._counts: dict[str, int] = {}
-        self._under_way: dict[str, int] = {}
-        """Process -> the last time that was under way at its first counted death."""
+        self._in_flight: dict[str, int] = {}
+        """Process -> the last time that was in flight at its first counted death."""
         self._started: dict[str, float] = {}
         self._ways: dict[str, tuple[int, int]] = {}
         """Master -> number of step-downs without progress, and the progress at the last one."""
@@ -64,15 +64,15 @@ class RestartPolicy:
         """Record the start of a process."""
         self._started[name] = now
 
-    def record_progress(self, settled: int, sent: int) -> None:
-        """Record progress: times below `settled` are settled, and `sent` is the last one sent.
+    def record_progress(self, completed: int, sent: int) -> None:
+        """Record progress: records below `completed` are completed; `sent` is the last one sent.
 
         Both may decrease in a replay, so the largest values so far are used.
         """
-        self._settled = max(self._settled, settled)
+        self._completed = max(self._completed, completed)
         self._sent = max(self._sent, sent)
-        for name in [name for name, last in self._under_way.items() if last < self._settled]:
-            del self._under_way[name], self._counts[name]
+        for name in [name for name, last in self._in_flight.items() if last < self._completed]:
+            del self._in_flight[name], self._counts[name]
 
     def count_deaths(self, name: str) -> int:
         """Return how often a process has died since the last progress of the run."""
@@ -80,8 +80,8 @@ class RestartPolicy:
 
     def record_step_down(self, name: str) -> None:
         """Record that a master stepped down, because it could not reach all members."""
-        in_vain, settled = self._ways.get(name, (0, -1))
-        self._ways[name] = (in_vain + 1 if settled == self._settled else 0), self._settled
+        in_vain, completed = self._ways.get(name, (0, -1))
+        self._ways[name] = (in_vain + 1 if completed == self._completed else 0), self._completed
 
     def count_futile_step_downs(self, name: str) -> int:
         """Return the number of consecutive step-downs of a master without progress in between."""
@@ -91,9 +91,9 @@ class RestartPolicy:
         """Return when to restart a dead process; None: it has died too often."""
         if now - self._started.get(name, now) > self._long_life_s:
             self._counts.pop(name, None)
-            self._under_way.pop(name, None)
+            self._in_flight.pop(name, None)
         count = self._counts[name] = self._counts.get(name, 0) + 1
-        self._under_way.setdefault(name, self._sent)
+        self._in_flight.setdefault(name, self._sent)
         if count >= self.limit:
             return None
         doubled = min(count - 2, 10)  # 10: beyond the longest pause
@@ -101,8 +101,8 @@ class RestartPolicy:
 
     def find_suspect_times(self, name: str) -> tuple[int, int]:
         """Return the (first, last) time with which a process has to be careful; (-1, -1): none."""
-        last = self._under_way.get(name)
-        return (-1, -1) if last is None else (self._settled, last)
+        last = self._in_flight.get(name)
+        return (-1, -1) if last is None else (self._completed, last)
 
 
 _HINTS = {

@@ -298,8 +298,8 @@ class Twins(RuleBasedStateMachine):
     def what_is_not_stored_is_not_durable(self) -> None:
         source = self.front.source
         stored = {entry.time for entry in self.front.log.read(0)}
-        under_way = self.group.entries if self.group is not None else ()
-        for time in [entry.time for entry in (*under_way, *source._incoming)]:
+        in_flight = self.group.entries if self.group is not None else ()
+        for time in [entry.time for entry in (*in_flight, *source._incoming)]:
             assert time in stored or time >= max(source.durable, self.promised)
         self.promised = max(self.promised, source.durable)
 

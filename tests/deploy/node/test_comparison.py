@@ -74,7 +74,7 @@ def work_off(alignment: Alignment[tuple[int, int]], arrivals: list[tuple[int, st
                 here.append(frame)
             continue
         if epoch_of[channel] > len(sizes) + 1:
-            continue  # one epoch is under way at a time
+            continue  # one epoch is in progress at a time
         alignment.mark(CHANNELS[channel], epoch_of[channel])
         epoch_of[channel] += 1
         if alignment.complete:

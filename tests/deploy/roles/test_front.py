@@ -192,7 +192,7 @@ def deliver(sending: Sending, until: int) -> int:
 def test_front_with_many_kept_records_requests_an_early_snapshot() -> None:
     sending = Sending(120, False, "exactly-once")
     sending.go()
-    assert not asks(sending.front), "fewer are under way"
+    assert not asks(sending.front), "fewer are in flight"
     assert deliver(sending, 90) < 1.1 * CACHE_BYTES, "also if there is no snapshot"
     assert asks(sending.front)
     sending.tell(Committed(1, 0, 90, 90))

@@ -18,7 +18,7 @@ def test_a_latency_ends_with_the_delivery() -> None:
         meter.record_sent(time, now=time * 10.0)
     meter.update(now=31.0, delivered=3)
     assert sorted(meter.recent(32.0)) == [11.0, 21.0]
-    assert (meter.under_way, meter.oldest_s(32.0)) == (1, 2.0)
+    assert (meter.in_flight, meter.oldest_s(32.0)) == (1, 2.0)
     assert percentile(meter.recent(32.0), 50) == 11.0
     assert percentile(meter.recent(32.0), 99) == 21.0
     assert meter.recent(99.0) == [], "of the last seconds only"

@@ -81,7 +81,7 @@ class Run(HostedRun):
         """What else is done in the loop."""
 
     def supervise(self) -> None:
-        self.cluster.supervise(self.front.settled, self.front.furthest)
+        self.cluster.supervise(self.front.completed, self.front.furthest)
         self.meanwhile()
 
     def leader(self) -> str:

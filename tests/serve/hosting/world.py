@@ -1,5 +1,5 @@
 """A journal and those who follow it, without processes: messages are late, either side is started
-again at any moment, and what was under way then is lost.
+again at any moment, and what was in flight then is lost.
 
 Followers are hosts of views, which are asked, and plain ones, as a gateway is.
 """
@@ -103,7 +103,7 @@ class Recording:
 
 
 class Channel:
-    """The messages under way between a follower and the journal, both ways."""
+    """The messages in flight between a follower and the journal, both ways."""
 
     def __init__(self) -> None:
         self.down: deque[bytes] = deque()
@@ -189,14 +189,14 @@ class World:
         return more
 
     def deliver_down(self) -> None:
-        """What the feeds give is under way; to one who is gone it is lost."""
+        """What the feeds give is in flight; to one who is gone it is lost."""
         for route, data in self.feeds.outbox:
             self._largest = max(self._largest, len(data))
             if route in self.channels:
                 self.channels[route].down.append(data)
         self.feeds.outbox.clear()
         for channel in self.channels.values():
-            # What was under way before a follower was taken for gone counts beside.
+            # What was in flight before a follower was taken for gone counts beside.
             spans = [len(data) for data in channel.down if len(data) > STORED_BYTES_MAX]
             assert sum(spans) <= 3 * (feeds.WINDOW_BYTES + self._largest), "more than there is room"
 

@@ -51,8 +51,8 @@ class FlowBackend:
         self.cancelled = 0
         """Questions that were taken back."""
         self.writes_at_once = 0
-        """The most that were under way at one time."""
-        self._under_way = 0
+        """The most that were in flight at one time."""
+        self._in_flight = 0
         self._now = 0
         self._records: deque[tuple[int, object]] = deque()
         self._outputs = interpret(flow, [self._taken()], dead_letters=dead_letters)
@@ -71,8 +71,8 @@ class FlowBackend:
         return min(each.time for each in self.views[view])
 
     async def write(self, record: object, *, bulk: bool = False) -> int:
-        self._under_way += 1
-        self.writes_at_once = max(self.writes_at_once, self._under_way)
+        self._in_flight += 1
+        self.writes_at_once = max(self.writes_at_once, self._in_flight)
         try:
             for _ in range(self.turns):
                 await asyncio.sleep(0)
@@ -85,7 +85,7 @@ class FlowBackend:
                 await self.pass_all()
             return self._now
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
     async def pass_all(self) -> None:
         """Let all outputs pass."""

@@ -49,14 +49,14 @@ def replayed(journal: Journal, run: Run, chance: Random) -> list[Bundle]:
 
 
 def check_stored(
-    journal: Journal, run: Run, stored: dict[str, Bundle], under_way: list[Bundle]
+    journal: Journal, run: Run, stored: dict[str, Bundle], in_flight: list[Bundle]
 ) -> None:
-    """The last bundle is the last that was stored, or one that was under way; so are the items."""
+    """The last bundle is the last that was stored, or one that was in flight; so are the items."""
     there = []
     for barrier in {bundle.barrier for bundle in run.bundles}:
         mine = [bundle for bundle in run.bundles if bundle.barrier == barrier]
         last = journal.last(barrier, mine[0].groups)
-        possible = [stored.get(barrier), *(b for b in under_way if b.barrier == barrier)]
+        possible = [stored.get(barrier), *(b for b in in_flight if b.barrier == barrier)]
         assert last.t_last in [-1 if b is None else b.t_last for b in possible]
         there += [bundle for bundle in mine if bundle.t_last <= last.t_last]
         if there and last != NO_BUNDLE:
@@ -84,19 +84,19 @@ def test_journal_recovers_from_a_file_truncated_anywhere(
         journal.followers.append(follower.take)
         stored: dict[str, Bundle] = {}
         for crash in range(1, 4):
-            under_way: list[Bundle] = []
+            in_flight: list[Bundle] = []
             for bundle in replayed(journal, run, chance):
                 journal.take(bundle)
-                under_way.append(bundle)
+                in_flight.append(bundle)
                 if chance.random() < 0.3:
                     journal.sync()
-                    stored |= {each.barrier: each for each in under_way}
-                    under_way.clear()
+                    stored |= {each.barrier: each for each in in_flight}
+                    in_flight.clear()
                 if chance.random() < 0.1:
                     break
             path = after_crash(journal, path, Path(directory) / str(crash), chance)
             journal = opened(path, segment_bytes)
-            check_stored(journal, run, stored, under_way)
+            check_stored(journal, run, stored, in_flight)
             journal.followers.append(follower.take)
             for barrier in {bundle.barrier for bundle in run.bundles}:
                 mine = [b for b in run.bundles if b.barrier == barrier]

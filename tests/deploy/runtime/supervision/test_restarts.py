@@ -32,12 +32,12 @@ def test_first_restart_is_immediate_and_later_ones_back_off() -> None:
 
 def test_crash_count_resets_once_in_flight_records_are_settled() -> None:
     deaths = RestartPolicy(limit=3)
-    deaths.record_progress(settled=5, sent=9)
+    deaths.record_progress(completed=5, sent=9)
     assert deaths.record_death("node-0", 1.0) == 1.0
-    for settled in (0, 5, 8, 9):  # a replay; then what was under way before the record that kills
-        deaths.record_progress(settled, sent=20)
+    for completed in (0, 5, 8, 9):  # a replay; then what was in flight before the record that kills
+        deaths.record_progress(completed, sent=20)
     assert deaths.record_death("node-0", 1.0) == 1.1
-    deaths.record_progress(settled=10, sent=20)
+    deaths.record_progress(completed=10, sent=20)
     assert deaths.record_death("node-0", 1.0) == 1.0
     assert deaths.record_death("node-0", 1.0) == 1.1
     assert deaths.record_death("node-0", 1.0) is None
@@ -53,24 +53,24 @@ def test_crashes_far_apart_are_not_a_crash_loop() -> None:
 
 def test_restarted_process_handles_in_flight_records_carefully() -> None:
     deaths = RestartPolicy()
-    deaths.record_progress(settled=5, sent=9)
+    deaths.record_progress(completed=5, sent=9)
     assert deaths.find_suspect_times("node-0") == (-1, -1)
     deaths.record_death("node-0", 1.0)
-    deaths.record_progress(settled=7, sent=20)
+    deaths.record_progress(completed=7, sent=20)
     assert (deaths.find_suspect_times("node-0"), deaths.find_suspect_times("node-1")) == (
         (7, 9),
         (-1, -1),
     )
-    deaths.record_progress(settled=10, sent=20)
+    deaths.record_progress(completed=10, sent=20)
     assert deaths.find_suspect_times("node-0") == (-1, -1)
 
 
 def test_step_down_without_progress_counts_as_futile() -> None:
     deaths = RestartPolicy()
-    deaths.record_progress(settled=5, sent=9)
+    deaths.record_progress(completed=5, sent=9)
     counts = []
-    for settled in (5, 5, 5, 6, 6):
-        deaths.record_progress(settled, sent=9)
+    for completed in (5, 5, 5, 6, 6):
+        deaths.record_progress(completed, sent=9)
         deaths.record_step_down("master-0")
         counts.append(deaths.count_futile_step_downs("master-0"))
     assert counts == [0, 1, 2, 0, 1]
