@@ -129,7 +129,7 @@ def check(output: Path, expected: dict[str, list[Row]]) -> None:
     assert found == {name: bag(rows) for name, rows in expected.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_processes_deliver_the_rows_of_sql(
     events: Path, expected: dict[str, list[Row]], tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ from tests.room import Room
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES, IN_ONE_JOB = 4, 9
+CASES, IN_ONE_JOB = 2, 9
 
 run = partial(run_on_spark, partitions=3)  # by default there are more: a task for each
 audit = partial(audit_outputs, partitions=3)

@@ -70,13 +70,13 @@ def test_versions_are_left_out_as_if_they_had_never_been(
 
 @pytest.mark.slow
 def test_segments_with_many_versions(tmp_path: Path) -> None:
-    some = many_rows(48, seed=4)
+    some = many_rows(32, seed=4)
     sealed: list[SegmentReader] = [
         write([tail_of(begin, some[begin:end])], tmp_path / f"{begin}")
-        for begin, end in ((0, 20), (20, 21), (21, 44))
+        for begin, end in ((0, 14), (14, 15), (15, 28))
     ]
-    check(sealed[0], 0, some[:20])
-    sealed.append(tail_of(44, some[44:]))
+    check(sealed[0], 0, some[:14])
+    sealed.append(tail_of(28, some[28:]))
     check(write(sealed, tmp_path / "all"), 0, some)
     check(Segment(tmp_path / "all"), 0, some)
 

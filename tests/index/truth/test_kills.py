@@ -27,7 +27,7 @@ from tests.index.truth.service import Killer, Service
 
 CLIENTS = 4
 
-SECONDS = 8.0
+SECONDS = 5.0
 
 PAUSE_S = 0.3, 2.5
 """Between two kills."""

@@ -10,9 +10,9 @@ import httpx
 
 from tests.index.truth.service import PARTS, Service
 
-DOCUMENTS = int(os.environ.get("DOCUMENTS", "400"))
+DOCUMENTS = int(os.environ.get("DOCUMENTS", "200"))
 
-LINES = 200
+LINES = 100
 
 
 def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
