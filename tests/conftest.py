@@ -4,6 +4,7 @@ Every run tries the same examples, also on a slow machine.
 """
 
 import asyncio
+import gc
 import os
 import shutil
 import sys
@@ -125,6 +126,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(0))
     if hasattr(config, "workerinput"):
         items[:] = _dealt(items, config.workerinput["workercount"])
+
+
+def pytest_collection_finish() -> None:
+    """Keep garbage collections from traversing all tests: they take 3 % of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
