@@ -2,13 +2,13 @@
 
 Every frame has a random id. Its sender and its receiver each XOR the id into the cell of
 (stage, tracking time). A node acknowledges a processed frame once, with the id of that frame and
-the ids of all frames that it sent because of it. So a cell is zero iff no frame of that tracking
-time is in flight to that stage, except with probability 2^-63 (Storm's acker; Delivery,
-consistency, and determinism, section V-A1).
+the ids of all frames that it sent as a result. So a cell is zero iff no frame of that tracking time
+is in flight to that stage, except with probability 2^-63 (Storm's acker; Delivery, consistency, and
+determinism, section V-A1).
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
 a frame; each interval begins where the previous one ends. An interval counts once its frame is
-acknowledged or its promise arrives. Stage 0 is done with all times of a front up to the first gap
+acknowledged or the promise arrives. Stage 0 is done with all times of a front up to the first gap
 between counted intervals. So a root element needs no message of its own.
 
 Example: one front, one node, two stages. The record of time 1 produces a frame with id 77 for
@@ -30,9 +30,9 @@ stage 1; both are processed, then the front ends.
     >>> tracker.delivered == INFINITY
     True
 
-An operator that waits for the frontier (`engine.operators.timed`) applies elements once all of a
-time have `arrived`. Like a front, it then covers the times below which it has emitted everything.
-These operators are numbered after the fronts, once per node (`waiting`).
+An operator that waits for the frontier (`engine.operators.timed`) applies the elements of a time
+once all of them have `arrived`. Like a front, it then covers the times below which it has emitted
+everything. These operators are numbered after the fronts, once per node (`waiting`).
 
 Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `processed`,
 `delivered`, and `take_idle_fronts`. Invariant: no frontier ever decreases.
@@ -72,25 +72,27 @@ class Tracker:
         at the last call of `frontiers`."""
         for number, stage in enumerate(stages_of_waiting, fronts):
             self._waiting[stage].append(number)
-        everyone = fronts + len(stages_of_waiting)
+        coverers = fronts + len(stages_of_waiting)
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
         """Per stage: time -> XOR of the ids of the frames in flight, without zeros."""
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         """Per stage: heap of the times in `_cells`, and of some finished times."""
-        self._next = [start] * everyone
-        """Per front: stage 0 is done with all smaller times."""
+        self._done_below = [start] * coverers
+        """Per front: stage 0 is done with all smaller times. Then, per operator that waits: it has
+        emitted everything with a smaller time."""
         self._covered = [0] * fronts + [start] * len(stages_of_waiting)
-        """Per front: covered intervals contain all smaller times, without a gap."""
-        self._beyond: list[dict[int, int]] = [{} for _ in range(everyone)]
-        """Per front: covered intervals (since -> until) that begin after a gap."""
+        """Per front and operator that waits: covered intervals contain all smaller times, without a
+        gap. 0 for a front: it has no covered interval yet."""
+        self._after_gap: list[dict[int, int]] = [{} for _ in range(coverers)]
+        """Per front and operator that waits: covered intervals (since -> until) after a gap."""
         self._sent = [0] * fronts
-        """Per front: it has sent all records below this time."""
+        """Per front: the front has sent all its records below this time."""
         self._durable = [start] * fronts
-        """Per front: its records below this time survive a crash of the front."""
+        """Per front: the records below this time survive a crash of the front."""
         self._delivered = [0] * nodes
-        """Per node: the consumer has its outputs below this time."""
+        """Per node: the consumer has the node's outputs below this time."""
         self._requested = [start] * fronts
-        """Per front: the largest time that `take_idle_fronts` returned for it."""
+        """Per front: the largest time that `take_idle_fronts` has returned."""
         self.reached = start
         """The largest time that a front promised before its end. Once all fronts have ended, every
         element has a smaller time."""
@@ -100,8 +102,8 @@ class Tracker:
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
         """Record that a front will send no record with a time in [since, until).
 
-        `durable`: its records below this time survive a crash of the front. Raises
-        MalformedMessage if there is no such front.
+        `durable`: the front's records below this time survive its crash. Raises MalformedMessage
+        if there is no such front.
         """
         if not 0 <= front < self._fronts:
             raise MalformedMessage(
@@ -112,15 +114,18 @@ class Tracker:
         self._cover(front, since, until)
 
     def _cover(self, front: int, since: int, until: int) -> None:
-        """Mark the times of a front in [since, until) as done in stage 0."""
-        beyond = self._beyond[front]
+        """Mark the times of a front in [since, until) as done in stage 0.
+
+        Or, for the number of an operator that waits, mark them as emitted.
+        """
+        after_gap = self._after_gap[front]
         if until > since:
-            beyond[since] = until
+            after_gap[since] = until
             if self.reached < until < INFINITY:
                 self.reached = until
-        while (end := beyond.pop(self._covered[front], 0)) > 0:
+        while (end := after_gap.pop(self._covered[front], 0)) > 0:
             self._covered[front] = end
-        self._next[front] = max(self._next[front], self._covered[front])
+        self._done_below[front] = max(self._done_below[front], self._covered[front])
 
     def acknowledge(
         self, cells: Sequence[tuple[int, int, int]], covered: Sequence[tuple[int, int, int]] = ()
@@ -130,13 +135,18 @@ class Tracker:
 
         Raises MalformedMessage, and applies nothing, if there is no such stage or front.
         """
-        stages, fronts = len(self._cells), len(self._next)
+        stages, coverers = len(self._cells), len(self._done_below)
         for stage, _, _ in cells:
             if not 0 <= stage < stages:
-                raise MalformedMessage(f"an acknowledgement for stage {stage}, which is not there")
+                raise MalformedMessage(
+                    f"an acknowledgement for stage {stage}, but there are {stages} stages"
+                )
         for front, _, _ in covered:
-            if not 0 <= front < fronts:
-                raise MalformedMessage(f"an acknowledgement for front {front}, which is not there")
+            if not 0 <= front < coverers:
+                raise MalformedMessage(
+                    f"an acknowledgement for front {front}, but there are only {coverers} fronts "
+                    "and operators that wait"
+                )
         for stage, time, ids in cells:
             self._flip(stage, time, ids)
         for front, since, until in covered:
@@ -149,39 +159,40 @@ class Tracker:
     def frontiers(self) -> tuple[int, ...]:
         """Return, per stage, the time below which this and all earlier stages are done.
 
-        The last number is the frontier of outputs, which also waits until inputs are durable.
+        The last number is the frontier of outputs, which additionally waits until inputs are
+        durable. Updates `arrived`.
         """
-        low = min(self._next[: self._fronts])
+        frontier = min(self._done_below[: self._fronts])
         frontiers = []
         for stage, times in enumerate(self._times):
             cells = self._cells[stage]
             while times and times[0] not in cells:
                 heappop(times)
-            if times and times[0] < low:
-                low = times[0]
+            if times and times[0] < frontier:
+                frontier = times[0]
             if waiting := self._waiting[stage]:
-                self.arrived[stage] = low
-                low = min(low, *(self._next[number] for number in waiting))
-            frontiers.append(low)
-        frontiers[-1] = min(low, self.durable)
-        found = tuple(frontiers)
-        if found != self._last:
-            assert all(map(le, self._last, found)), (
-                f"a frontier went back from {self._last} to {found}"
-            )
-            self._last = found
+                self.arrived[stage] = frontier
+                frontier = min(frontier, *(self._done_below[number] for number in waiting))
+            frontiers.append(frontier)
+        frontiers[-1] = min(frontier, self.durable)
+        new = tuple(frontiers)
+        if new != self._last:
+            assert all(map(le, self._last, new)), f"a frontier went back from {self._last} to {new}"
+            self._last = new
         return self._last
 
     @property
     def durable(self) -> int:
-        """The time below which inputs survive a crash of their front."""
+        """The time below which the records of all fronts survive a crash of the front."""
         return min(self._durable)
 
     @property
     def waits_for_logs(self) -> bool:
-        """Whether processed elements wait for their inputs to become durable."""
+        """Whether processed elements wait only until their input records are durable."""
         self.frontiers()  # removes finished times from the heaps
-        return self.durable < min([*self._next, *(times[0] for times in self._times if times)])
+        return self.durable < min(
+            [*self._done_below, *(times[0] for times in self._times if times)]
+        )
 
     @property
     def processed(self) -> int:
@@ -199,51 +210,54 @@ class Tracker:
         return [node for node, time in enumerate(self._delivered) if time < processed]
 
     def take_idle_fronts(self) -> list[tuple[int, int]]:
-        """Return (front, time) of each idle front: ask it for a promise up to this time.
+        """Return (front, time) of each idle front, to ask that front for a promise up to this time.
 
-        A front is idle if stage 0 has passed fewer of its times than of another front's; a missing
-        promise may be the only reason. Each front is returned once per time. A front without a
+        A front is idle if stage 0 is done with fewer of its times than of another front's, perhaps
+        only because a promise is missing. Each front is returned once per time. A front without a
         covered interval is omitted: it may not have joined this incarnation yet, and would treat
         the request as a sign of a lost message.
         """
-        needed = max(self._next[: self._fronts])
+        needed = max(self._done_below[: self._fronts])
         if needed >= INFINITY:  # records that a front sent before its end may still be pending
             needed = self.reached
-        asked = []
-        for front, promised in enumerate(self._next[: self._fronts]):
-            has_begun = self._covered[front] > 0
-            if has_begun and promised < needed and self._requested[front] < needed:
+        idle_fronts = []
+        for front, done_below in enumerate(self._done_below[: self._fronts]):
+            has_joined = self._covered[front] > 0
+            if has_joined and done_below < needed and self._requested[front] < needed:
                 self._requested[front] = needed
-                asked.append((front, needed))
-        return asked
+                idle_fronts.append((front, needed))
+        return idle_fronts
 
     def oldest(self) -> tuple[int, int] | None:
         """Return (time, stage) of the oldest frame known to be in flight, or None."""
         self.frontiers()  # removes finished times from the heaps
-        work = [(times[0], stage) for stage, times in enumerate(self._times) if times]
-        for done, sent in zip(self._next[: self._fronts], self._sent, strict=True):
-            if done < sent:
-                work.append((done, 0))
-        return min(work, default=None)
+        candidates = [(times[0], stage) for stage, times in enumerate(self._times) if times]
+        for done_below, sent_below in zip(
+            self._done_below[: self._fronts], self._sent, strict=True
+        ):
+            if done_below < sent_below:
+                candidates.append((done_below, 0))
+        return min(candidates, default=None)
 
     def _flip(self, stage: int, time: int, ids: int) -> None:
+        """XOR ids into a cell."""
         cells = self._cells[stage]
-        before = cells.get(time)
-        if before is None:
+        old_ids = cells.get(time)
+        if old_ids is None:
             if ids:
                 cells[time] = ids
                 heappush(self._times[stage], time)
-        elif before == ids:
+        elif old_ids == ids:
             del cells[time]
         else:
-            cells[time] = before ^ ids
+            cells[time] = old_ids ^ ids
 
 
 class ReportedProgress:
     """Progress of one incarnation from time `start`, as its nodes report it to the master.
 
     Only policies with label order use it. Each node has a `Tracker` that receives all
-    acknowledgements, so the frontiers of every tracker are valid, and the largest one counts. A
+    acknowledgements, so the frontiers of every tracker are valid, and the largest one counts. The
     master needs no tracker: a new master knows the progress once every node has sent a `Reached`.
     Invariant: `processed` and `delivered` never decrease.
     """
@@ -254,12 +268,13 @@ class ReportedProgress:
         self.reached = start
         """The largest time that a front promised before its end."""
         self._delivered = [0] * nodes
-        """Per node: the consumer has its outputs below this time."""
+        """Per node: the consumer has the node's outputs below this time."""
         self._last_sent: list[int | None] = [None] * nodes
-        """Per node: it has sent no output with a later time; None before its first report."""
+        """Per node: the largest time of an output that it may have sent; None before its report."""
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
-        """Per node: (time, stage) of its oldest work in flight; None if there is none."""
+        """Per node: (time, stage) of the oldest frame that it knows to be in flight, or None."""
         self._waits_for_logs = [False] * nodes
+        """Per node: whether processed elements wait only until their input records are durable."""
 
     def record_report(
         self,
@@ -271,14 +286,14 @@ class ReportedProgress:
         waits: bool,
         last_sent: int = -1,
     ) -> None:
-        """Record a node's report, the fields of `Reached`; `waits`: its `waits_for_logs`."""
+        """Record a node's report: the fields of a `Reached` (`waits`: `waits_for_logs`)."""
         self.processed = max(self.processed, processed)
         self.reached = max(self.reached, reached)
         self._delivered[node] = max(self._delivered[node], delivered)
         self._oldest[node] = (oldest[0], oldest[1]) if len(oldest) == 2 else None
         self._waits_for_logs[node] = waits
-        before = self._last_sent[node]
-        self._last_sent[node] = last_sent if before is None else max(before, last_sent)
+        previous = self._last_sent[node]
+        self._last_sent[node] = last_sent if previous is None else max(previous, last_sent)
 
     @property
     def delivered(self) -> int:
@@ -287,9 +302,10 @@ class ReportedProgress:
 
     @property
     def last_sent(self) -> int | None:
-        """No node has sent an output with a later time; None until all nodes have reported."""
-        known = [left for left in self._last_sent if left is not None]
-        return max(known) if len(known) == len(self._last_sent) else None
+        """Largest time of an output that a node may have sent; None until all nodes have
+        reported."""
+        reported = [time for time in self._last_sent if time is not None]
+        return max(reported) if len(reported) == len(self._last_sent) else None
 
     @property
     def waits_for_logs(self) -> bool:
@@ -301,7 +317,7 @@ class ReportedProgress:
         return [node for node, time in enumerate(self._delivered) if time < self.processed]
 
     def oldest(self) -> tuple[int, int] | None:
-        """Return (time, stage) of the oldest reported work in flight, or None."""
+        """Return (time, stage) of the oldest frame in flight that a node reported, or None."""
         return min((oldest for oldest in self._oldest if oldest is not None), default=None)
 
     def take_idle_fronts(self) -> list[tuple[int, int]]:

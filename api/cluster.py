@@ -1,9 +1,8 @@
 """A cluster in this process and in virtual time, made of the classes of a real one.
 
 Nodes, master, fronts and consumer server exchange messages in the wire format, as processes do, in
-a simulated world without faults (`simulation.world`). `Cluster.kill` is the only failure. Snapshots
-are in memory.
-Virtual time advances with the work, without waiting.
+a simulated world without faults (`simulation.world`). The only failures are calls of
+`Cluster.kill`. Snapshots are in memory. Virtual time advances with the work, without waiting.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from driftline.simulation.world.timeline import Crashed, Faults, Timeline
 from driftline.simulation.world.world import SimulatedHost, World
 
 RUN = "in one process"
-"""The name of each such run in its messages, where other runs have a random one."""
+"""The run id of all runs of a `Cluster`; other runs have a random id."""
 
 NO_PROGRESS_TIMEOUT_S = 600.0
-"""Virtual seconds without progress after which a run fails; ten snapshot intervals are added. User
-functions take no virtual time, so they are never the cause."""
+"""Virtual seconds without progress after which a run fails, in addition to ten snapshot intervals.
+User functions take no virtual time, so a slow function does not fail the run."""
 
 OnBad = Callable[[Sequence[BadRecord]], None]
 
 
 class Cluster:
-    """The roles of a run. They act only during `step`, `run_until` and `pass_time`."""
+    """The roles of a run. They work only during `step`, `run_until` and `pass_time`."""
 
     def __init__(
         self,
@@ -69,12 +68,12 @@ class Cluster:
         flow.check_policy(policy)
         self.policy = policy
         self.chance = Random(seed)
-        self.failed: DriftlineError | None = None
+        self.error: DriftlineError | None = None
         """The error that ended the run, if any."""
-        self.over = False
+        self.is_over = False
         """Whether all sources have ended and all outputs are delivered."""
-        self._acting = False
-        """Whether an event is being processed, which may call a function of the flow."""
+        self._is_stepping = False
+        """Whether `step` is processing an event, which may call a function of the flow."""
         faults = Faults(delay_s=delay_s, slow=0.0, job_s=delay_s)
         self._timeline = Timeline(self.chance, faults)
         network = Network(self._timeline, self.chance, faults, self._timeline.counted)
@@ -85,7 +84,7 @@ class Cluster:
         self._sources = list(sources)
         self._open_consumer = consumer
         self._snapshot_interval_s = snapshot_interval_s
-        self.patience_s = NO_PROGRESS_TIMEOUT_S + 10 * snapshot_interval_s
+        self.no_progress_timeout_s = NO_PROGRESS_TIMEOUT_S + 10 * snapshot_interval_s
         self._dead_letters = dead_letters
         self._on_bad = [*on_bad, *[None] * len(self._sources)]
         self._disks = [NodeDisk(f"node-{i}", flow, self._timeline.counted) for i in range(nodes)]
@@ -104,17 +103,17 @@ class Cluster:
 
     def step(self) -> None:
         """Process the next event. Raises the error that ended the run, now or earlier."""
-        if self._acting:
+        if self._is_stepping:
             raise FlowError("a function of the flow calls the run or the test that it is part of")
-        if self.failed is None:
-            self._acting = True
+        if self.error is None:
+            self._is_stepping = True
             try:
                 self._timeline.step()
             finally:
-                self._acting = False
-            self.failed = self.failed or self._world.fatal_error
-        if self.failed is not None:
-            raise self.failed
+                self._is_stepping = False
+            self.error = self.error or self._world.fatal_error
+        if self.error is not None:
+            raise self.error
 
     def run_until(self, done: Callable[[], bool]) -> None:
         """Process events until `done()`.
@@ -129,7 +128,7 @@ class Cluster:
     def pass_time(self, seconds: float) -> None:
         """Process the events of the next `seconds` of virtual time. Raises the errors of `step`."""
         until = self._timeline.now + seconds
-        while self._timeline.now < until and not self.over:
+        while self._timeline.now < until and not self.is_over:
             self.step()
 
     def kill(self, name: str) -> None:
@@ -144,7 +143,7 @@ class Cluster:
             self._world.crash(hosts[name], "killed")
 
     def wake_fronts(self) -> None:
-        """Let the fronts read their sources again; the sources may have new records."""
+        """Let the fronts read their sources again: there may be new records."""
         for front in self._fronts:
             if front.roles:
                 self._world.turn_soon(front)
@@ -167,7 +166,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that run or have ended normally; a killed one is missing."""
+        """The nodes that run or have ended normally; a node that was killed is missing."""
         roles = [host.role or host.ended_role for host in self._nodes]
         return [role for role in roles if isinstance(role, Node)]
 
@@ -177,7 +176,7 @@ class Cluster:
 
         0 while a node is down; under an unordered policy, 0 until all sources have ended.
         """
-        if self.over:
+        if self.is_over:
             return INFINITY
         nodes = self.nodes
         if not self.policy.ordered or len(nodes) < self._node_count:
@@ -186,7 +185,7 @@ class Cluster:
 
     def is_settled(self, time: int) -> bool:
         """Return whether all elements up to a time are processed, and their outputs delivered."""
-        if self.over:
+        if self.is_over:
             return True
         master, nodes = self._world.hosts["master"].role, self.nodes
         if not isinstance(master, Master) or master.tracker is None:
@@ -202,17 +201,17 @@ class Cluster:
     @property
     def progress(self) -> object:
         """A value that changes whenever the run makes progress."""
-        return self.delivered, self.taken, [node.steps for node in self.nodes]
+        return self.delivered, self.records_read, [node.steps for node in self.nodes]
 
     @property
-    def taken(self) -> int:
+    def records_read(self) -> int:
         """The number of records that the fronts have read."""
         fronts = [host.role or host.ended_role for host in self._fronts]
         return sum(front.sent_records for front in fronts if isinstance(front, Front))
 
     @property
     def late_elements(self) -> int:
-        """The number of elements before the newest snapshot that no sink of late ones receives."""
+        """The number of late elements before the newest snapshot that no sink receives."""
         state = self._registry.read()
         return 0 if state is None else state.late_elements
 
@@ -281,15 +280,15 @@ class Cluster:
             raise Crashed("broken")
         if isinstance(role, ConsumerServer) and role.trouble:
             # In virtual time, the barrier would retry forever without delay.
-            self.failed = self.failed or Unavailable(next(iter(role.trouble.values())))
+            self.error = self.error or Unavailable(next(iter(role.trouble.values())))
         if isinstance(role, Front) and role.outcome is not None:
             self._end(role.outcome)
 
     def _end(self, outcome: Stop) -> None:
         if outcome.error:
-            self.failed = self.failed or error_of(outcome.error, outcome.text)
+            self.error = self.error or error_of(outcome.error, outcome.text)
         else:
-            self.over = True
+            self.is_over = True
 
 
 class Patience:
@@ -297,13 +296,14 @@ class Patience:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._until = 0.0
+        self._deadline = 0.0
         self._last_progress: object = None
 
     def check(self) -> None:
-        """Raise Unavailable if the run has made no progress for `patience_s`."""
+        """Raise Unavailable if the run has made no progress for `no_progress_timeout_s`."""
         cluster = self._cluster
-        if cluster.now > self._until:
+        if cluster.now > self._deadline:
             if cluster.progress == self._last_progress:
                 raise Unavailable(f"the run makes no progress: {cluster.waits_for}")
-            self._until, self._last_progress = cluster.now + cluster.patience_s, cluster.progress
+            self._deadline = cluster.now + cluster.no_progress_timeout_s
+            self._last_progress = cluster.progress

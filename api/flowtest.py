@@ -30,13 +30,13 @@ from driftline.engine.state.table import StateTable
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_S = 0.0005
-"""Average virtual time of a message or a disk write."""
+"""Average virtual time of a message or a disk write, in seconds."""
 
 MOMENT_S = 0.004
-"""Longest virtual time of a `send` without `settle`."""
+"""Maximum virtual time of a `send` without `settle`, in seconds."""
 
 SNAPSHOT_INTERVAL_S = 0.05
-"""Virtual time between snapshots."""
+"""Virtual time between snapshots, in seconds."""
 
 
 class FlowTest:
@@ -91,7 +91,7 @@ class FlowTest:
             raise FlowError(f"nodes={nodes}: a flow needs at least one")
         self._flow = resolve_flow(flow).validate()
         self._time = 0
-        """The time of the last record sent."""
+        """The time of the last record or mark that was sent."""
         self._sources = {
             source.name: ScriptedSource(source.name, lambda: self._time)
             for source in self._flow.sources
@@ -100,7 +100,7 @@ class FlowTest:
         """Sources that are idle until their next record."""
         self._consumer = MemoryConsumer()
         self._read_counts: dict[int, int] = {}
-        """Sink -> number of the consumer's items that `take` has seen."""
+        """Sink -> number of the consumer's items (of all sinks) at the last `take` for it."""
         self._cluster = Cluster(
             self._flow,
             list(self._sources.values()),
@@ -134,11 +134,11 @@ class FlowTest:
             FunctionFailed: A function raised. The run has ended: every later call raises it again.
         """
         source = self._source(source_and_record[:-1], len(source_and_record))
-        arrived = check_record(source.name, self._time + 1, source_and_record[-1])
+        received = check_record(source.name, self._time + 1, source_and_record[-1])
         if source.name in self._idle:
             self._idle.remove(source.name)
             self._append(source, RESUMED_MARK)
-        self._append(source, arrived)
+        self._append(source, received)
         if settle:
             self.settle()
         else:
@@ -147,10 +147,11 @@ class FlowTest:
     def advance_to(self, time: object) -> None:
         """Move the watermarks of all sources to a time of day minus their `max_delay`.
 
-        The ticks of live sources do this in a run: timers fire and windows end without a record.
+        In a run, the ticks of live sources do this. Timers fire and windows end without a record.
 
         Args:
-            time: Microseconds since 1970, a datetime or ISO 8601 text; without time zone in UTC.
+            time: Microseconds since 1970, a datetime or an ISO 8601 text; in UTC if it has no time
+                zone.
 
         Raises:
             FlowError: It is not a time, no source has event times, or the test has ended.
@@ -165,7 +166,7 @@ class FlowTest:
         self.settle()
 
     def let_idle(self, source: str) -> None:
-        """Let a source be idle until its next record, as `idle_after` does in a run.
+        """Mark a source as idle until its next record, as `idle_after` does in a run.
 
         Raises:
             FlowError: There is no such source, it has no event times, or the test has ended.
@@ -185,9 +186,9 @@ class FlowTest:
 
     def _append(self, source: ScriptedSource, payload: object) -> None:
         """Append a record or a mark to a source. Raises FlowError, FunctionFailed."""
-        if self._cluster.failed is not None:
-            raise self._cluster.failed
-        if self._cluster.over:
+        if self._cluster.error is not None:
+            raise self._cluster.error
+        if self._cluster.is_over:
             raise FlowError(f"flow {self._flow.name!r}: this test has ended, nothing can be sent")
         self._time += 1
         source.send(self._time, payload)
@@ -202,7 +203,7 @@ class FlowTest:
         Raises:
             FlowError: There is no such process, or the test has ended.
         """
-        if self._cluster.over or self._cluster.failed is not None:
+        if self._cluster.is_over or self._cluster.error is not None:
             raise FlowError(
                 f"flow {self._flow.name!r}: this test has ended, no process can be killed"
             )
@@ -217,19 +218,19 @@ class FlowTest:
         self._cluster.run_until(lambda: self._cluster.is_settled(self._time))
 
     def end(self) -> None:
-        """End the sources, and let the run finish. Outputs and states can still be inspected.
+        """End the sources, and finish the run. Outputs and states can still be inspected.
 
         Raises:
             FunctionFailed: A function raised.
         """
         for vertex in self._flow.sources:
             source = self._sources[vertex.name]
-            if vertex.event_time is not None and not self._cluster.over:
+            if vertex.event_time is not None and not self._cluster.is_over:
                 self._time += 1
                 source.send(self._time, END)
             source.close()
         self._cluster.wake_fronts()
-        self._cluster.run_until(lambda: self._cluster.over)
+        self._cluster.run_until(lambda: self._cluster.is_over)
 
     def __enter__(self) -> Self:
         return self
@@ -240,7 +241,7 @@ class FlowTest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None and self._cluster.failed is None:
+        if error is None and self._cluster.error is None:
             self.end()
 
     # Results.
@@ -315,7 +316,7 @@ class FlowTest:
 
     def _settle(self) -> None:
         """Settle, unless the run has failed; outputs before the failure stay readable."""
-        if self._cluster.failed is None:
+        if self._cluster.error is None:
             self.settle()
 
     # Names.
@@ -353,15 +354,15 @@ class FlowTest:
 
 
 def _as_key(key: object) -> object:
-    """Convert a key to the form in nodes' tables. Raises FlowError for an invalid key."""
+    """Convert a key to its form in the tables of nodes. Raises FlowError for an invalid key."""
     try:
         return exact_key(key)
     except DriftlineError as error:
-        raise FlowError(f"{key!r} can be no key: {error}") from None
+        raise FlowError(f"{key!r} cannot be a key: {error}") from None
 
 
 def _plain(state: State) -> object:
-    """Return a copy of a state's contents in plain Python types."""
+    """Return the contents of a state in plain Python types; a copy of a list or dict."""
     if isinstance(state, ValueState):
         return state.get()
     if isinstance(state, ListState):
@@ -373,8 +374,8 @@ def _plain(state: State) -> object:
 class ScriptedSource(QueueSource):
     """The records that a test has sent to one source. All are kept for replay.
 
-    `now`: returns the time of the last record that the test has sent to any source. An idle source
-    promises, like a live one, that it has no record up to that time.
+    `now`: returns the time of the last record or mark that the test has sent to any source. Like a
+    live source, a source without new records promises that it has no record up to that time.
     """
 
     def __init__(self, name: str, now: Callable[[], int]) -> None:

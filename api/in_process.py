@@ -29,7 +29,8 @@ from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_TO_FILES_S = 0.01
-"""Virtual time of a message if outputs go to files; long, so that one write stores many outputs."""
+"""Virtual time of a message, in seconds, if outputs go to files. It is long, so that one write
+stores many outputs."""
 
 
 class InProcessRun:
@@ -46,12 +47,12 @@ class InProcessRun:
     ) -> None:
         self._flow = flow
         self._live: list[LiveRecords] = []
-        self._sources = list(map(self._as_read_here, sources))
+        self._sources = list(map(self._wrap_live, sources))
         self._policy = policy
         self._nodes = nodes
         self._dead_letters = dead_letters
-        self._bad = [0] * len(sources)
-        self._began = monotonic()
+        self._bad_counts = [0] * len(sources)
+        self._started_at = monotonic()
         self._new_cluster = partial(
             Cluster,
             flow,
@@ -87,17 +88,17 @@ class InProcessRun:
             tuple(source.identity() for source in self._sources),
         )
         opened = OpenConsumers(output, self._flow, identity.to_json(), self._dead_letters)
-        asides: list[BadRecordFile] = []
+        bad_record_files: list[BadRecordFile] = []
         if opened.directory is not None:
             _check_outputs(opened.directory, identity)
-            asides = [
+            bad_record_files = [
                 BadRecordFile(opened.directory / DEAD_LETTERS / f"input-{i}.jsonl")
                 for i in range(len(self._sources))
             ]
-            for aside in asides:
-                aside.forget(0)  # this run reads all input again
-        rejected: list[DeadLetters | BadRecordFile] = [opened.letters, *asides]
-        on_bad = [aside.add for aside in asides] if asides else self._count_bad()
+            for file in bad_record_files:
+                file.forget(0)  # this run reads all input again
+        loggers: list[DeadLetters | BadRecordFile] = [opened.letters, *bad_record_files]
+        on_bad = [file.add for file in bad_record_files] if bad_record_files else self._count_bad()
         cluster = self._new_cluster(
             consumer=opened.open,
             delay_s=MESSAGE_TO_FILES_S,
@@ -106,14 +107,14 @@ class InProcessRun:
         self._connect(cluster)
         try:
             for _ in self._progress(cluster):
-                for lines in rejected:
-                    lines.log_if_due(monotonic())
+                for logger in loggers:
+                    logger.log_if_due(monotonic())
         finally:
             self._close(cluster)
-            for lines in rejected:
-                lines.close()
-        if asides:
-            self._bad = [aside.count for aside in asides]
+            for logger in loggers:
+                logger.close()
+        if bad_record_files:
+            self._bad_counts = [file.count for file in bad_record_files]
         return self._summary(cluster, opened.outputs, opened.failures)
 
     def _cluster(self, consumer: MergingConsumer) -> Cluster:
@@ -125,7 +126,7 @@ class InProcessRun:
         return cluster
 
     def _connect(self, cluster: Cluster) -> None:
-        """Let iterator sources read the delivered frontier; only ordered policies have one."""
+        """Give iterator sources access to the delivered frontier, which ordered policies have."""
         if self._policy.ordered:
             for source in self._sources:
                 if isinstance(source, IteratorSource):
@@ -138,9 +139,7 @@ class InProcessRun:
         finally:  # also if the caller stops reading
             self._close(cluster)
 
-    def _as_read_here(
-        self, source: Source | RetainedSource | LiveSource
-    ) -> Source | RetainedSource:
+    def _wrap_live(self, source: Source | RetainedSource | LiveSource) -> Source | RetainedSource:
         """Wrap a live source for fronts in this process; return others unchanged."""
         if not isinstance(source, LiveSource):
             return source
@@ -149,7 +148,7 @@ class InProcessRun:
         return IteratorSource(source.name, iter(records), "a live source read in one process")
 
     def _progress(self, cluster: Cluster) -> Iterator[int]:
-        """Run to the end, as `_progress` does; then acknowledge the records of live sources."""
+        """Run to the end, like the function `_progress`; then acknowledge live records."""
         yield from _progress(cluster)
         for records in self._live:
             records.acknowledge()
@@ -164,17 +163,19 @@ class InProcessRun:
                 source.delivered = lambda: INFINITY  # `_connect` made it refer to the cluster
 
     def _count_bad(self) -> list[Callable[[Sequence[BadRecord]], None]]:
-        """Return one function per front that counts its bad records."""
+        """Return for each front a function that counts its bad records."""
         return [partial(self._set_aside, front) for front in range(len(self._sources))]
 
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
-        self._bad[front] += len(records)
+        self._bad_counts[front] += len(records)
 
     def _summary(self, cluster: Cluster, outputs: int, failed: int) -> RunSummary:
-        seconds = monotonic() - self._began
+        seconds = monotonic() - self._started_at
         late = cluster.late_elements
-        bad = sum(self._bad)
-        return RunSummary(cluster.taken, outputs, failed, bad, late, seconds, processes=False)
+        bad = sum(self._bad_counts)
+        return RunSummary(
+            cluster.records_read, outputs, failed, bad, late, seconds, processes=False
+        )
 
 
 def _check_outputs(path: Path, identity: Identity) -> None:
@@ -190,13 +191,13 @@ def _check_outputs(path: Path, identity: Identity) -> None:
 
 
 def _progress(cluster: Cluster) -> Iterator[int]:
-    """Run to the end, and yield the delivered frontier each time that it grows.
+    """Run to the end, and yield the delivered frontier whenever it grows (unordered: at each step).
 
     Raises Unavailable if the run makes no progress, and the error that ends it.
     """
     before = 0
     patience = Patience(cluster)
-    while not cluster.over:
+    while not cluster.is_over:
         cluster.step()
         patience.check()
         delivered = cluster.delivered

@@ -32,19 +32,20 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
 from driftline.engine.sources.record import DEFAULT_SHAPE, validate_payload, validate_record
+from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack
 
-AHEAD_MAX = 24
-"""Limit of undelivered records of an iterator."""
+UNDELIVERED_MAX = 24
+"""Maximum number of undelivered records of an iterator."""
 
-POLL_S = 0.1
-"""Timeout of a poll of a live source."""
+POLL_TIMEOUT_S = 0.1
+"""Timeout of a poll of a live source, in seconds."""
 
 SOURCE_RETRY_S = 1.0
-"""Retry interval of an unreachable live source."""
+"""Pause before an unreachable live source is polled again, in seconds."""
 
-QUICK_S = 0.002
-"""An iterator that takes longer for a record counts as slow."""
+SLOW_AFTER_S = 0.002
+"""An iterator that takes more seconds for a record counts as slow."""
 
 Input = Iterable[object] | str | Path | Source | LiveSource
 """Records, the path of a file, the address of a connector, or a source."""
@@ -60,29 +61,29 @@ def sources_of(flow: Flow, inputs: Inputs) -> list[Source | RetainedSource | Liv
     InputError for a file that cannot be opened.
     """
     names = [source.name for source in flow.validate().sources]
-    return [_source(name, given) for name, given in zip(names, _ordered(flow, inputs), strict=True)]
+    return [_source(name, value) for name, value in zip(names, _ordered(flow, inputs), strict=True)]
 
 
 def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
     """Return the inputs in the order of the flow's sources. Raises FlowError if they do not fit."""
     names = [source.name for source in flow.sources]
-    of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
+    sources_text = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
         return flow.order_inputs(inputs)
     one_input = str, bytes, Path, Source, LiveSource
     if isinstance(inputs, one_input) or not isinstance(inputs, Iterable):
         raise FlowError(
             f"inputs are {_kind(inputs)}: give one input for each source, as {{name: input}} or as "
-            f"a list of inputs; {of_flow}"
+            f"a list of inputs; {sources_text}"
         )
-    given = list(inputs)
-    if len(given) != len(names):
-        records = any(isinstance(each, Mapping) for each in given)
+    values = list(inputs)
+    if len(values) != len(names):
+        has_records = any(isinstance(each, Mapping) for each in values)
         raise FlowError(
-            f"{of_flow}, but {len(given)} inputs were given"
-            + ("; a list of records is one input: give [records]" if records else "")
+            f"{sources_text}, but got {counted(len(values), 'input')}"
+            + ("; a list of records is one input: give [records]" if has_records else "")
         )
-    return given
+    return values
 
 
 class LiveRecords:
@@ -101,7 +102,7 @@ class LiveRecords:
         self._source.start({})
         while True:
             try:
-                batch = self._source.poll(POLL_S)
+                batch = self._source.poll(POLL_TIMEOUT_S)
             except Unavailable as error:
                 trouble.record_failure(monotonic(), f"{name}: {error}; polling again", name=name)
                 sleep(SOURCE_RETRY_S)
@@ -124,42 +125,41 @@ class LiveRecords:
         self._source.close()
 
 
-def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
-    """Make a source of one input; `name`: of the flow's source, for the records and errors.
+def _source(name: str, value: Input) -> Source | RetainedSource | LiveSource:
+    """Make a source of an input; `name`: the name of the flow's source.
 
     Raises FlowError, Unavailable, InputError.
     """
-    if given == "":
+    if value == "":
         raise FlowError(f"source {name!r}: the input is an empty text: give the path of a file")
-    if isinstance(given, str) and given.startswith(PRODUCERS):
+    if isinstance(value, str) and value.startswith(PRODUCERS):
         raise FlowError(
-            f"source {name!r}: {given} is an address; only the command `driftline run` receives "
+            f"source {name!r}: {value} is an address; only the command `driftline run` receives "
             "records over a network"
         )
-    if isinstance(given, str) and scheme_of(given):
-        given = open_address(given)
-    if isinstance(given, LiveSource):
-        return given
-    if isinstance(given, (str, Path)):
-        return _file(name, given)
-    if isinstance(given, RetainedSource):
+    if isinstance(value, str) and scheme_of(value):
+        value = open_address(value)
+    if isinstance(value, LiveSource):
+        return value
+    if isinstance(value, (str, Path)):
+        return _file(name, value)
+    if isinstance(value, RetainedSource):
         raise FlowError(
             f"source {name!r}: a live source does not end by itself; give an iterator, or send "
             "records one by one with FlowTest"
         )
-    if isinstance(given, Source):
-        return given if isinstance(given, LIMITED) else LimitedSource(given)
-    if isinstance(given, (bytes, bytearray, Mapping)) or not isinstance(given, Iterable):
+    if isinstance(value, Source):
+        return value if isinstance(value, SELF_CHECKING) else LimitedSource(value)
+    if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
         raise FlowError(
-            f"source {name!r}: {_kind(given)} is not an input: give a list or an iterator of "
-            "records, "
-            "the path of a file, or a Source"
+            f"source {name!r}: {_kind(value)} is not an input: give a list or an iterator of "
+            "records, the path of a file, or a Source"
         )
-    if isinstance(given, AbstractSet):
-        raise FlowError(f"source {name!r}: a set has no order that lasts: give a list of records")
-    if isinstance(given, Sequence):
-        return ListedRecords(name, given)
-    return IteratorSource(name, iter(given))
+    if isinstance(value, AbstractSet):
+        raise FlowError(f"source {name!r}: a set has no order: give a list of records")
+    if isinstance(value, Sequence):
+        return ListedRecords(name, value)
+    return IteratorSource(name, iter(value))
 
 
 def _file(name: str, path: str | Path) -> Source:
@@ -174,12 +174,12 @@ def _file(name: str, path: str | Path) -> Source:
         ) from None
 
 
-LIMITED = FileSource, SeveralFiles, ZipfSource
+SELF_CHECKING = FileSource, SeveralFiles, ZipfSource
 """Source classes that check the limits of records themselves."""
 
 
 class LimitedSource:
-    """Wrapper of a user's source that turns unacceptable records into bad records."""
+    """Wrapper of a user's source that replaces invalid records by bad records."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -208,8 +208,8 @@ class ListedRecords:
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield the records from a time on; record n has time n."""
-        for at in range(max(0, start - 1), len(self._records)):
-            yield validate_record(at + 1, self._records[at], source_in_words(self.name))
+        for i in range(max(0, start - 1), len(self._records)):
+            yield validate_record(i + 1, self._records[i], source_in_words(self.name))
 
     def progress(self) -> tuple[int, int] | None:
         """Return None, as a list has no bytes to count."""
@@ -226,9 +226,9 @@ class ListedRecords:
 class IteratorSource(QueueSource):
     """The records of an iterator; record n has time n.
 
-    Of a quick iterator, up to `AHEAD_MAX` records may be undelivered. A slow iterator is read only
-    when the outputs of all earlier records are delivered. The source keeps a record until no replay
-    can need it.
+    A quick iterator may have up to `UNDELIVERED_MAX` undelivered records. A slow iterator is read
+    only when the outputs of all earlier records are delivered. The source keeps a record until no
+    replay can need it.
     """
 
     def __init__(
@@ -238,63 +238,63 @@ class IteratorSource(QueueSource):
         self._description = description
         self.delivered: Callable[[], int] = lambda: INFINITY
         """Returns the delivered frontier: all outputs with smaller times are delivered."""
-        self._records_left = records
-        self._ahead = 0
-        """Current limit of undelivered records."""
+        self._iterator = records
+        self._undelivered_max = 0
+        """Current maximum number of undelivered records."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in super().read(start):
-            if record is None and self._may_pull():
-                self._pull()
+            if record is None and self._may_read_on():
+                self._read_on()
             else:
                 yield _record(record)
 
     def close(self) -> None:
         super().close()
-        if isinstance(self._records_left, Generator):
-            self._records_left.close()
+        if isinstance(self._iterator, Generator):
+            self._iterator.close()
 
     def advance_to(self, time: int) -> int:
         return self._next  # times are record numbers, whatever the times of other sources
 
     def identity(self) -> str:
-        return f"{self._description}, {secrets.token_hex(8)}"  # no later run can read the same one
+        return f"{self._description}, {secrets.token_hex(8)}"  # no later run can read this iterator
 
-    def _may_pull(self) -> bool:
+    def _may_read_on(self) -> bool:
         in_flight = self._next - self.delivered()
         if in_flight <= 0:
-            self._ahead = min(2 * self._ahead, AHEAD_MAX) or 1
-        return in_flight < self._ahead
+            self._undelivered_max = min(2 * self._undelivered_max, UNDELIVERED_MAX) or 1
+        return in_flight < self._undelivered_max
 
-    def _pull(self) -> None:
+    def _read_on(self) -> None:
         began = monotonic()
         try:
-            record = next(self._records_left)
+            record = next(self._iterator)
         except StopIteration:
             self.put(END)
             self.close()
             return
         except Unavailable as error:  # an iterator that raised cannot be retried
             raise InputError(source_in_words(self.name), self._next, str(error)) from error
-        if monotonic() - began > QUICK_S:
-            self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is in flight
-        found = validate_record(self._next, record, source_in_words(self.name))
-        self.put(found if isinstance(found, BadRecord) else found[1])
+        if monotonic() - began > SLOW_AFTER_S:
+            self._undelivered_max = 0  # `_may_read_on` makes it 1 as soon as nothing is in flight
+        checked = validate_record(self._next, record, source_in_words(self.name))
+        self.put(checked if isinstance(checked, BadRecord) else checked[1])
 
 
 def _record(
-    found: tuple[int, object] | BadRecord | None,
+    queued: tuple[int, object] | BadRecord | None,
 ) -> tuple[int, object] | BadRecord | None:
-    """Return a queued record; if its payload is a `BadRecord`, return that instead."""
-    if isinstance(found, tuple) and isinstance(found[1], BadRecord):
-        return found[1]
-    return found
+    """Return a queued record, or its payload if that is a `BadRecord`."""
+    if isinstance(queued, tuple) and isinstance(queued[1], BadRecord):
+        return queued[1]
+    return queued
 
 
 def check_record(source: str, number: int, record: object) -> object:
-    """Return a copy of a record as the flow will see it; `number`: counts records from 1.
+    """Return a copy of a record as functions receive it; `number`: counts records from 1.
 
-    Raises PayloadError for an unacceptable record.
+    Raises PayloadError for an invalid record.
     """
     try:
         return validate_payload(record)
@@ -303,10 +303,10 @@ def check_record(source: str, number: int, record: object) -> object:
 
 
 def source_in_words(name: str) -> str:
-    """Return the text that names a source in errors if no file does."""
+    """Return the text that names a source in errors if its records have no file."""
     return f"source {name!r}"
 
 
-def _kind(given: object) -> str:
-    name = type(given).__name__
+def _kind(value: object) -> str:
+    name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

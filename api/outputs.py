@@ -39,12 +39,12 @@ class RunSummary(Struct, frozen=True):
 
 
 class MergingConsumer(MemoryConsumer):
-    """A consumer in memory that merges the items of all barriers, and returns each once."""
+    """Consumer in memory that merges the items of all barriers, and returns each item once."""
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[tuple[int, ...], int, Item]] = []
-        """(label, number, item); items with equal labels keep their order."""
+        """(label, sequence number, item): items with equal labels stay in order."""
         self._number = 0
 
     def _add(self, barrier: str, items: list[Item]) -> None:
@@ -53,19 +53,19 @@ class MergingConsumer(MemoryConsumer):
             heappush(self._heap, (item.label, self._number, item))
 
     def take(self, below: int) -> Iterator[Item]:
-        """Remove the items with times below `below`, and yield them in label order."""
+        """Remove all items with times below `below`, and yield these in label order."""
         while self._heap and self._heap[0][0][0] < below:
             yield heappop(self._heap)[2]
 
 
 class OpenConsumers:
-    """Consumers of a run in this process: of a directory, of a sink's address, or the user's.
+    """Consumers of a run in this process, for a directory, the address of a sink, or a `Consumer`.
 
     Args:
         output: A path or an address, or a consumer.
         flow: The flow.
         identity: The identity of the run.
-        dead_letters: Whether failures are set aside.
+        dead_letters: Whether failures become dead letters.
     """
 
     def __init__(
@@ -73,26 +73,26 @@ class OpenConsumers:
     ) -> None:
         self.directory: Path | None = None
         """The directory of the outputs; None if they go elsewhere."""
-        self.where = type(output).__name__
+        self.dead_letter_location = type(output).__name__
         """Where dead letters are stored, for log lines."""
-        self._sink, self._address = output, self.where
+        self._sink, self._address = output, self.dead_letter_location
         if isinstance(output, str | Path):
             place = resolve_output(str(output), Path())
-            self._address, self.where = place.address, place.dead_letter_location
+            self._address, self.dead_letter_location = place.address, place.dead_letter_location
             if place.is_directory:
                 self.directory = place.directory.absolute()
-        self.letters = DeadLetters(self.where)
-        """Logs the dead letters that are stored."""
-        self._about = flow, identity, dead_letters
+        self.letters = DeadLetters(self.dead_letter_location)
+        """Log of the stored dead letters."""
+        self._context_arguments = flow, identity, dead_letters
         self._open: list[RecordingConsumer] = []
         self._failures_before = 0
-        """Dead letters of earlier calls, which the opened consumers already had."""
+        """Number of dead letters of earlier calls, which the opened consumers already had."""
 
     def open(self, barrier: str) -> Consumer:
         """Open the consumer of a barrier."""
-        flow, identity, dead_letters = self._about
+        flow, identity, dead_letters = self._context_arguments
         context = SinkContext(
-            flow, barrier, dead_letters, self.directory, identity, on_failures=self._failed
+            flow, barrier, dead_letters, self.directory, identity, on_failures=self._log_failures
         )
         if isinstance(self._sink, str | Path):
             opened: RecordingConsumer = open_consumer(self._address, context)
@@ -105,13 +105,13 @@ class OpenConsumers:
 
     @property
     def outputs(self) -> int:
-        """Outputs in the directory; elsewhere those that this run delivered."""
+        """Number of outputs in the directory; without one, of outputs of this run."""
         return sum(consumer.outputs for consumer in self._open)
 
     @property
     def failures(self) -> int:
-        """Dead letters that this run delivered."""
+        """Number of dead letters that this run delivered."""
         return sum(consumer.failures for consumer in self._open) - self._failures_before
 
-    def _failed(self, failures: Sequence[Item]) -> None:
+    def _log_failures(self, failures: Sequence[Item]) -> None:
         self.letters.add_failures(monotonic(), failures)

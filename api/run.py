@@ -88,10 +88,10 @@ def run(
         >>> [item.value for item in run(flow, {"words": ["a", "b"]})]
         ['A', 'B']
 
-    Nodes and master are separate processes if `output` is a directory and other processes can
-    import the flow: `flow` is a string, or the flow is a variable of a module, or of a script that
-    calls `run` under ``if __name__ == "__main__":``. Their state is in the directory `state`, dead
-    processes are restarted, and the same call resumes where an earlier one was interrupted.
+    Nodes and master are separate processes if `output` is a path or an address, and other processes
+    can import the flow: `flow` is a string, or the flow is a variable of a module, or of a script
+    that calls `run` under ``if __name__ == "__main__":``. Their state is in the directory `state`,
+    dead processes are restarted, and the same call resumes where an earlier one was interrupted.
 
     Otherwise everything runs in this process, with the same code, and only outputs in a directory
     or LMDB are durable: the same call reads all input again, and adds the missing outputs.
@@ -113,11 +113,11 @@ def run(
         policy: Guarantee of the run, see `driftline run --help`. Under an unordered policy,
             outputs are in the order of their delivery.
         ordering: How operators keep label order: ``"speculative"`` or ``"buffered"``.
-        snapshot_interval_ms: Milliseconds between snapshots, in virtual time if all runs in this
-            process.
-        state: The state directory of node processes; by default a folder in `output`.
-        dead_letters: Set aside records that cannot be read, and elements whose function raises (as
-            items of sink -1), instead of raising.
+        snapshot_interval_ms: Milliseconds between snapshots; of virtual time if everything runs in
+            this process.
+        state: The state directory of node processes; by default a directory in `output`.
+        dead_letters: Set aside records that cannot be read (in files if `output` is a directory),
+            and elements whose function raises (as items of sink -1), instead of raising.
         fresh: Remove state and outputs of an earlier run of node processes first.
         accept_changed_code: Resume from the state of node processes although the code of operators
             has changed. Existing outputs stay; the new code produces only later ones.
@@ -137,43 +137,44 @@ def run(
     check_not_loading("run(...)")
     loaded = resolve_flow(flow)
     sources = sources_of(loaded, inputs)
-    chosen = policy_named(policy, ordering)
+    run_policy = policy_named(policy, ordering)
     if state == "":
         raise FlowError("state= is an empty text: give a directory")
     is_number = isinstance(snapshot_interval_ms, int | float)
     if type(nodes) is not int or nodes < 1 or not (is_number and snapshot_interval_ms >= 1):
         raise FlowError(
-            f"nodes={nodes!r}, snapshot_interval_ms={snapshot_interval_ms!r}: a whole number of "
-            "nodes, and a number of ms, both at least 1"
+            f"nodes={nodes!r}, snapshot_interval_ms={snapshot_interval_ms!r}: give an int and a "
+            "number of milliseconds, both at least 1"
         )
     loaded.check_nodes(nodes)
-    loaded.check_policy(chosen)
+    loaded.check_policy(run_policy)
     if not isinstance(output, (str, Path, list, NoneType, Consumer)):
         raise FlowError(
             f"outputs cannot go to a {type(output).__name__}: give a list, the path of a "
-            "directory, the address of a sink, a consumer, or nothing for an iterator"
+            "directory, the address of a sink, a Consumer, or None for an iterator"
         )
     if isinstance(output, (str, Path)):
         resolve_checked_output(str(output), Path())
-        spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
+        spec, imported = (flow, loaded) if isinstance(flow, str) else as_importable(flow)
         if spec:
             place = resolve_output(str(output), None if state is None else Path(state))
             place = replace(place, directory=place.directory.absolute())
-            folder = place.directory / ".driftline" / "state" if state is None else Path(state)
+            default_state = place.directory / ".driftline" / "state"
+            state_path = default_state if state is None else Path(state)
             config = RunConfig(
-                spec, sources, place, nodes, chosen, snapshot_interval_ms / 1000, folder.absolute(),
-                dead_letters, WINDOW, paths=search_paths(), accept_changed_code=accept_changed_code,
-                fresh=fresh,
+                spec, sources, place, nodes, run_policy, snapshot_interval_ms / 1000,
+                state_path.absolute(), dead_letters, WINDOW, paths=search_paths(),
+                accept_changed_code=accept_changed_code, fresh=fresh,
             )  # fmt: skip
             return _run_in_processes(imported, config)
     if state is not None or fresh or accept_changed_code:
         name = "state" if state is not None else "fresh" if fresh else "accept_changed_code"
         raise FlowError(
-            f"{name}= is for nodes that are processes: give a directory as output=, and a flow "
-            "that other processes can import, as 'module:name'"
+            f"{name}= is for nodes that are processes: give a path or an address as output=, and a "
+            "flow that other processes can import, as 'module:name'"
         )
     interval_s = snapshot_interval_ms / 1000
-    in_process = InProcessRun(loaded, sources, chosen, nodes, interval_s, dead_letters)
+    in_process = InProcessRun(loaded, sources, run_policy, nodes, interval_s, dead_letters)
     if isinstance(output, list):
         return in_process.append_to(output)
     return in_process.items() if output is None else in_process.write_to(output)
@@ -194,25 +195,25 @@ def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     )
 
 
-def as_others_import(flow: Flow) -> tuple[str, Flow]:
+def as_importable(flow: Flow) -> tuple[str, Flow]:
     """Return the name of a flow, and the flow as other processes import it.
 
     The name is ``module:name`` or ``file.py:name``. It is empty, and the flow is `flow` itself, if
     no other process can make this flow: it was made in a function, in a notebook, or under
-    ``if __name__ == "__main__"``. The check executes a script under another name. Raises
+    ``if __name__ == "__main__"``. To check this, a script is executed under another name. Raises
     LoadedAgain if the script then runs the flow.
     """
     for module in _modules(flow):
         for name, value in list(vars(module).items()):
-            if value is flow and (where := _file_or_name(module)):
+            if value is flow and (module_name := _import_name(module)):
                 try:
-                    other = load_flow(f"{where}:{name}")
+                    other = load_flow(f"{module_name}:{name}")
                 except LoadedAgain:
                     raise
                 except FlowError:
                     continue
                 if _describe(other) == _describe(flow):
-                    return f"{where}:{name}", other
+                    return f"{module_name}:{name}", other
     return "", flow
 
 
@@ -222,13 +223,13 @@ def search_paths() -> tuple[str, ...]:
 
 
 def _modules(flow: Flow) -> list[ModuleType]:
-    """Return all loaded modules; those of the flow's functions come first."""
-    homes = {getattr(vertex.function, "__module__", "") for vertex in flow.vertices}
+    """Return all loaded modules, beginning with the modules of the flow's functions."""
+    function_modules = {getattr(vertex.function, "__module__", "") for vertex in flow.vertices}
     loaded = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
-    return sorted(loaded, key=lambda module: module.__name__ not in homes)
+    return sorted(loaded, key=lambda module: module.__name__ not in function_modules)
 
 
-def _file_or_name(module: ModuleType) -> str:
+def _import_name(module: ModuleType) -> str:
     """Return the name or file by which other processes import a module; empty if they cannot."""
     if module.__name__ != "__main__" and not module.__name__.startswith(FILE_MODULE_PREFIX):
         return module.__name__

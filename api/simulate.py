@@ -1,4 +1,4 @@
-"""`simulate`: test a flow under every fault, from Python."""
+"""`simulate`: test a flow under simulated faults, from Python."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import SeedReport, check_flow, run_one
 
 RECORDS_MAX = 10_000
-"""Limit of simulated records per source."""
+"""Maximum number of simulated records per source."""
 
 
 class SimulationReport(Struct, frozen=True):
-    """Figures of a simulation in which the run of every seed had the right outputs."""
+    """Figures of a simulation in which the outputs of every seed were correct."""
 
     seeds: int
     """Seeds that were simulated."""
@@ -95,12 +95,12 @@ def simulate(
 
 
 def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
-    """Read all records of a source. Raises FlowError if there are too many, or it is live."""
+    """Read all records of a source. Raises FlowError if they are too many, or live."""
     if isinstance(source, LiveSource):
         raise FlowError(f"simulate replays its records, but {source.name!r} is live: give a list")
     records: list[object] = []
-    some = (record for record in source.read(1) if record is not None)
-    for _, record in islice(strict(some), RECORDS_MAX + 1):
+    available = (record for record in source.read(1) if record is not None)
+    for _, record in islice(strict(available), RECORDS_MAX + 1):
         records.append(record)
     if len(records) > RECORDS_MAX:
         raise FlowError(
@@ -112,9 +112,9 @@ def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
 def _failure(scenario: Scenario, problem: str, nodes: int | None) -> str:
     """Return the message of a `SimulationFailed`."""
     seed = scenario.seed
-    also = "" if nodes is None else f", nodes={nodes}"
+    nodes_argument = "" if nodes is None else f", nodes={nodes}"
     return (
         f"flow {scenario.flow.spec!r} fails under the faults of seed {seed} "
         f"({scenario.nodes} nodes): {problem}\n"
-        f"  Repeat it: simulate(flow, inputs, seeds=range({seed}, {seed + 1}){also})"
+        f"  Repeat it: simulate(flow, inputs, seeds=range({seed}, {seed + 1}){nodes_argument})"
     )

@@ -6,14 +6,14 @@ frontiers (`advance` or `record_processed`) or commits, depending on the policy.
 bundle, and no output up to the consumer's t_last is sent again: the consumer stores items and
 t_last in one atomic step (Delivery, consistency, and determinism, section V-A2).
 
-A consumer that merges the outputs of several barriers needs the progress of each, even where there
-are no outputs. With `reports_progress`, a barrier with nothing to send therefore reports progress
-in an empty bundle (`take_progress_report`). The consumer does not acknowledge these reports: the
-next bundle or report replaces a lost one.
+A consumer that merges the outputs of several barriers needs the progress of each barrier, even if
+that has no outputs. With `reports_progress`, a barrier that has nothing to send therefore reports
+progress in an empty bundle (`take_progress_report`). The consumer does not acknowledge these
+reports: the next bundle or report replaces a lost one.
 
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
-of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes:
-further outputs wait for the next one.
+of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes;
+further outputs wait for the next bundle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle
 
 NO_T_LAST = -1
-"""The t_last of a consumer without a bundle."""
+"""The t_last of a consumer that has stored no bundle."""
 
 BUNDLE_BYTES = 1 << 22
 """The default of `Barrier.bundle_bytes`."""
@@ -43,7 +43,7 @@ class Barrier:
     """Base of all barriers: holds outputs as blobs, in order, until they may leave.
 
     `groups`: the first and the last key group of the node; `dead_letters`: whether failures are
-    outputs like others; otherwise the first final failure ends the run.
+    outputs like others. If they are not, the first final failure ends the run.
     """
 
     unit = "bundle"
@@ -58,7 +58,7 @@ class Barrier:
         self.reports_progress = False
         """Whether to report progress without outputs to the consumer."""
         self._reported_up_to = NO_T_LAST
-        """t_last of the last progress report, or of the consumer when it last connected."""
+        """t_last of the last progress report, or the consumer's t_last when it last connected."""
         self.ready: deque[tuple[int, bytes, int]] = deque()
         """(unit, blob, running checksum including this blob) of released outputs that are in no
         bundle yet."""
@@ -90,21 +90,21 @@ class Barrier:
         raise NotImplementedError
 
     def advance(self, frontier: int) -> None:
-        """Release all outputs below a time; by the node's own tracker they are final.
+        """Release all outputs below a time, which are final according to the node's tracker.
 
         Without label order, do nothing. Raises FunctionFailed if a released output is a failure and
         not a dead letter.
         """
 
     def record_processed(self, processed: int) -> None:
-        """Record that all nodes have processed all elements below a time, by the master's tracker.
+        """Record that all nodes have processed all elements below a time.
 
-        In label order, do nothing.
+        The master's tracker determines this time. With label order, do nothing.
         """
 
     def trim_history(self, frontier: int) -> None:
-        """Record that no later snapshot will have a smaller time than this. Without label order, do
-        nothing."""
+        """Drop what only snapshots with smaller times need, as there will be none. Without label
+        order, do nothing."""
 
     def encode_ahead(self) -> bool:
         """Encode outputs of one time for a later `advance`. Return whether there were any."""
@@ -127,13 +127,14 @@ class Barrier:
 
     @property
     def stored_up_to(self) -> int:
-        """The consumer has all outputs up to this unit. The last units may have no outputs."""
-        waits = self.ready or self.outstanding is not None
-        return self.t_last if waits else max(self.t_last, self.released_up_to)
+        """The consumer has all outputs up to this unit. Unlike t_last, it counts released units
+        without outputs."""
+        has_unstored = self.ready or self.outstanding is not None
+        return self.t_last if has_unstored else max(self.t_last, self.released_up_to)
 
     @property
     def target_t_last(self) -> int:
-        """The least t_last of the consumer after it has stored all outputs released so far."""
+        """The smallest t_last with which the consumer has all outputs released so far."""
         if self.ready:
             return self.released_up_to
         return self.t_last if self.outstanding is None else self.outstanding.t_last
@@ -143,15 +144,15 @@ class Barrier:
         """Human-readable summary of the outputs that the consumer has."""
         if self.t_last == NO_T_LAST:
             return "no outputs yet"
-        return f"outputs up to {self._in_words(self.t_last)}"
+        return f"outputs up to {self._format_t_last(self.t_last)}"
 
-    def _in_words(self, t_last: int) -> str:
+    def _format_t_last(self, t_last: int) -> str:
         return f"{self.unit} {t_last}"
 
     def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """Process the consumer's last bundle, on recovery and when a consumer reconnects.
 
-        `t_last`, `checksum`, `blobs`: those of the bundle; NO_T_LAST, 0 and () if there is none.
+        `t_last`, `checksum`, `blobs`: fields of the bundle; NO_T_LAST, 0 and () if there is none.
         Raises StateMismatch if the bundle contradicts the snapshot or an earlier answer.
         """
         if not self.connected and t_last < self.expected_t_last:
@@ -173,10 +174,10 @@ class Barrier:
         if bundle is not None and bundle.t_last > self.t_last:
             self.outstanding = bundle
         self.ready = deque(entry for entry in self.ready if entry[0] > self.t_last)
-        self.waiting_bytes = self._counted()
+        self.waiting_bytes = self._count_waiting_bytes()
 
     def mark_stored(self, t_last: int) -> None:
-        """Mark the bundle with this t_last as stored. Ignored unless it is outstanding."""
+        """Mark the bundle with this t_last as stored. Do nothing unless it is outstanding."""
         if self.outstanding is not None and self.outstanding.t_last == t_last:
             self.stored_blob_count = len(self.outstanding.blobs)
             self.waiting_bytes -= sum(map(len, self.outstanding.blobs))
@@ -184,8 +185,8 @@ class Barrier:
             self.t_last = t_last
 
     def take_bundle(self, incarnation: int) -> Bundle | None:
-        """Return the released outputs that fit into a bundle; None if there are none, or while a
-        bundle is outstanding."""
+        """Return a bundle of released outputs; None if there are none, while another bundle is
+        outstanding, and before the consumer has answered."""
         ready = self.ready
         if not ready or self.outstanding is not None or not self.connected:
             return None
@@ -203,7 +204,7 @@ class Barrier:
         return self.outstanding
 
     def take_progress_report(self, incarnation: int) -> Bundle | None:
-        """Return an empty bundle: it reports that the consumer has all outputs up to its t_last.
+        """Return an empty bundle, which reports that there are no other outputs up to its t_last.
 
         Return None if the consumer knows that already, lacks outputs, or needs no reports. The
         consumer does not acknowledge the report.
@@ -217,11 +218,11 @@ class Barrier:
         return Bundle(*header, (), self.released_up_to, self.checksum)
 
     def _queue(self, unit: int, blob: bytes) -> None:
-        """Add a blob to `ready`; `unit`: its time, epoch, production or bundle."""
+        """Add a blob to `ready`. `unit`: the blob's time, epoch, production or bundle number."""
         self.ready.append((unit, blob, self.checksum))
         self.waiting_bytes += len(blob)
 
-    def _counted(self) -> int:
+    def _count_waiting_bytes(self) -> int:
         """Compute `waiting_bytes` from scratch."""
         outstanding = self.outstanding.blobs if self.outstanding is not None else ()
         return sum(map(len, outstanding)) + sum(len(blob) for _, blob, _ in self.ready)
@@ -233,11 +234,11 @@ class Barrier:
             raise FunctionFailed(describe_failure(label, value))
 
     def validate(self) -> None:
-        """Assert the invariant."""
-        times = [time for time, _, _ in self.ready]
-        assert times == sorted(times), f"{self.name}: released out of order: {times}"
-        assert not times or times[0] > self.t_last, f"{self.name}: {times[0]} is delivered already"
+        """Assert the invariants of the queue."""
+        units = [unit for unit, _, _ in self.ready]
+        assert units == sorted(units), f"{self.name}: released out of order: {units}"
+        assert not units or units[0] > self.t_last, f"{self.name}: {units[0]} is delivered already"
         if self.outstanding is not None:
             assert self.outstanding.t_last > self.t_last
-            assert not times or times[0] > self.outstanding.t_last
-        assert self.waiting_bytes == self._counted()
+            assert not units or units[0] > self.outstanding.t_last
+        assert self.waiting_bytes == self._count_waiting_bytes()

@@ -22,9 +22,10 @@ from driftline.engine.wire.label_columns import Labels
 class UnackedFrontiers:
     """Processed frontiers of one barrier in one incarnation that wait for the consumer.
 
-    Inputs: the processed frontier, and the last unit (see `barrier.barrier`) with an output below
-    it; units that the consumer has. Output: the time below which the consumer has all outputs.
-    Invariant: that time never decreases, and the waiting frontiers and their units increase.
+    Inputs: the processed frontier, with the last unit (see `barrier.barrier`) that has an output
+    below this frontier; the last unit that the consumer has stored. Output: the time below which
+    the consumer has all outputs. Invariant: that time never decreases, and the waiting frontiers
+    and their units increase.
 
         >>> frontiers = UnackedFrontiers()
         >>> frontiers.add(10, unit=1)
@@ -32,13 +33,13 @@ class UnackedFrontiers:
         >>> frontiers.delivered(stored=1)
         10
 
-    So an output above a frontier does not delay that frontier; under load newer outputs always
-    exist. Memory: one frontier for each unit.
+    So an output above a frontier does not delay that frontier: under load there are always newer
+    outputs. Memory: at most one frontier for each unit.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, int]] = deque()
-        """(unit, frontier)"""
+        """(unit, frontier): a consumer that has the unit has all outputs below the frontier."""
         self._delivered = 0
 
     def add(self, processed: int, unit: int) -> None:
@@ -68,7 +69,7 @@ class ArrivalBarrier(Barrier):
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
+        assert signs is None or signs == [1], "only an ordered barrier can retract outputs"
         self.check_failure(sink, labels[0], values[0])
         self._add_blob(to_blob(labels, sink, values, packed), labels)
 
@@ -92,15 +93,15 @@ class ArrivalBarrier(Barrier):
 class ImmediateBarrier(ArrivalBarrier):
     """Barrier of `none` and `at-least-once`: outputs leave at once.
 
-    Invariant: the number of a bundle is its t_last, and grows by one per bundle; an output has the
-    number of its bundle when it arrives. After a recovery no output is dropped: outputs can be
+    Invariant: the number of a bundle is its t_last, and grows by one per bundle; an output gets the
+    number of its bundle on arrival. After a recovery the barrier drops no output: outputs can be
     duplicated (at-least-once) or lost (none).
     """
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self._last_bytes = 0
-        """Bytes queued for the bundle with the largest number."""
+        """Number of bytes that are queued for the bundle with the largest number."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
         if not self.ready or self._last_bytes >= self.bundle_bytes:
@@ -133,17 +134,18 @@ class EpochBarrier(ArrivalBarrier):
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.chain = 0
-        """The port of the chain that produces the next outputs. Chains end an epoch one by one."""
+        """The port of the chain that produces the next outputs. Each chain ends an epoch on its
+        own."""
         self.open_blobs: dict[int, list[bytes]] = {}
         """Chain -> the blobs of its open epoch."""
         self.sealing: dict[int, list[bytes]] = {}
-        """Epoch -> the blobs of the chains that have ended it, while others have not."""
+        """Epoch -> the blobs of the chains that have ended it, until all chains have."""
         self.unsealed_bytes = 0
         """Bytes of the blobs in `open_blobs` and `sealing`."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
         self._ended = 0
-        """The newest epoch that a chain has ended."""
+        """The newest epoch that at least one chain has ended."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
         self.unsealed_bytes += len(blob)
@@ -152,7 +154,7 @@ class EpochBarrier(ArrivalBarrier):
     @property
     def _newest_unit(self) -> int:
         if self.open_blobs:
-            return self._ended + 1  # begun by some chains at most
+            return self._ended + 1  # no chain has ended this epoch
         return max(self.sealing or self.sealed, default=self.released_up_to)
 
     def seal(self, chain: int, epoch: int) -> None:
@@ -163,9 +165,8 @@ class EpochBarrier(ArrivalBarrier):
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
         """Return (epoch, blobs) of all outputs to make durable before the epoch is prepared.
 
-        They include earlier epochs whose commit this barrier has not seen. Each epoch keeps its
-        number: t_last shows which epochs the consumer has. Precondition: all chains have ended
-        `epoch`.
+        Includes earlier epochs whose commit this barrier has not seen. Each epoch keeps its number,
+        as t_last shows which epochs the consumer has. Precondition: all chains have ended `epoch`.
         """
         if blobs := self.sealing.pop(epoch, []):
             self.unsealed_bytes -= sum(map(len, blobs))
@@ -175,7 +176,8 @@ class EpochBarrier(ArrivalBarrier):
     def restore(self, epoch: int, pre_committed: object) -> None:
         """Start after a committed epoch.
 
-        `pre_committed`: the result of its `pre_commit`; the consumer may lack some of the outputs.
+        `pre_committed`: the result of `pre_commit` for that epoch; the consumer may lack some of
+        these outputs.
         """
         self.released_up_to = self._ended = epoch
         if isinstance(pre_committed, tuple):
@@ -209,11 +211,11 @@ class ProductionBarrier(ArrivalBarrier):
     """Barrier of strong productions: outputs leave once their production is durable.
 
     Follows MillWheel's productions (MillWheel, section 6.1; Delivery, consistency, and determinism,
-    section IV-A): `seal` returns the outputs of a production, to be made durable with it, `commit`
-    reports them as durable, and they leave in the order of productions. t_last is the number of
-    the last production that the consumer has. Invariant: an output leaves only after it is durable,
-    and the node keeps it until the consumer has it; so after a failure every output that the
-    consumer lacks is in the node's store.
+    section IV-A): `seal` returns the outputs of a production, to be made durable with it, and
+    `commit` releases them once they are durable, in the order of productions. t_last is the number
+    of the last production that the consumer has. Invariant: an output leaves only after it is
+    durable, and the node stores the output until the consumer has it. So after a failure every
+    output that the consumer lacks is in the node's store.
     """
 
     unit = "production"
@@ -222,26 +224,27 @@ class ProductionBarrier(ArrivalBarrier):
         super().__init__(name, groups, dead_letters)
         self.unsealed: list[bytes] = []
         """Blobs that belong to no production yet."""
-        self.first = INFINITY
+        self.unsealed_from = INFINITY
         """The smallest time of an output in `unsealed`."""
         self.undelivered: dict[int, Outputs] = {}
-        """Production -> its outputs, as long as the consumer may lack them."""
+        """Production -> (smallest time of an output, blobs), while the consumer may lack them."""
         self.processed = 0
         """The time below which all nodes have processed all elements."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
-        self.first = min(self.first, min(labels)[0])
+        self.unsealed_from = min(self.unsealed_from, min(labels)[0])
         self.unsealed.append(blob)
 
     def record_processed(self, processed: int) -> None:
         self.processed = max(self.processed, processed)
 
     def seal(self, production: int) -> Outputs | None:
-        """End a production. Return its outputs, to be made durable; None if it has none."""
+        """End a production. Return (smallest time of an output, blobs), to be made durable; None if
+        the production has no outputs."""
         if not self.unsealed:
             return None
-        outputs = self.undelivered[production] = self.first, tuple(self.unsealed)
-        self.first, self.unsealed = INFINITY, []
+        outputs = self.undelivered[production] = self.unsealed_from, tuple(self.unsealed)
+        self.unsealed_from, self.unsealed = INFINITY, []
         return outputs
 
     def commit(self, production: int) -> None:
@@ -254,7 +257,7 @@ class ProductionBarrier(ArrivalBarrier):
         self.released_up_to = production
 
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
-        """Start after a durable production. `undelivered`: as the attribute, ordered by number."""
+        """Start after a durable production. `undelivered`: see the attribute; ordered by number."""
         self.undelivered = dict(undelivered)
         self.commit(production)
 
@@ -282,5 +285,5 @@ class ProductionBarrier(ArrivalBarrier):
     @property
     def delivered(self) -> int:
         # All outputs below `processed` exist, and are durable.
-        waiting = [first for number, (first, _) in self.undelivered.items() if number > self.t_last]
+        waiting = [time for number, (time, _) in self.undelivered.items() if number > self.t_last]
         return min([self.processed, *waiting])

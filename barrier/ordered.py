@@ -2,12 +2,13 @@
 
 No output waits for a snapshot. A replay produces the same outputs again, and the barrier drops
 outputs with a time up to the consumer's t_last (Delivery, consistency, and determinism, section
-V-A2). The barrier also checks that the replay reproduces them: when it passes t_last, the running
-checksum over all released blobs has to match the consumer's. If the user changed the code of the
-flow since the snapshot, the outputs up to t_last are not comparable: the barrier continues from the
-consumer's checksum, and a snapshot of a time up to t_last records UNKNOWN_CHECKSUM.
+V-A2). The barrier also checks that the replay reproduces these outputs: when the replay passes
+t_last, the running checksum over all released blobs has to match the consumer's. If the user
+changed the code of the flow since the snapshot, the outputs up to t_last are not comparable: the
+barrier continues from the consumer's checksum, and a snapshot of a time up to t_last records
+UNKNOWN_CHECKSUM.
 
-Example: `b` of time 2 comes before `a` of time 1, and `C` of time 3 replaces `c`:
+Example: `b` of time 2 arrives before `a` of time 1, and `C` of time 3 replaces `c`:
 
     >>> from driftline.barrier.barrier import NO_T_LAST
     >>> def show(bundle):
@@ -51,7 +52,7 @@ reports the first bundle:
 
 Inputs: outputs, the frontier, the consumer's answers. Outputs: bundles. Invariant: exactly the
 outputs below the frontier have been released, in label order, each once. At the end of a run t_last
-is the time of the last output, not infinity: the inputs may grow, and the run may continue.
+is the time of the last output, not INFINITY: the inputs may grow, and the run may continue.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from operator import itemgetter
 from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.operators.steps import FAILURES, Signs, Values, by_time
+from driftline.engine.operators.steps import FAILURES, Signs, Values, split_by_time
 from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
 from driftline.engine.wire.codec import canonical_bytes, pack_rows, unpack_rows
@@ -73,8 +74,9 @@ from driftline.engine.wire.label_columns import Labels, is_sorted
 UNKNOWN_CHECKSUM = -1
 """Replaces a checksum (never negative) if other code produced the consumer's outputs."""
 
-ENCODE_AHEAD_UP_TO = 4
-"""With more pending times than this the node is under load, and encodes no output in advance."""
+ENCODE_AHEAD_TIMES_MAX = 4
+"""Largest number of pending times with which `encode_ahead` encodes: with more, the node is under
+load."""
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
@@ -83,23 +85,23 @@ Output = tuple[Label, int, object]
 class Pending:
     """Outputs of one time that are not final yet, batch by batch.
 
-    Nearly always there is one packed batch in label order, which becomes a blob unchanged. Only
-    after late elements, or if there are several batches, outputs are sorted and matched with
-    tombstones. Payloads wait as bytes: no function can change them, and they cost less than
-    objects.
+    Nearly always there is one packed batch in label order, which becomes a blob unchanged. Only if
+    elements were out of order, or if there are several batches, the outputs are sorted and matched
+    with tombstones. Payloads are stored as bytes, which no function can change, and which cost less
+    than objects.
     """
 
     __slots__ = ("batches", "blob", "has_failures", "retracted")
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
-        """The outputs if `encode_ahead` has encoded them; None after each change."""
+        """The encoded outputs, if `encode_ahead` has encoded them since the last change."""
         self.has_failures = False
         """Whether one of the outputs was a failure, even a retracted one."""
         self.batches: list[tuple[Labels, int, Values | bytes]] = []
-        """(labels, sink, payloads: in the wire format if they came packed), in order of arrival."""
+        """(labels, sink, payloads as values or in the wire format), in order of arrival."""
         self.retracted: list[Output] = []
-        """The outputs that tombstones retract."""
+        """The outputs that tombstones retract. `batches` still contains them."""
 
     def add(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -113,8 +115,8 @@ class Pending:
         for label, value, sign in zip(labels, values, signs, strict=True):
             if sign > 0:
                 # A failure contains a whole record, which costs less in the wire format.
-                waiting = pack_rows([value]) if sink == FAILURES else [value]
-                self.batches.append(([label], sink, waiting))
+                stored = pack_rows([value]) if sink == FAILURES else [value]
+                self.batches.append(([label], sink, stored))
             else:
                 self.retracted.append((label, sink, value))
 
@@ -154,21 +156,21 @@ def _unpacked(values: Values | bytes) -> Values:
     return unpack_rows(values) if isinstance(values, bytes) else values
 
 
-def _remove_retracted(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
-    """Remove retracted outputs. Compares bytes: 1, 1.0 and True are equal objects."""
+def _remove_retracted(outputs: list[Output], retracted: list[Output]) -> list[Output]:
+    """Return the outputs that no tombstone retracts. Compares bytes, as 1 and True are equal."""
     tombstones: dict[tuple[Label, int], list[bytes]] = {}
-    for label, sink, value in taken_back:
+    for label, sink, value in retracted:
         tombstones.setdefault((label, sink), []).append(canonical_bytes(value))
     in_force: list[Output] = []
     for output in outputs:
         candidates = tombstones.get(output[:2])
         if candidates:
-            packed = canonical_bytes(output[2])
-            if packed in candidates:
-                candidates.remove(packed)
+            encoded = canonical_bytes(output[2])
+            if encoded in candidates:
+                candidates.remove(encoded)
                 continue
         in_force.append(output)
-    assert not any(tombstones.values()), "a tombstone for an output that did not come"
+    assert not any(tombstones.values()), "a tombstone for an output that was not added"
     return in_force
 
 
@@ -176,8 +178,8 @@ class OrderedBarrier(Barrier):
     """Barrier that holds outputs until they are final; the module's docstring has an example.
 
     `start`: the time from which the incarnation replays; `checksum`: the checksum over all blobs
-    below `start`, or UNKNOWN_CHECKSUM; `same_code`: whether the running code produced the
-    consumer's outputs.
+    below `start`, or UNKNOWN_CHECKSUM; `same_code`: whether the consumer's outputs come from the
+    running code.
     """
 
     def __init__(
@@ -201,20 +203,20 @@ class OrderedBarrier(Barrier):
         self.times: list[int] = []
         """Heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
-        """(time, checksum over all blobs up to it), back to the least time of a later snapshot."""
+        """(time, checksum over all blobs up to this time), as far back as a snapshot may need."""
         self._replay: _Replay | None = None
         """The comparison with the consumer's outputs, until the replay has passed t_last."""
 
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        for time, batch in by_time((labels, values, signs)):
+        for time, batch in split_by_time((labels, values, signs)):
             assert time > self.released_up_to, (
                 f"{self.name}: an output of time {time}; outputs up to {self.released_up_to} "
                 "have left"
             )
-            has_all = len(batch[0]) == len(labels)
-            self._pending_of(time).add(sink, *batch, packed if has_all else b"")
+            is_whole = len(batch[0]) == len(labels)  # then `packed` is its encoding
+            self._pending_of(time).add(sink, *batch, packed if is_whole else b"")
 
     def _pending_of(self, time: int) -> Pending:
         pending = self.pending.get(time)
@@ -244,11 +246,11 @@ class OrderedBarrier(Barrier):
             history.popleft()
 
     def encode_ahead(self) -> bool:
-        """Encode the outputs of one time before they are final; for an idle node.
+        """Encode the outputs of one time before they are final, if the node is not under load.
 
-        Return whether there were any. Under load, do nothing.
+        Return whether outputs were encoded.
         """
-        if len(self.times) <= ENCODE_AHEAD_UP_TO:
+        if len(self.times) <= ENCODE_AHEAD_TIMES_MAX:
             for pending in self.pending.values():
                 if pending.blob is None and not pending.has_failures:
                     pending.blob = self._encoded(pending)
@@ -256,7 +258,10 @@ class OrderedBarrier(Barrier):
         return False
 
     def _encoded(self, pending: Pending) -> bytes:
-        """Return the blob of the outputs; b"" if all were retracted. Raises FunctionFailed."""
+        """Return the blob of the outputs; b"" if all were retracted.
+
+        Raises FunctionFailed for a failure that is not a dead letter.
+        """
         if pending.blob is not None:
             return pending.blob
         if (blob := pending.packed_blob()) is not None:
@@ -269,7 +274,7 @@ class OrderedBarrier(Barrier):
                 self.check_failure(sink, label, value)
         return to_blob(labels, sinks, values) if labels else b""
 
-    def _in_words(self, t_last: int) -> str:
+    def _format_t_last(self, t_last: int) -> str:
         return format_time(t_last)
 
     @property
@@ -285,9 +290,9 @@ class OrderedBarrier(Barrier):
                 self.history.append((self.released_up_to + 1, UNKNOWN_CHECKSUM))
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
-                f"{self.name}: the consumer (of a service: its journal) has other outputs than the "
-                f"snapshot, up to {format_time(self.released_up_to)}: outputs have been changed or "
-                f"removed, or the state directory is another run's. {ADVICE}"
+                f"{self.name}: up to {format_time(self.released_up_to)}, the consumer (of a "
+                "service: its journal) has other outputs than the snapshot: outputs have been "
+                f"changed or removed, or the state directory is another run's. {ADVICE}"
             )
         super().handle_last_bundle(t_last, checksum, blobs)
 
@@ -305,6 +310,7 @@ class OrderedBarrier(Barrier):
         assert not self.times or self.times[0] > self.released_up_to, f"{self.name}: a late output"
 
     def _release(self, time: int, blob: bytes) -> None:
+        """Add a blob to the checksum, and queue it unless the consumer has it already."""
         if self._replay is not None:
             if time > self._replay.t_last:
                 self._end_replay()
@@ -318,6 +324,7 @@ class OrderedBarrier(Barrier):
             self._queue(time, blob)
 
     def _end_replay(self) -> None:
+        """Compare the replay with the consumer's outputs, or adopt the consumer's checksum."""
         assert self._replay is not None
         replay, self._replay = self._replay, None
         if self.comparable:
@@ -346,14 +353,14 @@ class _Replay:
         self.t_last = t_last
         self.checksum = checksum
         self.stored = list(stored)
-        self.first = from_blob(stored[0])[0].label[0] if stored else INFINITY
-        """The first time in `stored`."""
+        self.stored_from = from_blob(stored[0])[0].label[0] if stored else INFINITY
+        """The smallest time in `stored`."""
         self.blobs: list[bytes] = []
         """The blobs of the replay to compare with `stored`."""
 
     def add(self, time: int, blob: bytes) -> None:
         """Record a blob that the replay released. Precondition: its time is at most t_last."""
-        if time >= self.first:
+        if time >= self.stored_from:
             self.blobs.append(blob)
 
     def check(self, checksum: int) -> None:
@@ -361,18 +368,19 @@ class _Replay:
         if checksum == self.checksum:
             return
         raise NotDeterministic(
-            f"{self.barrier}: a replay gave other outputs than those that were delivered "
-            f"{self._until()}{self._place()}. Either the code of the flow has changed: start over "
-            "with another --output. Or one of its functions is not deterministic: it uses a clock, "
-            f"randomness or I/O. Or the input has changed, in a record from number {self.start} "
-            f"{self._until()}: give the records back as they were"
+            f"{self.barrier}: a replay produced other outputs than those that were delivered "
+            f"{self._range_end()}{self._first_difference()}. Either the code of the flow has "
+            "changed: start over with another --output. Or a function of the flow is not "
+            "deterministic: it uses a clock, randomness or I/O. Or the input has changed, from "
+            f"{format_time(self.start)} {self._range_end()}: restore the original records"
         )
 
-    def _until(self) -> str:
-        ends = self.t_last >= INFINITY - 1
-        return "to the end" if ends else f"up to {format_time(self.t_last)}"
+    def _range_end(self) -> str:
+        is_all = self.t_last >= INFINITY - 1
+        return "to the end" if is_all else f"up to {format_time(self.t_last)}"
 
-    def _place(self) -> str:
+    def _first_difference(self) -> str:
+        """Describe the first label whose outputs differ."""
         stored, replayed = (
             {
                 item.label: canonical_bytes((item.sink, item.value))
@@ -381,8 +389,8 @@ class _Replay:
             }
             for blobs in (self.stored, self.blobs)
         )
-        first = min(stored, default=())
+        min_label = min(stored, default=())
         for label in sorted({*stored, *replayed}):
-            if stored and label >= first and stored.get(label) != replayed.get(label):
+            if stored and label >= min_label and stored.get(label) != replayed.get(label):
                 return f", first seen at label {list(label)}"
         return ", before the last bundle"

@@ -1,1 +1,1 @@
-"""Benchmarks: the cost of exactly-once, compared with the floor, the same job without an engine."""
+"""Benchmarks of Driftline, also against the floor: the same job without an engine."""

@@ -112,17 +112,17 @@ def latency(
     from driftline.bench.measuring.loops import measure_sync_ms
     from driftline.bench.systems.cases import cases
 
-    rows = cases(policies, snapshot_intervals, max(snapshot_intervals) if durable else None)
+    all_cases = cases(policies, snapshot_intervals, max(snapshot_intervals) if durable else None)
     setup = Setup(corpus.load(documents), nodes)
-    disk_ms = measure_sync_ms()
-    rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
-    found = latencies_of(setup, rows, rate, rounds, disk_ms)
-    _show(json_file, found.as_json(), found.tables())
-    draw_latency(found, plot)
+    sync_ms = measure_sync_ms()
+    rounds = measure_latency(setup, all_cases, rate, warmup, seed, repeat, Console(stderr=True))
+    report = latencies_of(setup, all_cases, rate, rounds, sync_ms)
+    _show(json_file, report.as_json(), report.tables())
+    draw_latency(report, plot)
     if raw is not None:
         write_raw(raw, rounds.runs)
         click.echo(f"raw records: {raw}")
-    _report_problems(found.problems(), plot)
+    _report_problems(report.problems(), plot)
 
 
 @bench.command()
@@ -157,13 +157,13 @@ def throughput(
     from driftline.bench.experiments.rounds import Setup
     from driftline.bench.systems.cases import cases
 
-    rows = cases(policies, snapshot_intervals, max(snapshot_intervals) if durable else None)
+    all_cases = cases(policies, snapshot_intervals, max(snapshot_intervals) if durable else None)
     setup = Setup(corpus.load(documents), nodes)
-    rounds = measure_throughput(setup, rows, repeat, Console(stderr=True))
-    found = throughputs_of(setup, rows, rounds)
-    _show(json_file, found.as_json(), found.tables())
-    draw_throughput(found, plot)
-    _report_problems(found.problems(), plot)
+    rounds = measure_throughput(setup, all_cases, repeat, Console(stderr=True))
+    report = throughputs_of(setup, all_cases, rounds)
+    _show(json_file, report.as_json(), report.tables())
+    draw_throughput(report, plot)
+    _report_problems(report.problems(), plot)
 
 
 @bench.command()
@@ -174,7 +174,8 @@ def throughput(
               callback=options.parse_positive_integers, help="Documents a second.")  # fmt: skip
 @click.option("--seconds", default=8.0, show_default=True, type=FiniteRange(0.1),
               help="Duration of each rate; the first quarter is warm-up.")  # fmt: skip
-@click.option("--saturated", default=8000, show_default=True, type=click.IntRange(0),
+@click.option("--saturated", "saturated_documents", default=8000, show_default=True,
+              type=click.IntRange(0),
               help="Documents of the saturated runs, as fast as possible; 0: no such runs.",
               )  # fmt: skip
 @corpus_options
@@ -185,7 +186,7 @@ def ordering(
     nodes: list[int],
     rates: list[int],
     seconds: float,
-    saturated: int,
+    saturated_documents: int,
     corpus: Corpus,
     seed: int,
     json_file: Path | None,
@@ -204,13 +205,13 @@ def ordering(
 
     from driftline.bench.experiments.ordering import draw_ordering, measure_ordering
 
-    documents = corpus.load(max(saturated, round(max(rates) * seconds)))
-    found = measure_ordering(
-        documents, nodes, rates, seconds, saturated, seed, Console(stderr=True)
+    documents = corpus.load(max(saturated_documents, round(max(rates) * seconds)))
+    report = measure_ordering(
+        documents, nodes, rates, seconds, saturated_documents, seed, Console(stderr=True)
     )
-    _show(json_file, found.as_json(), found.tables())
-    draw_ordering(found.rows, plot)
-    _report_problems(found.problems(), plot)
+    _show(json_file, report.as_json(), report.tables())
+    draw_ordering(report.rows, plot)
+    _report_problems(report.problems(), plot)
 
 
 @bench.command()
@@ -249,19 +250,19 @@ def recovery(
     """
     from driftline.bench.experiments.recovery import (
         Kill,
-        documents_of,
+        documents_needed,
         draw_recovery,
         measure_recovery,
     )
 
-    documents = corpus.load(documents_of(rate, interval_ms))
+    documents = corpus.load(documents_needed(rate, interval_ms))
     kills = [Kill(victim) for victim in killed]
-    found = measure_recovery(
+    report = measure_recovery(
         documents, kills, trials, rate, interval_ms, nodes, seed, Console(stderr=True)
     )
-    _show(json_file, found.as_json(), found.tables())
-    draw_recovery(found, plot)
-    _report_problems(found.problems(), plot)
+    _show(json_file, report.as_json(), report.tables())
+    draw_recovery(report, plot)
+    _report_problems(report.problems(), plot)
 
 
 @bench.command()
@@ -327,12 +328,12 @@ def service(
     from driftline.bench.experiments.service import draw_services, measure_services
     from driftline.bench.measuring.load import LoadParameters
 
-    wanted = LoadParameters(documents, rate, searches, seconds, seed)
-    load = wanted.load(corpus.load(wanted.documents_needed))
-    found = measure_services(wanted, load, nodes, searchers, compare, Console(stderr=True))
-    _show(json_file, found.as_json(), found.tables())
-    draw_services(found, plot)
-    _report_problems(found.problems(), plot)
+    parameters = LoadParameters(documents, rate, searches, seconds, seed)
+    load = parameters.load(corpus.load(parameters.documents_needed))
+    report = measure_services(parameters, load, nodes, searchers, compare, Console(stderr=True))
+    _show(json_file, report.as_json(), report.tables())
+    draw_services(report, plot)
+    _report_problems(report.problems(), plot)
 
 
 @bench.command()
@@ -357,6 +358,6 @@ def windows(
     """
     from driftline.bench.experiments.windows import measure_windows
 
-    found = measure_windows(records, repeat, nodes, rate, seconds, Console(stderr=True))
-    _show(json_file, found.as_json(), found.tables())
-    _report_problems(found.problems())
+    report = measure_windows(records, repeat, nodes, rate, seconds, Console(stderr=True))
+    _show(json_file, report.as_json(), report.tables())
+    _report_problems(report.problems())

@@ -56,8 +56,8 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
     )
     @reading_options(in_sections=True)
     @wraps(command)
-    def with_corpus(path: Path | None, shape: Shape, **others: object) -> R:
-        return command(corpus=Corpus(path, shape), **others)
+    def with_corpus(path: Path | None, shape: Shape, **arguments: object) -> R:
+        return command(corpus=Corpus(path, shape), **arguments)
 
     return with_corpus
 
@@ -65,12 +65,12 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
 def choice_list(
     choices: tuple[str, ...], what: str
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a callback that parses a list of choices like "a,b", or "all".
+    """Return a callback that parses a list of choices like "a,b", or "all", for all of them.
 
     `what`: the kind of choice, for errors.
     """
 
-    def check(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    def parse(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
         if value == "all" and "all" not in choices:
             return list(choices)
         names = [name.strip() for name in value.split(",")]
@@ -80,7 +80,7 @@ def choice_list(
                 raise click.BadParameter(f"unknown {what} {name!r}; there are {known}")
         return list(dict.fromkeys(names))
 
-    return check
+    return parse
 
 
 def _parse_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:

@@ -75,15 +75,15 @@ class Phase(Enum):
         GATHERING -> DECIDING -> LOADING -> RUNNING -> STOPPING -> STOPPED -> ENDED
                   -> TAKING_OVER -> ASKING -> RUNNING
 
-    A failure leads from any phase before STOPPING to DECIDING again, through WAITING if recoveries
-    make no progress. BROKEN: the registry does not hold what this master wrote; only a new master
-    can continue, or report the reason.
+    A failure leads from any phase before STOPPING to DECIDING again: through GATHERING if a member
+    is missing, through WAITING if recoveries make no progress. BROKEN: the registry does not hold
+    what this master wrote, or the master has stepped down; only a new master can continue.
     """
 
     GATHERING = "waiting for nodes and fronts"
     WAITING = "waiting before the next recovery"
-    TAKING_OVER = "writing that a new master leads"
-    ASKING = "asking nodes and fronts how far they are"
+    TAKING_OVER = "recording that a new master leads"
+    ASKING = "asking nodes and fronts to follow this master"
     DECIDING = "writing a new incarnation"
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
@@ -132,7 +132,9 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.outcome: RunOutcome | None = None
         """The outcome of this run; None until it is decided."""
-        self._follows = bool(session) and state.last_session == session and state.outcome is None
+        self._follows_earlier_master = (
+            bool(session) and state.last_session == session and state.outcome is None
+        )
         """Whether an earlier master led the same call of the command, which has no outcome yet."""
         if state.outcome is not None and state.outcome.run == run:
             self.phase, self.outcome = Phase.STOPPED, state.outcome
@@ -151,24 +153,24 @@ class Coordinator:
         self._run_id = run
         self._missing_after = missing_after_s
         self._writer = RegistryWriter(process)
-        self._write_again = False
+        self._recover_after_write = False
         """Whether to begin another incarnation once the pending write is done."""
         self._draining = Draining(self.fronts, policy)
         self._shutdown = ShutdownWait(self.nodes + self.fronts, missing_after_s)
-        self._gathers_since = 0.0
+        self._gathering_since = 0.0
         """When this master began to wait for missing members."""
         self._down_since: float | None = None
         """When the start of the run, or the current recovery, began; None while the run is up."""
-        self._recovers = False
+        self._is_recovering = False
         """Whether the run is down because of a failure."""
         self._backoff = Backoff()
-        self._resume_at = 0.0
-        """End of the pause before the next recovery."""
+        self._recover_at = 0.0
+        """End of the back-off before the next recovery."""
         self._ready: set[str] = set()
         """Nodes that have loaded the snapshot of this incarnation."""
         self._takeover: Takeover | None = None
         """Takeover of an earlier master's incarnation; None if it is done, or cannot be."""
-        if self._follows and policy.ordered:
+        if self._follows_earlier_master and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
         self._damage = ""
         """Why the newest snapshot could not be loaded; added to an error about an older one."""
@@ -205,13 +207,13 @@ class Coordinator:
 
     @property
     def unreachable_s(self) -> dict[str, float]:
-        """Unreachable member -> seconds for which the master has gathered members without it, or
-        for which it has sent `Hello` without answering `Lead`."""
+        """Unreachable member -> seconds for which the master has waited for it to be present, or
+        for which the member has sent `Hello` without answering `Lead`."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
             return {}
         missed = self.members.unresponsive_s
         if self.phase is Phase.GATHERING:
-            missed |= dict.fromkeys(self._absent, self.now - self._gathers_since)
+            missed |= dict.fromkeys(self._absent, self.now - self._gathering_since)
         return missed
 
     @property
@@ -236,7 +238,7 @@ class Coordinator:
     def hello(self, name: str, message: Hello) -> None:
         """Process a member's hello: the member is present, perhaps with a new process."""
         if not self.is_member(name):
-            self._hello_of_another(name, message)
+            self._hello_of_nonmember(name, message)
             return
         restarted = self.members.hello(name, message.process, message.address, self.now)
         if self._takeover is not None:
@@ -247,7 +249,8 @@ class Coordinator:
         elif self.phase in DECIDED:
             return
         elif restarted:
-            self._recover(f"{name} has been restarted", paced=False)  # restarts are paced
+            reason = f"{name} has been restarted"
+            self._recover(reason, paced=False)  # the supervisor paces restarts
         elif self.phase is Phase.GATHERING:
             self._gathered()
         elif self._takeover is not None:
@@ -259,7 +262,7 @@ class Coordinator:
             if len(self._ready) == len(self.nodes):
                 self._run()
 
-    def _hello_of_another(self, name: str, message: Hello) -> None:
+    def _hello_of_nonmember(self, name: str, message: Hello) -> None:
         """Process the hello of a node of the next layout, or stop a node of an earlier one."""
         if self.phase is Phase.STOPPED:
             self._tell_outcome([name])
@@ -268,7 +271,7 @@ class Coordinator:
             self.rescaling.hello(name, message.process, self.state)
             self._pass_on_rescaling()
         elif self.leads:
-            self._tell([name], Stop(self._run_id, "", "other nodes have taken over"))
+            self._tell([name], Stop(self._run_id, "", "this node is not in the current layout"))
 
     def alive(self, name: str, message: Alive) -> None:
         """Note a heartbeat of a process, which may be too busy for `Hello`."""
@@ -276,9 +279,9 @@ class Coordinator:
             self.members.alive(name, message.process, self.now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
-        """Stop making decisions: the registry or a member knows a later master."""
+        """Stop making decisions: there is a later master, or the registry lacks a write."""
         if self.phase is not Phase.BROKEN:
-            text = "the registry is not as it was left: %s; a new master begins"
+            text = "this master cannot continue: %s; a new master must take over"
             log.error(text, reason, extra=event_fields("registry-failed", reason=str(reason)))
             self.phase = Phase.BROKEN
 
@@ -296,8 +299,8 @@ class Coordinator:
         seconds = max(self.unreachable_s.values())
         log.warning(
             "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
-            "network can fail in one direction, or between two hosts. A process that is dead, and "
-            "that is not restarted looks the same",
+            "network can fail in one direction, or between two hosts. A dead process that is not "
+            "restarted looks the same",
             *(seconds, ", and ".join(missed)),
             extra=event_fields(
                 "stepped-down", absent=absent, not_answering=not_answering, seconds=seconds
@@ -323,14 +326,14 @@ class Coordinator:
     # Time.
 
     def set_time(self, now: float) -> None:
-        """Set the time (seconds, monotonic). A long step means that this process was suspended."""
+        """Set the time (seconds, monotonic). A long step: this process was suspended."""
         away_s, self.now = now - self.now, now
         if away_s > self._missing_after / 2:
             self.members.renew_after_suspension(now, away_s)
-            self._gathers_since += away_s
+            self._gathering_since += away_s
 
     def tick(self, now: float) -> None:
-        """Set the time; detect silent members, and the end of a pause."""
+        """Set the time; retry a failed write, detect silent members, end a pause or the run."""
         self.set_time(now)
         self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:
@@ -340,15 +343,15 @@ class Coordinator:
         if silent and self.phase in (Phase.DECIDING, *IN_PROGRESS):
             waited = self.members.timeout_s(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
-        if self.phase is Phase.WAITING and now >= self._resume_at:
+        if self.phase is Phase.WAITING and now >= self._recover_at:
             self._recover("")
 
     @property
     def deadline(self) -> float:
         """When to call `tick` and `consider_snapshot` again (seconds, monotonic)."""
-        latest = min(self.now + self._missing_after / 4, self._writer.again_at)
+        latest = min(self.now + self._missing_after / 4, self._writer.retry_at)
         if self.phase is Phase.WAITING:
-            return min(latest, self._resume_at)
+            return min(latest, self._recover_at)
         if self.phase is not Phase.RUNNING:
             return latest
         latest = min(latest, self.rescaling.deadline)
@@ -363,9 +366,9 @@ class Coordinator:
         """Recover or take over, once all members are present."""
         if self._absent:
             return
-        if not self._follows:
+        if not self._follows_earlier_master:
             self._recover("")
-        elif self._takeover is not None and self._takeover.possible:
+        elif self._takeover is not None and self._takeover.is_possible:
             self.phase = Phase.TAKING_OVER
             self._write(self.state.next())
         else:
@@ -373,7 +376,7 @@ class Coordinator:
 
     def _continue_takeover(self, takeover: Takeover, name: str) -> None:
         """Continue the takeover after a member's hello."""
-        if not takeover.possible:
+        if not takeover.is_possible:
             self._recover(RESTARTED, paced=False)
         elif self.phase is Phase.ASKING and name in takeover.missing:
             self._ask_to_follow([name])
@@ -394,7 +397,7 @@ class Coordinator:
 
     def _lead(self, takeover: Takeover) -> None:
         """Lead the incarnation, which all members now follow."""
-        self._takeover, self._follows, self.taken_over = None, False, True
+        self._takeover, self._follows_earlier_master, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
         log.info(
             "incarnation %d: a new master has taken over, without a recovery",
@@ -403,40 +406,41 @@ class Coordinator:
         )
         self.snapshots.begin_from(self.start_snapshot, self.now)
         self.snapshots.give_up(takeover.requested_snapshot, takeover.unanswered_nodes)
-        self.rescaling.take_over()
+        self.rescaling.on_takeover()
         self._pass_on_rescaling()
         if self.state.snapshots:
-            self.out += self.snapshots.tell(self.state)
+            self.out += self.snapshots.announce(self.state)
 
     # Recovery.
 
     def _recover(self, reason: str, paced: bool = True) -> None:
+        """Recover, now or once all members are present; `reason`: "" if already counted."""
         self.snapshots.pending = None
         self.rescaling.on_incarnation_end()
-        self._takeover, self._follows = None, False
+        self._takeover, self._follows_earlier_master = None, False
         if reason:
             self._count_recovery(reason, self._backoff.pause_s() if paced else 0.0)
         if self._absent:
             if self.phase is not Phase.GATHERING:
-                self.phase, self._gathers_since = Phase.GATHERING, self.now
+                self.phase, self._gathering_since = Phase.GATHERING, self.now
             return
-        if self.now < self._resume_at:
+        if self.now < self._recover_at:
             self.phase = Phase.WAITING
             return
         self.phase = Phase.DECIDING
         if not self._writer.in_progress:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
         else:
-            self._write_again = True
+            self._recover_after_write = True
 
     def _count_recovery(self, reason: str, pause: float) -> None:
         self.recoveries += 1
-        self._recovers = True
+        self._is_recovering = True
         if self._down_since is None:  # otherwise the previous recovery failed
             self._down_since = self.now
-        self._resume_at = max(self._resume_at, self.now + pause)
-        nowhere = self._backoff.fruitless_recoveries
-        wait = f"; no progress since {nowhere} recoveries, the next in {pause:g} s" if pause else ""
+        self._recover_at = max(self._recover_at, self.now + pause)
+        fruitless = self._backoff.fruitless_recoveries
+        wait = f"; no progress in {fruitless} recoveries, the next in {pause:g} s" if pause else ""
         fields = event_fields("recovery", reason=reason, number=self.recoveries, pause=pause)
         log.warning("recovering: %s%s", reason, wait, extra=fields)
 
@@ -453,8 +457,8 @@ class Coordinator:
             self._rescaled()
         if self.phase is Phase.STOPPING:
             self._stopping()
-        elif self._write_again:
-            self._write_again = False
+        elif self._recover_after_write:
+            self._recover_after_write = False
             self._recover("")
         elif self.phase is Phase.DECIDING:
             self._load()
@@ -472,11 +476,11 @@ class Coordinator:
             self._down_since = self.now
         incarnation, start = self.state.incarnation, self.start_snapshot
         name = snapshot_name(start.number, start.time)
-        what = f"load {name}" if start.number else "start without a snapshot"
+        action = f"load {name}" if start.number else "start without a snapshot"
         fields = event_fields(
             "load", incarnation=incarnation, snapshot=start.number, time=start.time
         )
-        log.info("incarnation %d: nodes %s", incarnation, what, extra=fields)
+        log.info("incarnation %d: nodes %s", incarnation, action, extra=fields)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
@@ -484,9 +488,9 @@ class Coordinator:
         self.phase = Phase.RUNNING
         self.snapshots.begin_from(self.start_snapshot, self.now)
         took = self.now - (self.now if self._down_since is None else self._down_since)
-        if self._recovers:
+        if self._is_recovering:
             self.recovery_durations.add(took)
-        self._down_since, self._recovers = None, False
+        self._down_since, self._is_recovering = None, False
         incarnation = self.state.incarnation
         fields = event_fields("running", incarnation=incarnation, seconds=took)
         text = "incarnation %d: all nodes are ready after %.1f s"
@@ -502,10 +506,17 @@ class Coordinator:
             number = start.number
             if self.policy.recovers_locally:  # the node's newest part has at least this number
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
-            same_code = int(state.same_code(start))
-            begins = state.incarnation, number, start.incarnation, start.time
-            event_time = start.event_times, start.late
-            recover = Recover(*begins, addresses, same_code, state.layout, *event_time)
+            recover = Recover(
+                state.incarnation,
+                number,
+                start.incarnation,
+                start.time,
+                addresses,
+                int(state.same_code(start)),
+                state.layout,
+                start.event_times,
+                start.late,
+            )
             self._tell([name], recover)
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
@@ -529,10 +540,10 @@ class Coordinator:
 
     # Rescaling.
 
-    def rescale(self, nodes: int, first: int = 0) -> None:
-        """Request a number of nodes for the run; `first`: see `Rescale`. May be repeated."""
+    def rescale(self, nodes: int, first_number: int = 0) -> None:
+        """Request a number of nodes; `first_number`: `Rescale.first`. May be repeated."""
         if self.phase not in DECIDED and not self.is_draining:
-            self.rescaling.request(nodes, self.state.layout, first)
+            self.rescaling.request(nodes, self.state.layout, first_number)
             self._pass_on_rescaling()
 
     def consider_rescaling(self, delivered: int, last_sent: int | None) -> None:
@@ -541,15 +552,17 @@ class Coordinator:
             return
         if self.is_draining:
             self.rescaling.give_up("the run is about to end")
-        cut = self.rescaling.advance(self.state, delivered, last_sent, self.now)
+        last_snapshot = self.rescaling.advance(self.state, delivered, last_sent, self.now)
         self._pass_on_rescaling()
-        if cut is not None:
+        if last_snapshot is not None:
             self.phase = Phase.DECIDING
-            begins = {
+            changes = {
                 "incarnation": self.state.incarnation + 1,
                 "layout": self.rescaling.next_layout,
+                "snapshots": (last_snapshot,),
+                "base": last_snapshot.number,
             }
-            self._write(self.state.next(**begins, snapshots=(cut,), base=cut.number))
+            self._write(self.state.next(**changes))
 
     def _rescaled(self) -> None:
         """Adopt the new layout in the registry."""
@@ -570,17 +583,17 @@ class Coordinator:
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot if one is due: at the delivered frontier if that moved, or by epoch."""
+        """Begin a snapshot if one is due: as of `delivered`, if that has moved, or by epoch."""
         if self.phase is Phase.RUNNING and not self.rescaling.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
-        """Note that a part of the snapshot is durable."""
+        """Note that a part of the snapshot is durable; after the last part, write the commit."""
         self.snapshots.prepared(sender, message)
         self._write_complete_snapshot()
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
-        """Note that a node could not write its part."""
+        """Note that a node could not write its part: the snapshot will be abandoned."""
         self.snapshots.prepare_failed(sender, message)
         self._write_complete_snapshot()
 
@@ -596,12 +609,13 @@ class Coordinator:
     def drained(self, name: str, message: Drained) -> None:
         """Note a front's request to drain the run, and the time up to which it sends records."""
         self._draining.on_drained(name, message.time, bool(message.live), bool(message.ended))
-        until = self._draining.until
-        if until is not None and until < INFINITY:
-            self._tell(self.fronts, Drain(until))
+        end_time = self._draining.end_time
+        if end_time is not None and end_time < INFINITY:
+            self._tell(self.fronts, Drain(end_time))
 
     def consider_end(self, processed: int, delivered: int, reached: int) -> None:
-        """End the run once the consumer has all outputs and the last snapshot is committed.
+        """If the run drains or its inputs have ended, make the last snapshot due. End the run once
+        the consumer has all outputs and this snapshot is committed.
 
         `reached`: see `Tracker.reached`.
         """

@@ -1,4 +1,4 @@
-"""Orderly end of a run: when its inputs have ended, or on request, and with all members knowing.
+"""Orderly end of a run, at the end of its inputs or on request; all members learn the outcome.
 
 `Draining` learns from `Drained` messages of the fronts, the end of all inputs, the progress of the
 run, and committed snapshots. It decides on the time of the `Drain` message to the fronts, when the
@@ -33,14 +33,14 @@ class Draining:
         """The fronts that have not sent `Drained`."""
         self._front_count = len(fronts)
         self._policy = policy
-        self._files: list[int] = []
-        """For each file: the time below which all its sent records are, unless INFINITY."""
-        self._live: list[int] = []
-        """The same for live sources."""
-        self._open_file = self._open_live = False
+        self._file_ends: list[int] = []
+        """For each front of a file: the finite time below which all records that it sends are."""
+        self._live_ends: list[int] = []
+        """The same for the fronts of live sources."""
+        self._has_open_file = self._has_open_live = False
         """Whether there is a file, or a live source, that has not ended."""
-        self._end: int | None = None
-        """The time below which all records are; None until all inputs have ended."""
+        self._input_end: int | None = None
+        """The time below which all records are; None until all inputs are processed."""
         self._snapshot_before_last = -1
         """Number of the newest snapshot when the last one of the run became due; -1 until then."""
 
@@ -49,24 +49,24 @@ class Draining:
         if front in self._waiting:
             self._waiting.remove(front)
             if live:
-                self._open_live |= not ended
+                self._has_open_live |= not ended
             else:
-                self._open_file |= not ended
+                self._has_open_file |= not ended
             if time < INFINITY:
-                (self._live if live else self._files).append(time)
+                (self._live_ends if live else self._file_ends).append(time)
 
     def on_inputs_ended(self, time: int) -> None:
-        """Handle that all inputs have ended, at a time, and are processed. May be repeated."""
-        self._end = time
+        """Note that all inputs are processed to their ends, all below `time`. May be repeated."""
+        self._input_end = time
 
     @property
     def has_ended(self) -> bool:
         """Whether all inputs have ended, and all elements are processed."""
-        return self._end is not None
+        return self._input_end is not None
 
     @property
     def reason_suffix(self) -> str:
-        """Why the run is about to end, as a suffix for messages; empty if it is not."""
+        """Why the run is about to end, as a suffix for messages; empty if the run is not to end."""
         if self.has_ended:
             return ", at the end of its input"
         if len(self._waiting) == self._front_count:
@@ -74,36 +74,40 @@ class Draining:
         return ", and asked to end (a second signal, or a `cancel`, ends it at once)"
 
     @property
-    def until(self) -> int | None:
-        """The time below which all records belong to the run; None until all fronts reported.
+    def end_time(self) -> int | None:
+        """The time E of the module docstring; None until all fronts reported or all inputs ended.
 
         INFINITY if all sources have ended, but not all of their elements are processed.
         """
-        if self._end is not None:
-            return self._end
+        if self._input_end is not None:
+            return self._input_end
         if self._waiting:
             return None
-        if self._open_file:
-            return max(self._files, default=INFINITY)
-        return max(self._files + self._live, default=INFINITY) if self._open_live else INFINITY
+        if self._has_open_file:
+            return max(self._file_ends, default=INFINITY)
+        return (
+            max(self._file_ends + self._live_ends, default=INFINITY)
+            if self._has_open_live
+            else INFINITY
+        )
 
     def request_last_snapshot(self, processed: int, delivered: int, newest: int) -> bool:
-        """Return True once: when the last snapshot is due; `newest`: number of the newest one."""
-        until = self.until
-        if until is None or self._snapshot_before_last >= 0:
+        """Return True once, when the last snapshot is due; `newest`: number of the newest one."""
+        end_time = self.end_time
+        if end_time is None or self._snapshot_before_last >= 0:
             return False
-        if (delivered if self._policy.cuts_by_time else processed) < until:
+        if (delivered if self._policy.cuts_by_time else processed) < end_time:
             return False
         self._snapshot_before_last = newest
         return True
 
     def is_over(self, delivered: int, committed: int, time: int) -> bool:
-        """Return whether the run may end. `committed`, `time`: number and time of the last
+        """Return whether the run may end. `committed`, `time`: number and time of the newest
         committed snapshot."""
-        until = self.until
-        if until is None or self._snapshot_before_last < 0 or delivered < until:
+        end_time = self.end_time
+        if end_time is None or self._snapshot_before_last < 0 or delivered < end_time:
             return False
-        if not self._policy.has_snapshots or (self._policy.cuts_by_time and time >= until):
+        if not self._policy.has_snapshots or (self._policy.cuts_by_time and time >= end_time):
             return True
         return committed > self._snapshot_before_last
 
@@ -111,10 +115,10 @@ class Draining:
 class ShutdownWait:
     """Members of a run that is over; `silence_s`: how long to wait for silent members.
 
-    The master ends only when every member has said goodbye, or when no member has said hello for
-    `silence_s`. A silent member is dead and will not be restarted, or has already said goodbye
-    to an earlier master. A member says hello until it knows that the run is over. So a hello after
-    a goodbye comes from a new process of the member, and the master waits for that process, too.
+    The master process exits only when every member has said goodbye, or when no member has said
+    hello for `silence_s`. A silent member is dead and will not be restarted, or has already said
+    goodbye to an earlier master. A member says hello until it knows that the run is over. So a
+    hello after a goodbye comes from a new process of the member; the master waits for it, too.
     """
 
     def __init__(self, members: Iterable[str], silence_s: float) -> None:
@@ -122,7 +126,7 @@ class ShutdownWait:
         """Member that has not said goodbye -> its process; "" if it has not said hello, either."""
         self._silence_s = silence_s
         self._silent_s = 0.0
-        """Seconds since the last hello."""
+        """Seconds since the last hello, without most of the time of suspensions."""
         self._now = 0.0
 
     def hello(self, name: str, process: str) -> None:
@@ -136,8 +140,8 @@ class ShutdownWait:
             del self._waiting[name]
 
     def is_over(self, now: float) -> bool:
-        """Return whether the master may end."""
-        # A suspended master could receive nothing, so one gap between two calls counts little.
+        """Return whether the master process may exit."""
+        # A suspended master receives nothing, so a long gap between two calls counts only in part.
         self._silent_s += min(now - self._now, self._silence_s / 4)
         self._now = now
         return not self._waiting or self._silent_s >= self._silence_s

@@ -16,7 +16,7 @@ from driftline.engine.flow.outline import Outline
 
 
 class Identity(Struct, frozen=True, array_like=True):
-    """A flow, a policy, a number of nodes, and inputs (a text for each source)."""
+    """A flow, a policy, a number of nodes, and inputs (a text per source, as in `flow.sources`)."""
 
     flow: Outline
     digest: str
@@ -39,25 +39,25 @@ class Identity(Struct, frozen=True, array_like=True):
         return self if before is None else replace(self, nodes=before.nodes)
 
     def differences(self, before: Identity) -> list[str]:
-        """Return the differences from the identity `before`, as one sentence each."""
-        found = self.flow.differences(before.flow)
-        if not found and self.digest != before.digest:
-            found.append("the flow is another one")
+        """Return the differences from the identity `before`: a clause each, for an error text."""
+        texts = self.flow.differences(before.flow)
+        if not texts and self.digest != before.digest:
+            texts.append("the flow is different")
         if self.policy != before.policy:
-            found.append(f"the policy is {self.policy} instead of {before.policy}")
+            texts.append(f"the policy is {self.policy} instead of {before.policy}")
         if self.nodes != before.nodes:
-            found.append(f"the number of nodes is {self.nodes} instead of {before.nodes}")
+            texts.append(f"the number of nodes is {self.nodes} instead of {before.nodes}")
         inputs = dict(zip(before.flow.sources, before.inputs, strict=False))
         for name, current in zip(self.flow.sources, self.inputs, strict=False):
             if (earlier := inputs.get(name, current)) != current:
-                found.append(f"the input of source {name!r} is {current} instead of {earlier}")
+                texts.append(f"the input of source {name!r} is {current} instead of {earlier}")
         if self.start != before.start:
             start, earlier = self.start or "the beginning", before.start or "the beginning"
-            found.append(f"the run begins from {start} instead of {earlier}")
-        return found
+            texts.append(f"the run begins from {start} instead of {earlier}")
+        return texts
 
     def to_json(self) -> str:
-        """Encode the identity as a line."""
+        """Encode the identity as one line of JSON."""
         return json.dumps(msgspec.to_builtins(self))
 
     @staticmethod

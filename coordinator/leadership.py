@@ -1,7 +1,7 @@
 """Leadership: which master leads, when it steps down, and how its successor takes over.
 
-Masters queue up, each with its own session of the registry. The first one leads, and each of the
-others watches its predecessor. When a session ends, its queue entry disappears, and the next master
+Masters queue up in ZooKeeper, each with its own session. The first one leads; each other master
+watches its predecessor. When a session ends, its queue entry disappears, and the next master
 moves up (ZooKeeper's documented recipe: no herd, no polling). Inputs: results of `Enlist` and
 `FindPredecessor`, the time, and watch notifications. Outputs: these jobs, and whether this master
 is the first. Safety does not depend on the queue, whose changes a master may see late: each master
@@ -37,14 +37,14 @@ hangs: 5 s of silence, a kill 10 s later, and a few seconds for the start."""
 MEMBER_TIMEOUT_FACTOR = 4
 """The leader also waits for this multiple of the timeout of members."""
 
-LONGEST_S = 320.0
+LEADER_TIMEOUT_MAX_S = 320.0
 """Upper bound of the timeout, which doubles with each step-down without progress."""
 
 MEMBER_POLL_S = 5.0
-"""How often the leader asks members whether they receive its messages."""
+"""Seconds between two `Lead` messages that check whether members receive the leader's messages."""
 
 SUCCESSOR_POLL_S = 5.0
-"""How often the leader looks for a successor, while it cannot reach members."""
+"""Seconds between two searches for a successor, while the leader cannot reach a member."""
 
 
 class Enlist(DurableJob, frozen=True):
@@ -64,7 +64,7 @@ class FindPredecessor(DurableJob, frozen=True):
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
     """
 
-    what: ClassVar[str] = "look who leads"
+    what: ClassVar[str] = "find the leading master"
 
     process: str
 
@@ -75,7 +75,7 @@ class FindSuccessor(DurableJob, frozen=True):
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
     """
 
-    what: ClassVar[str] = "look who stands by"
+    what: ClassVar[str] = "find the next master"
 
     process: str
 
@@ -91,31 +91,32 @@ class Leadership:
         """Whether the session has ended, so that this process cannot lead any more."""
         self._job: DurableJob | None = None
         """The last job; None before the first one."""
-        self._again_at = -inf
-        """When to start `_job`; infinity while it is in progress, or until the queue changes."""
+        self._retry_at = -inf
+        """When to start `_job` (seconds, monotonic); infinity while it is in progress, or until the
+        queue changes."""
 
     @property
     def first(self) -> bool:
-        """Whether this master leads."""
+        """Whether this master is the first in the queue, and so leads."""
         return self.predecessor == "" and not self.is_session_lost
 
     def due(self, now: float) -> list[DurableJob]:
         """Return the job to do now, if there is one."""
-        if self.first or self.is_session_lost or now < self._again_at:
+        if self.first or self.is_session_lost or now < self._retry_at:
             return []
-        self._again_at = inf
+        self._retry_at = inf
         self._job = self._job or Enlist(self._process)
         return [self._job]
 
     @property
-    def again_at(self) -> float:
+    def retry_at(self) -> float:
         """When to call `due` (seconds, monotonic); infinity if no job is left."""
-        return inf if self.first or self.is_session_lost else self._again_at
+        return inf if self.first or self.is_session_lost else self._retry_at
 
     def on_queue_changed(self) -> None:
         """Query the queue again: a watch has fired, or the connection is back."""
         if isinstance(self._job, FindPredecessor):
-            self._again_at = -inf
+            self._retry_at = -inf
 
     def on_session_expired(self) -> None:
         """Note that the session has ended."""
@@ -126,78 +127,80 @@ class Leadership:
         if job is not self._job:
             return
         if isinstance(result, Unavailable):
-            self._again_at = min(self._again_at, now + REGISTRY_RETRY_S)
+            self._retry_at = min(self._retry_at, now + REGISTRY_RETRY_S)
         elif isinstance(result, Exception):
             self.is_session_lost = True
         elif isinstance(job, Enlist):
             self._job = FindPredecessor(self._process)
-            self._again_at = -inf
+            self._retry_at = -inf
         elif isinstance(result, str):
             self.predecessor = result
 
 
-def leader_timeout_s(missing_after_s: float, in_vain: int = 0) -> float:
+def leader_timeout_s(missing_after_s: float, futile_step_downs: int = 0) -> float:
     """Return a leader's timeout after this many step-downs of its process without progress."""
-    least = max(LEADER_TIMEOUT_MIN_S, MEMBER_TIMEOUT_FACTOR * missing_after_s)
-    return max(least, min(float(least * 2**in_vain), LONGEST_S))
+    minimum_s = max(LEADER_TIMEOUT_MIN_S, MEMBER_TIMEOUT_FACTOR * missing_after_s)
+    return max(minimum_s, min(float(minimum_s * 2**futile_step_downs), LEADER_TIMEOUT_MAX_S))
 
 
 class StepDown:
-    """Step-down of one leader. `process`: its name in the queue; `patience_s`: its timeout.
+    """Step-down of one leader. `process`: its name in the queue; `patience_s`: seconds for
+    which a member may be unreachable.
 
-    Inputs: the time, for how long the leader has missed members, results of `FindSuccessor`.
-    Outputs: when to ask members whether they receive its messages, the job, and whether to step
-    down.
+    Inputs: the time, for how long members have been unreachable, results of `FindSuccessor`.
+    Outputs: when to probe members with `Lead`, the job, and whether to step down.
     """
 
     def __init__(self, process: str, patience_s: float = LEADER_TIMEOUT_MIN_S) -> None:
         self._process = process
-        self._patience_s = patience_s
-        self._ask_at = -inf
-        """When to ask members again."""
+        self._timeout_s = patience_s
+        self._next_probe_at = -inf
+        """When to probe members again."""
         self._next_check_at = -inf
         """When to look for a successor again."""
         self._job: FindSuccessor | None = None
         """The job in progress; None if there is none."""
 
     def is_probe_due(self, now: float) -> bool:
-        """Return whether to ask members now."""
-        if now < self._ask_at:
+        """Return whether to probe members now; if so, schedule the next probe."""
+        if now < self._next_probe_at:
             return False
-        self._ask_at = now + MEMBER_POLL_S
+        self._next_probe_at = now + MEMBER_POLL_S
         return True
 
-    def due(self, now: float, missed: Mapping[str, float]) -> list[DurableJob]:
-        """Return the job to do now, if there is one; `missed`: see `Coordinator.unreachable_s`."""
-        if self._job is not None or now < self._next_check_at or not self._is_timed_out(missed):
+    def due(self, now: float, unreachable_s: Mapping[str, float]) -> list[DurableJob]:
+        """Return the job to do now, if there is one; see `Coordinator.unreachable_s`."""
+        if self._job is not None or now < self._next_check_at:
+            return []
+        if not self._is_timed_out(unreachable_s):
             return []
         self._next_check_at = now + SUCCESSOR_POLL_S
         self._job = FindSuccessor(self._process)
         return [self._job]
 
-    def done(self, job: DurableJob, result: object, missed: Mapping[str, float]) -> bool:
+    def done(self, job: DurableJob, result: object, unreachable_s: Mapping[str, float]) -> bool:
         """Process the result of a job. Return whether to step down."""
         if job is not self._job:
             return False
         self._job = None
-        return isinstance(result, str) and bool(result) and self._is_timed_out(missed)
+        return isinstance(result, str) and bool(result) and self._is_timed_out(unreachable_s)
 
-    def _is_timed_out(self, missed: Mapping[str, float]) -> bool:
-        return any(seconds > self._patience_s for seconds in missed.values())
+    def _is_timed_out(self, unreachable_s: Mapping[str, float]) -> bool:
+        return any(seconds > self._timeout_s for seconds in unreachable_s.values())
 
 
 class Takeover:
     """Takeover of an incarnation by one master.
 
     Inputs: `Hello` and `FollowsMaster` of all members. Outputs: whether the incarnation can
-    continue, and what the previous master asked of each node.
+    continue, and which snapshots the previous master requested of each node.
     """
 
     def __init__(self, incarnation: int, nodes: Collection[str], members: Collection[str]) -> None:
         self._incarnation = incarnation
         self._nodes = nodes
         self._members = members
-        self._fits: dict[str, bool] = {}
+        self._can_continue: dict[str, bool] = {}
         """Member -> whether it is in the incarnation; a node also has to be ready."""
         self._answers: dict[str, FollowsMaster] = {}
         """Member -> its answer to `Lead`."""
@@ -205,16 +208,16 @@ class Takeover:
     def hello(self, name: str, message: Hello) -> None:
         """Note that a member is present."""
         ready = bool(message.ready) or name not in self._nodes
-        self._fits[name] = message.incarnation == self._incarnation and ready
+        self._can_continue[name] = message.incarnation == self._incarnation and ready
 
     def answer(self, name: str, message: FollowsMaster) -> None:
         """Note that a member follows this master."""
         self._answers[name] = message
 
     @property
-    def possible(self) -> bool:
-        """Whether all members that have said hello are in the incarnation, and nodes ready."""
-        return all(self._fits.values())
+    def is_possible(self) -> bool:
+        """Whether all members that have said hello are in the incarnation, and the nodes ready."""
+        return all(self._can_continue.values())
 
     @property
     def missing(self) -> list[str]:
@@ -223,11 +226,11 @@ class Takeover:
 
     @property
     def requested_snapshot(self) -> int:
-        """The number of the newest snapshot that a node was asked for."""
+        """The number of the newest snapshot that the previous master requested."""
         return max(self._answers[name].asked for name in self._nodes)
 
     @property
     def unanswered_nodes(self) -> set[str]:
-        """The nodes that have not answered the newest snapshot they were asked for."""
+        """The nodes that have not answered the last `Prepare` that they received."""
         answers = self._answers
         return {name for name in self._nodes if answers[name].answered < answers[name].asked}

@@ -1,15 +1,15 @@
 """Members of a run: a lease for each, and the back-off between recoveries.
 
-Inputs: `Hello`, `Alive` and answers of members, sent questions, the progress of the run, and the
-time. Outputs: which members timed out, which send heartbeats but do not answer, and how long to
-wait before the next recovery. Invariant: a member is either present or gone; `hello` makes it
-present, `expire_silent` gone.
+Inputs: `Hello`, `Alive` and answers of members, the `Lead` messages sent to them, the progress of
+the run, and the time. Outputs: which members timed out, which send heartbeats but do not answer,
+and how long to wait before the next recovery. Invariant: a member is either present or gone;
+`hello` makes it present, `expire_silent` gone.
 
 A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
 timeout becomes twice that silence; each minute without an unusual silence halves it again.
 
 A member that does not receive the master's messages sends `Hello` and never answers `Lead`. A gap
-between two `Hello` counts only up to HELLO_GAP_S: in a longer one the member may be busy.
+longer than HELLO_GAP_S between two `Hello` restarts the count: the member may be busy.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from msgspec import Struct
 
 from driftline.engine.events import event_fields, log
 
-LONGEST_S = 600.0
+TIMEOUT_MAX_S = 600.0
 """Upper bound of a member's timeout."""
 
 CALM_S = 60.0
 """A member's timeout shrinks after this long without an unusual silence."""
 
 HELLO_GAP_S = 1.0
-"""A longer gap between two `Hello` means that the member read nothing, either: it may be busy."""
+"""After a longer gap between two `Hello`, the member may just have been too busy to answer."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 """The first pause before a recovery, which doubles each time, and the longest one."""
@@ -51,7 +51,7 @@ class Lease(Struct):
     owes_answer: bool = False
     """Whether it has not answered the last `Lead`."""
     unanswered_s: float = 0.0
-    """Seconds for which it has sent `Hello` without that answer."""
+    """Seconds for which it has sent `Hello` without that answer, and without a long gap."""
 
 
 class Members:
@@ -92,9 +92,9 @@ class Members:
         """Note a message of a process, and adapt its timeout to its silence before the message."""
         silent_s, lease.last_heard_at = now - lease.last_heard_at, now
         if not lease.present and silent_s > lease.timeout_s:
-            lease.timeout_s = min(2 * silent_s, LONGEST_S)
+            lease.timeout_s = min(2 * silent_s, TIMEOUT_MAX_S)
             log.warning(
-                "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
+                "%s is back after %.0f s of silence; its timeout is now %.0f s",
                 *(name, silent_s, lease.timeout_s),
                 extra=event_fields("member-back", name=name, seconds=silent_s),
             )
@@ -107,9 +107,9 @@ class Members:
     # Timeouts.
 
     def renew_after_suspension(self, now: float, away_s: float) -> None:
-        """Count all present members as heard now; exclude `away_s` from the silence of gone ones.
+        """Treat all present members as heard now; exclude `away_s` from the silence of gone ones.
 
-        For a caller that was suspended for that time: the messages sent meanwhile are unread.
+        The caller was suspended for `away_s`, and has not yet read the messages sent meanwhile.
         """
         for lease in self._leases.values():
             lease.last_heard_at = now if lease.present else lease.last_heard_at + away_s
@@ -119,7 +119,7 @@ class Members:
         return all(self._leases[name].last_heard_at >= since for name in names if name in self)
 
     def heard_at(self, name: str) -> float:
-        """Return when a member was heard last. Precondition: it was heard."""
+        """Return when a member was last heard (the master's clock). Precondition: it was heard."""
         return self._leases[name].last_heard_at
 
     def renew(self, names: Iterable[str], now: float) -> None:
@@ -162,7 +162,7 @@ class Members:
 
     @property
     def unresponsive_s(self) -> dict[str, float]:
-        """Member that sends `Hello` but owes an answer -> for how many seconds."""
+        """Member that sends `Hello` but owes an answer -> seconds for which it has done so."""
         return {n: lease.unanswered_s for n, lease in self._leases.items() if lease.unanswered_s}
 
 

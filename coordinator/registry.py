@@ -31,8 +31,8 @@ class SnapshotRecord(Struct, frozen=True, array_like=True):
     """A committed snapshot: the state as of `time`; front f resumes at `offsets[f]`.
 
     `incarnation`: the incarnation in which it was taken. `parts`: only under strong productions,
-    for each node the number of its newest durable production at that time. `event_times`: see
-    `engine.wire.messages.Prepared`. `late`: the sum of all nodes.
+    for each node the number of its newest durable production at that time. `event_times`, `late`:
+    see `engine.wire.messages.Prepared`; `late` is the sum over all nodes.
     """
 
     number: int
@@ -45,7 +45,7 @@ class SnapshotRecord(Struct, frozen=True, array_like=True):
 
 
 class RunOutcome(Struct, frozen=True, array_like=True):
-    """Outcome of a run: its id, the name of the error class, and a text for the user.
+    """Outcome of a run: `run`, its id; `error`, the name of the error class; `text`, for the user.
 
     `error` is empty unless the run failed. A run is one call of a command; the next call continues
     from the state that this one left.
@@ -62,7 +62,7 @@ class ClusterState(Struct, frozen=True, array_like=True):
     `identity`: the text of the run's `Identity`. `version`: number of writes so far.
     `lineage`: the run's token (see `engine.storage.ownership`). `last_session`: its newest session
     that reached an incarnation, and so had every directory open and durable. `base`: the number of
-    the snapshot that the run began from (a savepoint); recovery cannot go back behind it.
+    the snapshot that the run began from (a savepoint); no recovery can begin from an older one.
     `identity_details`: the identity, to report differences to another command. `code`: the code of
     the newest session; all incarnations from `code_from` on ran it. `output`: where the outputs of
     the newest session are; only a hint for messages, since directories may be moved; empty if
@@ -139,7 +139,7 @@ class RegistryWriter:
 
     def __init__(self, leader: str) -> None:
         self._leader = leader
-        self.again_at = inf
+        self.retry_at = inf
         """When to retry the failed write (seconds, monotonic)."""
         self._job: WriteState | None = None
         self.is_epoch_written = False
@@ -152,34 +152,36 @@ class RegistryWriter:
 
     def begin(self, state: ClusterState) -> WriteState:
         """Return the job that writes a state. Precondition: no write is in progress."""
-        assert self._job is None, "a write names the version before it: that has to be there first"
+        assert self._job is None, (
+            "each write names the version that it replaces, so the previous write must end first"
+        )
         if not self.is_epoch_written:
             state = replace(state, epoch=state.epoch + 1, leader=self._leader)
         self._job = WriteState(state)
         return self._job
 
     def due(self, now: float) -> list[WriteState]:
-        """Return the job to retry now, if there is one."""
-        if self._job is None or now < self.again_at:
+        """Return the failed write as a job to retry, once its retry is due."""
+        if self._job is None or now < self.retry_at:
             return []
-        self.again_at = inf
+        self.retry_at = inf
         self._job = replace(self._job, again=True)
         return [self._job]
 
     def process_result(self, job: DurableJob, result: object, now: float) -> bool:
-        """Process a job result. Return whether the write is over: done or failed for good."""
+        """Process a job result. Return whether the write is over; False also for another job."""
         if job is not self._job:
             return False
         if isinstance(result, Unavailable):
-            self.again_at = now + REGISTRY_RETRY_S
+            self.retry_at = now + REGISTRY_RETRY_S
             return False
         self._job = None
         self.is_epoch_written |= result is None
         return True
 
 
-WRITE_S = 10.0
-"""Timeout of the lock that another process holds while it writes, in seconds."""
+LOCK_TIMEOUT_S = 10.0
+"""How long to wait for another process that holds the lock and writes, in seconds."""
 
 
 class Registry(Protocol):
@@ -208,14 +210,14 @@ def check_identity(
     identity: str,
     where: str,
     details: Identity | None = None,
-    anew: str = FRESH_START_ADVICE,
-    other: str = OTHER_RUN_ADVICE,
+    start_over_advice: str = FRESH_START_ADVICE,
+    other_run_advice: str = OTHER_RUN_ADVICE,
 ) -> ClusterState:
     """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error; `details`: of the identity, for differences; `anew`: how
-    to start over, `other`: how to begin another run. Raises StateMismatch if the state has another
-    identity.
+    `where`: the directory, for the error; `details`: the complete identity, for differences;
+    `start_over_advice`, `other_run_advice`: what to do, for the error. Raises StateMismatch if the
+    state has another identity.
     """
     if state is None:
         return ClusterState(identity, identity_details=details)
@@ -225,11 +227,11 @@ def check_identity(
             if details and state.identity_details
             else []
         )
-        lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
+        lines = "".join(f"\n  {text}" for text in differences or ["the flow is different"])
         raise StateMismatch(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
             "Continue the run as it was, or carry states over with a savepoint (--from-snapshot), "
-            f"or {other}, or {anew}"
+            f"or {other_run_advice}, or {start_over_advice}"
         )
     return state
 
@@ -266,10 +268,11 @@ class FileRegistry:
         return decode_state(data, str(self._path))
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
-        beside, at_work = self._path.with_name(f"{self._path.name}.lock"), "another process writes"
+        lock_path = self._path.with_name(f"{self._path.name}.lock")
         try:
             make_directory(self._path.parent)
-            lock = Lock(beside, f"registry {self._path}: {at_work}", wait_s=WRITE_S)
+            locked = f"registry {self._path}: another process is writing it"
+            lock = Lock(lock_path, locked, wait_s=LOCK_TIMEOUT_S)
             try:
                 if not may_replace(state, self.read(), again=again):
                     raise StateMismatch(f"registry {self._path}: another master has taken over")
@@ -296,8 +299,8 @@ def decode_state(data: bytes, where: str) -> ClusterState:
     if crc32(data[4:]).to_bytes(4, "big") != data[:4]:
         raise StateMismatch(
             f"registry {where} is damaged. Restore it together with the outputs and the rest of "
-            "its directory, from copies of the same moment. Without the registry it is not known "
-            "whether they fit together: to start over, remove all of them"
+            "its directory, from copies of the same moment. Without the registry Driftline "
+            "cannot check whether they fit together. To start over, remove all of them"
         )
     try:
         version, state = msgspec.convert(unpack(data[4:]), tuple[int, ClusterState])

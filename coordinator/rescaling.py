@@ -44,19 +44,19 @@ from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Join, Joined, Message, Pause, Paused, Resume
 
-FRESH_S = 1.0
+SNAPSHOT_FRESH_S = 1.0
 """Before the fronts pause, a snapshot is taken if the newest one is older than this (seconds)."""
 
 SMALL_BYTES = 1 << 20
 """A next node that copied at most this many bytes for its latest snapshot has nearly all state."""
 
-ROUNDS_MAX = 8
+EARLY_SNAPSHOTS_MAX = 8
 """Maximum number of early snapshots with which the next nodes catch up before the pause."""
 
 PAUSE_TIMEOUT_S = 1.0
-"""Timeout of the fronts' first pause; it doubles with each attempt."""
+"""Timeout of the first pause; it doubles with each failed attempt."""
 
-HEARD_WITHIN_S = 1.0
+SILENCE_MAX_S = 1.0
 """If a next node has been silent for longer, it may be dead, so the fronts do not pause."""
 
 NODES_MAX = 64
@@ -66,21 +66,21 @@ class RescalePhase(Enum):
     """Phase of a rescaling, with human-readable values."""
 
     NONE = ""
-    COPYING = "they copy the state"
+    COPYING = "copying the state"
     PAUSING = "inputs are paused"
     DRAINING = "records already read are being processed"
-    CUTTING = "the last snapshot is taken"
-    MOVING = "they copy the last snapshot"
+    CUTTING = "the current nodes write the last snapshot"
+    MOVING = "copying the last snapshot"
     SWITCHING = "the registry is written"
 
 
-PAUSED_PHASES = (
+ABORTABLE_PAUSE = (
     RescalePhase.PAUSING,
     RescalePhase.DRAINING,
     RescalePhase.CUTTING,
     RescalePhase.MOVING,
 )
-"""Phases in which fronts are paused, and which can be abandoned."""
+"""Phases of the pause that can be abandoned. Fronts stay paused in SWITCHING, which cannot."""
 
 
 class JoiningNode(Struct):
@@ -89,13 +89,14 @@ class JoiningNode(Struct):
     process: str
     snapshot: tuple[int, int] | None = None
     """Number and incarnation of the snapshot that it has copied; None if unknown."""
-    bytes: int = 0
+    copied_bytes: int = 0
     """Bytes that it had to copy for this snapshot, beyond its previous one."""
 
 
 class Rescaling:
     """State of one coordinator's rescaling. `nodes`: the nodes of the current layout; `members`:
-    the leases of all nodes, including the next ones; `groups`: the number of key groups."""
+    the leases of all nodes, including the next ones; `groups`: the number of key groups; `out`:
+    (receiver, message) to send."""
 
     def __init__(
         self,
@@ -112,8 +113,8 @@ class Rescaling:
         """The next layout; () if there is none."""
         self.refusal_reason = ""
         """Why the last request cannot be met; empty if it can."""
-        self._requested_first = 0
-        """`first` of the latest request that was not ignored; see `Rescale`."""
+        self._requested_first_number = 0
+        """`Rescale.first` of the latest request that was not ignored."""
         self._policy = policy
         self._fronts = fronts
         self._snapshots = snapshots
@@ -125,14 +126,14 @@ class Rescaling:
         """The newest committed snapshot."""
         self._newest_at = 0.0
         """When `advance` first saw this snapshot."""
-        self._rounds = 0
-        """Number of early snapshots since the last pause; see `ROUNDS_MAX`."""
-        self._last_early_request = -1
-        """Number of the newest snapshot when an early one was last requested."""
+        self._early_snapshots = 0
+        """Number of early snapshots requested since the last pause."""
+        self._newest_at_early_request = -1
+        """Number of the newest committed snapshot when an early one was last requested."""
         self._cut = 0
         """The cut; valid from DRAINING on."""
         self._pause_number = 0
-        """Number of the current pause: answers of fronts to earlier pauses are ignored."""
+        """Number of the current pause; `on_paused` ignores answers to earlier pauses."""
         self._paused: dict[str, Paused] = {}
         """Front -> its answer to the current pause."""
         self._paused_at = 0.0
@@ -145,40 +146,41 @@ class Rescaling:
 
     # Requests.
 
-    def request(self, nodes: int, layout: Layout, first: int = 0) -> None:
-        """Request a number of nodes; `layout`: the current nodes; `first`: see `Rescale`.
+    def request(self, nodes: int, layout: Layout, first_number: int = 0) -> None:
+        """Request a number of nodes. `layout`: the current one; `first_number`: `Rescale.first`.
 
-        May be repeated. A request is ignored if its `first` is not 0 and smaller than before.
+        May be repeated. A request is ignored while SWITCHING, and if its `first_number` is not 0
+        and smaller than that of the previous request.
         """
-        if self.phase is RescalePhase.SWITCHING or 0 < first < self._requested_first:
+        if self.phase is RescalePhase.SWITCHING or 0 < first_number < self._requested_first_number:
             return
         self.refusal_reason = self._refusal_reason(nodes)
-        is_later, self._requested_first = first > self._requested_first, first
+        is_later = first_number > self._requested_first_number
+        self._requested_first_number = first_number
         if self.refusal_reason or (
             nodes == len(self.next_layout or layout) and not (is_later and self.next_layout)
         ):
             return
-        self.give_up("another number of nodes is asked for")
+        self.give_up("a new request replaces it")
         if nodes != len(layout):
-            first = max(first, max(layout) + 1)
-            self.next_layout = tuple(range(first, first + nodes))
+            first_number = max(first_number, max(layout) + 1)
+            self.next_layout = tuple(range(first_number, first_number + nodes))
             self.phase = RescalePhase.COPYING
-            self._rounds, self._pause_timeout_s, self._retry_at = 0, PAUSE_TIMEOUT_S, 0.0
-            names, now, wanted = ", ".join(self.next_nodes), len(layout), len(self.next_nodes)
-            fields = event_fields("rescaling", nodes=now, wanted=wanted)
-            before = ", ".join(names_of(layout))
+            self._early_snapshots, self._pause_timeout_s, self._retry_at = 0, PAUSE_TIMEOUT_S, 0.0
+            next_names, current_names = ", ".join(self.next_nodes), ", ".join(names_of(layout))
+            fields = event_fields("rescaling", nodes=len(layout), wanted=nodes)
             text = "rescaling from %d to %d nodes: %s replace %s"
-            log.info(text, now, wanted, names, before, extra=fields)
+            log.info(text, len(layout), nodes, next_names, current_names, extra=fields)
 
     def _refusal_reason(self, nodes: int) -> str:
         if not self._policy.can_rescale:
             return (
                 f"with {self._policy.name} a run keeps its number of nodes: only exactly-once can "
-                "change it, because it cuts state and outputs at the same record"
+                "change it, because only exactly-once cuts state and outputs at the same record"
             )
         most = min(NODES_MAX, self._groups)
         if not 1 <= nodes <= most:
-            return f"{nodes} nodes: there can be 1 to {most}"
+            return f"cannot run on {nodes} nodes: the number must be from 1 to {most}"
         return ""
 
     @property
@@ -190,7 +192,7 @@ class Rescaling:
     def blocks_snapshots(self) -> bool:
         """Whether no snapshot except the last one of the rescaling may begin: fronts are paused, or
         about to resume in the next layout."""
-        return self.phase in PAUSED_PHASES or self.phase is RescalePhase.SWITCHING
+        return self.phase in ABORTABLE_PAUSE or self.phase is RescalePhase.SWITCHING
 
     @property
     def description(self) -> str:
@@ -198,49 +200,52 @@ class Rescaling:
         if self.phase is RescalePhase.NONE:
             return ""
         missing = [name for name in self.next_nodes if name not in self._joining_nodes]
-        step = f"nothing was heard of {', '.join(missing)}" if missing else self.phase.value
-        are = "are" if len(self.next_nodes) > 1 else "is"
-        return f"{', '.join(self.next_nodes)} {are} to take over: {step}"
+        step = f"no message yet from {', '.join(missing)}" if missing else self.phase.value
+        return f"{', '.join(self.next_nodes)} will replace the current nodes: {step}"
 
     # Members.
 
     def hello(self, name: str, process: str, state: ClusterState) -> None:
-        """Note that a process of a node of the next layout is present."""
-        joiner = self._joining_nodes.get(name)
-        if joiner is None or joiner.process != process:
-            joiner = self._joining_nodes[name] = JoiningNode(process)
-        if self.phase is not RescalePhase.SWITCHING and joiner.snapshot != self._target_snapshot(
-            state
+        """Note a process of a next node. If it lacks the newest snapshot, send `Join`."""
+        joining = self._joining_nodes.get(name)
+        if joining is None or joining.process != process:
+            joining = self._joining_nodes[name] = JoiningNode(process)
+        if (
+            self.phase is not RescalePhase.SWITCHING
+            and joining.snapshot != self._newest_snapshot_id(state)
         ):
-            self._ask_to_join(name, state)
+            self._send_join(name, state)
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
-        """Note that a node of the next layout has the state as of a snapshot."""
-        joiner = self._joining_nodes.get(name)
-        if joiner is None or (message.layout, message.process) != (
+        """Note that a next node has stored the state as of a snapshot; ignore outdated messages."""
+        joining = self._joining_nodes.get(name)
+        if joining is None or (message.layout, message.process) != (
             self.next_layout,
-            joiner.process,
+            joining.process,
         ):
             return
         if message.epoch != state.epoch:
             return  # copied for an earlier master; this master's `Join` makes the node start over
-        has = message.number, message.snapshot_incarnation
-        if joiner.snapshot != has:
-            joiner.snapshot, joiner.bytes = has, message.bytes
+        snapshot = message.number, message.snapshot_incarnation
+        if joining.snapshot != snapshot:
+            joining.snapshot, joining.copied_bytes = snapshot, message.bytes
 
     def on_paused(self, front: str, message: Paused) -> None:
         """Store the answer of a front to the current pause; ignore answers to earlier pauses."""
         if message.number == self._pause_number:
             self._paused.setdefault(front, message)
 
-    def _target_snapshot(self, state: ClusterState) -> tuple[int, int]:
+    def _newest_snapshot_id(self, state: ClusterState) -> tuple[int, int]:
+        """Return (number, incarnation) of the newest committed snapshot; (0, 0) without one."""
         newest = state.snapshots[0] if state.snapshots else None
         return (0, 0) if newest is None else (newest.number, newest.incarnation)
 
-    def _ask_to_join(self, name: str, state: ClusterState) -> None:
-        sources = self._members.addresses(self._nodes)
-        if len(sources) == len(self._nodes):
-            self.out.append((name, Join(self.next_layout, *self._target_snapshot(state), sources)))
+    def _send_join(self, name: str, state: ClusterState) -> None:
+        """Ask a next node to copy the newest snapshot, if all current nodes are present."""
+        addresses = self._members.addresses(self._nodes)
+        if len(addresses) == len(self._nodes):
+            snapshot = self._newest_snapshot_id(state)
+            self.out.append((name, Join(self.next_layout, *snapshot, addresses)))
 
     # Phases.
 
@@ -249,8 +254,8 @@ class Rescaling:
     ) -> SnapshotRecord | None:
         """Advance the rescaling.
 
-        `delivered`: the delivered frontier. `last_sent`: no node has sent an output with a later
-        time; None until all nodes have reported (`ReportedProgress.last_sent`).
+        `delivered`: the delivered frontier. `last_sent`: the latest time of an output that
+        a node may have sent; None until all nodes have reported (`ReportedProgress.last_sent`).
 
         Once the next nodes have copied the last snapshot, return it; the caller writes it to the
         registry with the next layout. Until then return None.
@@ -263,11 +268,11 @@ class Rescaling:
             if (
                 last_sent is not None
                 and now >= self._retry_at
-                and self._catches_up(state, delivered, now)
+                and self._finish_copying(state, delivered, now)
             ):
                 self._pause_fronts(now)
         elif now > self._paused_at + self._pause_timeout_s:
-            self._retry_later(f"it took longer than {self._pause_timeout_s:g} s", now)
+            self._retry_later(f"the pause took longer than {self._pause_timeout_s:g} s", now)
         elif self.phase is RescalePhase.PAUSING:
             if len(self._paused) == len(self._fronts) and last_sent is not None:
                 self._drain(last_sent)
@@ -281,7 +286,7 @@ class Rescaling:
                 self.phase = RescalePhase.MOVING
             elif self._snapshots.pending is None:
                 self._retry_later("the last snapshot has failed", now)
-        if self.phase is RescalePhase.MOVING and self._have_all(state):
+        if self.phase is RescalePhase.MOVING and self._have_newest_snapshot(state):
             assert self._newest.time == self._cut, "no other snapshot is taken meanwhile"
             self.phase = RescalePhase.SWITCHING
             return self._newest
@@ -293,41 +298,47 @@ class Rescaling:
         if newest != self._newest:
             self._newest, self._newest_at = newest, now
             for name in self._joining_nodes:
-                self._ask_to_join(name, state)
+                self._send_join(name, state)
 
-    def _catches_up(self, state: ClusterState, delivered: int, now: float) -> bool:
+    def _finish_copying(self, state: ClusterState, delivered: int, now: float) -> bool:
         """Return whether the next nodes have nearly all state, so that fronts can pause.
 
-        If all that is missing is a fresh snapshot, request an early one.
+        If they only lack a fresh snapshot, request an early one and return False.
         """
         for name in self.next_nodes:
-            joiner = self._joining_nodes.get(name)
-            if joiner is None or joiner.snapshot is None:
+            joining = self._joining_nodes.get(name)
+            if joining is None or joining.snapshot is None:
                 return False
-            if now - self._members.heard_at(name) > HEARD_WITHIN_S:
+            if now - self._members.heard_at(name) > SILENCE_MAX_S:
                 return False
-            if joiner.snapshot != self._target_snapshot(state) and joiner.bytes > SMALL_BYTES:
+            if (
+                joining.snapshot != self._newest_snapshot_id(state)
+                and joining.copied_bytes > SMALL_BYTES
+            ):
                 return False
         if self._snapshots.pending is not None:
             return False
-        is_fresh = now - self._newest_at <= FRESH_S or delivered <= self._newest.time
-        if is_fresh or self._rounds >= ROUNDS_MAX:
+        is_fresh = now - self._newest_at <= SNAPSHOT_FRESH_S or delivered <= self._newest.time
+        if is_fresh or self._early_snapshots >= EARLY_SNAPSHOTS_MAX:
             return True
-        # Until the early snapshot is committed, repeated calls count as one round.
-        self._rounds += self._last_early_request != self._newest.number
-        self._last_early_request = self._newest.number
+        # Until the early snapshot is committed, repeated calls count as one.
+        self._early_snapshots += self._newest_at_early_request != self._newest.number
+        self._newest_at_early_request = self._newest.number
         self._snapshots.request_early()
         return False
 
-    def _have_all(self, state: ClusterState) -> bool:
-        joiners = [self._joining_nodes.get(name) for name in self.next_nodes]
-        return all(joiner and joiner.snapshot == self._target_snapshot(state) for joiner in joiners)
+    def _have_newest_snapshot(self, state: ClusterState) -> bool:
+        joining_nodes = [self._joining_nodes.get(name) for name in self.next_nodes]
+        return all(
+            joining and joining.snapshot == self._newest_snapshot_id(state)
+            for joining in joining_nodes
+        )
 
     def _pause_fronts(self, now: float) -> None:
-        self.phase, self._paused_at, self._rounds = RescalePhase.PAUSING, now, 0
+        self.phase, self._paused_at, self._early_snapshots = RescalePhase.PAUSING, now, 0
         self._paused.clear()
         self._pause_number += 1
-        self._tell_fronts(Pause(self._pause_number, -1))
+        self._send_to_fronts(Pause(self._pause_number, -1))
 
     def _drain(self, last_sent: int) -> None:
         if all(paused.ended for paused in self._paused.values()):
@@ -335,44 +346,46 @@ class Rescaling:
             return
         self._cut = max(last_sent + 1, *(paused.time for paused in self._paused.values()))
         self.phase = RescalePhase.DRAINING
-        self._tell_fronts(Pause(self._pause_number, self._cut))
+        self._send_to_fronts(Pause(self._pause_number, self._cut))
 
     def _begin_last_snapshot(self, now: float) -> None:
         self.phase = RescalePhase.CUTTING
         if self._newest.time != self._cut:
             self.out += self._snapshots.begin(self._cut, now)
 
-    def _retry_later(self, why: str, now: float) -> None:
-        """Resume the current nodes; retry later."""
-        text = "rescaling: %s; the run continues; retrying"
-        log.warning(text, why, extra=event_fields("rescaling-postponed", reason=why))
+    def _retry_later(self, reason: str, now: float) -> None:
+        """Resume the fronts and return to COPYING; retry after the timeout, which then doubles."""
+        text = "rescaling: %s; the run continues, and the rescaling is retried later"
+        log.warning(text, reason, extra=event_fields("rescaling-postponed", reason=reason))
         self._resume_fronts()
         self._retry_at = now + self._pause_timeout_s
         self._pause_timeout_s *= 2
 
     def _resume_fronts(self) -> None:
-        if self.phase in PAUSED_PHASES:
-            self._tell_fronts(Resume())
+        if self.phase in ABORTABLE_PAUSE:
+            self._send_to_fronts(Resume())
         self.phase = RescalePhase.COPYING if self.next_layout else RescalePhase.NONE
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Abandon the rescaling."""
         if self.phase in (RescalePhase.NONE, RescalePhase.SWITCHING):
             return
         log.warning(
-            "rescaling is given up: %s", why, extra=event_fields("rescaling-abandoned", reason=why)
+            "rescaling abandoned: %s",
+            reason,
+            extra=event_fields("rescaling-abandoned", reason=reason),
         )
         self._resume_fronts()
         self.forget()
 
     def on_incarnation_end(self) -> None:
         """Return to COPYING if fronts are paused, since the pause ends with the incarnation."""
-        if self.phase in PAUSED_PHASES:
+        if self.phase in ABORTABLE_PAUSE:
             self.phase = RescalePhase.COPYING
 
-    def take_over(self) -> None:
+    def on_takeover(self) -> None:
         """Resume fronts that the previous master may have paused."""
-        self._tell_fronts(Resume())
+        self._send_to_fronts(Resume())
 
     def forget(self) -> None:
         """Clear the next layout, which was abandoned or has become the current one."""
@@ -383,7 +396,7 @@ class Rescaling:
     @property
     def deadline(self) -> float:
         """When to call `advance`, if nothing else happens (seconds, monotonic)."""
-        if self.phase in PAUSED_PHASES:
+        if self.phase in ABORTABLE_PAUSE:
             return self._paused_at + self._pause_timeout_s + 0.001
         return (
             self._retry_at
@@ -391,5 +404,5 @@ class Rescaling:
             else inf
         )
 
-    def _tell_fronts(self, message: Message) -> None:
+    def _send_to_fronts(self, message: Message) -> None:
         self.out += [(front, message) for front in self._fronts]

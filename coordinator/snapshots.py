@@ -10,7 +10,7 @@ snapshot is the *delivered* frontier: elements above it are replayed, so a snaps
 the run skip an output that the consumer lacks.
 
 A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it
-abandons the snapshot in progress, as soon as all nodes have answered it.
+abandons the snapshot in progress once all nodes have answered its `Prepare`, and starts another.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from driftline.engine.wire.messages import (
     PrepareFailed,
 )
 
-HURRIED_EVERY_S = 0.5
-"""Minimum seconds between snapshots that members request, as the disk itself may be slow."""
+EARLY_INTERVAL_S = 0.5
+"""Minimum seconds between the starts of requested snapshots, and from a failed one to the next: a
+slow or full disk may be the cause."""
 
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or start over: remove the state "
@@ -55,20 +56,22 @@ class PendingSnapshot(Struct):
     answers: dict[str, int] = field(default_factory=dict)
     """Front -> the time at which it would resume; node -> its newest production."""
     event_times: tuple[tuple[int, int], ...] = ()
-    """Those of the sources as of `time`; all nodes report the same."""
+    """Event times of the sources as of `time` (see `Prepared`); all nodes report the same."""
     late: int = 0
     """Sum of the `late` that nodes reported."""
 
-    def record(self, fronts: Sequence[str], nodes: Sequence[str], taken: int) -> SnapshotRecord:
+    def record(
+        self, fronts: Sequence[str], nodes: Sequence[str], incarnation: int
+    ) -> SnapshotRecord:
         """Return the record that commits the snapshot.
 
-        `taken`: the incarnation in which it was taken; `nodes`: the nodes whose newest production
-        is recorded. A front that was not asked resumes at the snapshot's time.
+        `incarnation`: the one in which it was taken; `nodes`: the nodes whose newest production is
+        recorded. A front that has not answered `Prepared` resumes at the snapshot's time.
         """
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
-        event_times = self.event_times
-        return SnapshotRecord(self.number, self.time, offsets, taken, parts, event_times, self.late)
+        fields = offsets, incarnation, parts, self.event_times, self.late
+        return SnapshotRecord(self.number, self.time, *fields)
 
 
 class Snapshots:
@@ -88,11 +91,11 @@ class Snapshots:
         self.committed = 0
         """Number of snapshots that this master committed."""
         self.durations = Histogram()
-        """For each of these snapshots: seconds from its beginning to its commit."""
+        """For each snapshot that this master committed: seconds from its start to its commit."""
         self.failures = 0
         """Number of parts that could not be written."""
         self.number = 0
-        """Number of the newest snapshot that was begun."""
+        """Number of the newest snapshot that was begun, committed or not."""
         self.committed_at: float | None = None
         """When this master last committed a snapshot; None: never."""
         self.pending: PendingSnapshot | None = None
@@ -102,7 +105,7 @@ class Snapshots:
         self._next_at = 0.0
         """When the next snapshot is due (seconds, monotonic)."""
         self._started_at = 0.0
-        """When the last snapshot was begun, or was due without anything new."""
+        """When the last snapshot was begun, or was due but skipped since nothing was new."""
 
     def begin_from(self, start: SnapshotRecord, now: float) -> None:
         """Begin an incarnation from a snapshot; `now`: seconds, monotonic."""
@@ -111,14 +114,14 @@ class Snapshots:
         self._next_at = now + self._interval
 
     def give_up(self, number: int, waiting: set[str]) -> None:
-        """Abandon an earlier master's snapshots, up to `number`; `waiting`: nodes that write it."""
+        """Abandon an earlier master's snapshots up to `number`; `waiting`: nodes still writing."""
         self.number = max(self.number, number)
         if waiting:
             self.pending = PendingSnapshot(number, 0, waiting, failed=True)
 
     def request_early(self) -> None:
-        """Make the next snapshot due as soon as HURRIED_EVERY_S after the previous one began."""
-        self._next_at = min(self._next_at, self._started_at + HURRIED_EVERY_S)
+        """Make the next snapshot due as soon as EARLY_INTERVAL_S after the previous one began."""
+        self._next_at = min(self._next_at, self._started_at + EARLY_INTERVAL_S)
 
     def make_due(self, now: float) -> None:
         """Make the next snapshot due now."""
@@ -143,7 +146,7 @@ class Snapshots:
         return f"; snapshot {self.pending.number} waits for {members}"
 
     def consider(self, delivered: int, now: float) -> Outgoing:
-        """Begin a snapshot if one is due: at the delivered frontier if that moved, or by epoch."""
+        """Begin a snapshot if one is due: as of `delivered`, if that has moved, or by epoch."""
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval
@@ -181,7 +184,7 @@ class Snapshots:
         if snapshot is not None and message.number == snapshot.number:
             snapshot.failed = True
             self.failures += 1
-            number, reason = message.number, message.reason  # the node logs the cause itself
+            number, reason = message.number, message.reason  # the node also logs the cause
             fields = event_fields("snapshot-failed", snapshot=number, node=sender, reason=reason)
             log.debug("snapshot %d has failed at %s: %s", number, sender, reason, extra=fields)
             snapshot.waiting.discard(sender)
@@ -193,13 +196,13 @@ class Snapshots:
             return None
         if snapshot.failed:
             self.pending = None
-            self._next_at = max(self._next_at, now + HURRIED_EVERY_S)
+            self._next_at = max(self._next_at, now + EARLY_INTERVAL_S)
             return None
         nodes = self._nodes if self._policy.recovers_locally else ()
         return snapshot.record(self._fronts, nodes, incarnation)
 
     def on_committed(self, state: ClusterState, now: float) -> Outgoing:
-        """Note that the registry has the current snapshot. Return the messages that announce it.
+        """Note that the registry has the pending snapshot. Return the messages that announce it.
 
         `state`: the contents of the registry.
         """
@@ -210,22 +213,22 @@ class Snapshots:
         number, time = state.snapshots[0].number, state.snapshots[0].time
         fields = event_fields("snapshot", snapshot=number, time=time)
         log.debug("%s is committed", snapshot_name(number, time), extra=fields)
-        return self.tell(state)
+        return self.announce(state)
 
-    def tell(self, state: ClusterState) -> Outgoing:
+    def announce(self, state: ClusterState) -> Outgoing:
         """Announce the newest committed snapshot to all members; may be repeated."""
         newest, oldest = state.snapshots[0], state.snapshots[-1]
         self._time = newest.time
-        before = oldest.number if oldest.number < newest.number else 0
+        previous = oldest.number if oldest.number < newest.number else 0
         messages: Outgoing = [
-            (node, Committed(newest.number, before, 0, 0)) for node in self._nodes
+            (node, Committed(newest.number, previous, 0, 0)) for node in self._nodes
         ]
         offsets = zip(oldest.offsets, newest.offsets, strict=True)
         for front, (trim, offset) in zip(self._fronts, offsets, strict=True):
-            messages.append((front, Committed(newest.number, before, trim, offset)))
+            messages.append((front, Committed(newest.number, previous, trim, offset)))
         return messages
 
 
 def snapshot_name(number: int, time: int) -> str:
-    """Name a snapshot, for messages; without a time if it is a cut by epochs."""
+    """Name a snapshot, for messages; without a time if markers cut it (time 0)."""
     return f"snapshot {number}" + (f" (the state before {format_time(time)})" if time else "")

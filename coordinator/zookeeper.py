@@ -9,10 +9,10 @@ that times out, may have succeeded: it raises `Unavailable`; the retry is marked
 stored value that equals the attempt counts as written.
 
 The z-nodes of masters (`leadership.py`) disappear with their sessions. ZooKeeper numbers them in
-order of arrival; each has the name of its master's process and, as its data, the address of that
-master. Watches fire once, so a client thread calls `changed` at most once per query of the queue
-that set a watch; it also calls it after a reconnect, which may have lost a watch. It calls
-`expired` when the session is over.
+order of arrival. The name of a z-node is PROCESS-NUMBER, with the token of its master's process;
+its data is the address of that master. Watches fire once, so a client thread calls `changed` at
+most once per query of the queue that set a watch. The thread also calls `changed` after a
+reconnect, since a watch may be lost, and `expired` when the session is over.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from driftline.engine.wire.role import DurableJob
 ANSWER_TIMEOUT_S = 10.0
 """Timeout of a request, in seconds."""
 
-CONNECT_S = 10.0
-"""How long servers may take to answer a new client, in seconds."""
+CONNECT_TIMEOUT_S = 10.0
+"""Timeout of a new client's connection, in seconds."""
 
-RECONNECT_S_MAX = 1.0
+RECONNECT_PAUSE_MAX_S = 1.0
 """The longest pause before a client reconnects, in seconds."""
 
 DATA_BYTES_MAX = (1 << 20) - 4096
-"""ZooKeeper requires requests of less than 1 MiB (`jute.maxbuffer`); 4 KiB are for the path."""
+"""ZooKeeper accepts requests of less than 1 MiB (`jute.maxbuffer`); 4 KiB are for the path."""
 
 REASONS = (
     (errors.ConnectionClosedError, "the connection is closed"),
@@ -93,7 +93,7 @@ class ZooKeeperRegistry:
         if len(data) > DATA_BYTES_MAX:
             raise PayloadError(
                 f"registry {self._location}: the state has {len(data):,} bytes, and ZooKeeper "
-                f"stores at most {DATA_BYTES_MAX:,}: use fewer nodes, or a flow of fewer operators"
+                f"stores at most {DATA_BYTES_MAX:,}: use fewer nodes or fewer operators"
             )
         stored, version = self._read_newest()
         if not may_replace(state, self._decoded(stored), again=again):
@@ -146,10 +146,10 @@ def translated_errors(
     answer_s: float,
     passed_through: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Raise Unavailable for all errors of ZooKeeper except the types `passed_through`.
+    """Translate all errors of ZooKeeper except the types `passed_through` to Unavailable.
 
-    `what`: the target, for error texts. Without a connection it raises Disconnected at once: kazoo
-    would queue the request and send it later.
+    `what`: the target, for error texts. A lost connection raises Disconnected, an Unavailable. If
+    there is none at the start, do not run the body: kazoo would queue its request for later.
     """
     if not client.connected:
         raise Disconnected(f"{what}: no server is connected now")
@@ -167,14 +167,14 @@ def translated_errors(
 # Clients --------------------------------------------------------------------------------------
 
 
-def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> KazooClient:
+def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_TIMEOUT_S) -> KazooClient:
     """Return a client that has a session with the servers `hosts`: ``host:port,host:port/path``.
 
     `timeout_s`: how long the session outlives a lost connection, within the bounds that the servers
-    set. `wait_s`: how long to wait for the servers. All paths are beneath the path in `hosts`,
-    which is created.
+    set. `wait_s`: how long to wait for the servers. All paths of the client are beneath the path in
+    `hosts`, which `connect` creates.
 
-    Raises Unavailable if no server answers.
+    Raises Unavailable if no server answers, or if `hosts` or its path is not usable.
     """
     servers, _, chroot = hosts.partition("/")
     kazoo_log = _KazooLog(log)
@@ -183,7 +183,7 @@ def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> Kazoo
             servers,
             timeout_s,
             logger=kazoo_log,
-            connection_retry={"max_tries": -1, "max_delay": RECONNECT_S_MAX},
+            connection_retry={"max_tries": -1, "max_delay": RECONNECT_PAUSE_MAX_S},
         )
     except ValueError:
         raise Unavailable(
@@ -216,7 +216,7 @@ def servers_of(client: KazooClient) -> str:
 
 
 def _enter(client: KazooClient, path: str, wait_s: float) -> None:
-    """Create a path, and make it the root of the client's paths. kazoo does not create it."""
+    """Create a path, which kazoo does not do, and make it the root of the client's paths."""
     try:
         client.ensure_path_async(path).get(timeout=wait_s)
     except (KazooTimeoutError, errors.KazooException) as error:
@@ -291,8 +291,8 @@ class LeaderQueue:
     ) -> None:
         """Add a listener to the client.
 
-        `address`: where members find this process, if it queues up. Client threads call `changed`
-        when the queue may have changed, and `expired` when the session has ended.
+        `address`: where members reach this process if it leads; used by `Enlist`. Client threads
+        call `changed` when the queue may have changed, and `expired` when the session has ended.
         """
         self._client = client
         self._path = path
@@ -317,7 +317,10 @@ class LeaderQueue:
         return self._watch_predecessor(job.process)
 
     def leader(self) -> tuple[str, str]:
-        """Return (process, address) of the leader, ("", "") without one. Raises Unavailable."""
+        """Return (process, address) of the leader, ("", "") without one. Watch the queue.
+
+        Raises Unavailable.
+        """
         with translated_errors(self._client, self._path, self._answer_s):
             while True:
                 try:
@@ -336,17 +339,17 @@ class LeaderQueue:
                 return _process(queue[0]), data.decode(errors="replace")
 
     def forget(self, process: str) -> None:
-        """Remove a process that has ended from the queue, without waiting for the result.
+        """Remove an exited process from the queue, without waiting for the result.
 
-        ZooKeeper removes its z-node with its session, too, but only after the session's timeout.
+        ZooKeeper also removes the z-node itself, but only after the timeout of the session.
         The queue is not needed for safety, so a late removal does no harm.
         """
         if self._client.connected:
             self._client.get_children_async(self._path).rawlink(partial(self._remove, process))
 
-    def _remove(self, process: str, found: IAsyncResult) -> None:
-        if found.successful():
-            for name in found.get():
+    def _remove(self, process: str, listing: IAsyncResult) -> None:
+        if listing.successful():
+            for name in listing.get():
                 if _process(name) == process:
                     self._client.delete_async(f"{self._path}/{name}")
 
@@ -366,18 +369,19 @@ class LeaderQueue:
         with translated_errors(self._client, self._path, self._answer_s):
             while True:
                 queue = self._queue()
-                at = _place(process, queue)
-                if at == 0:
+                position = _position_of(process, queue)
+                if position == 0:
                     return ""
-                watched = f"{self._path}/{queue[at - 1]}"
-                pending = self._client.exists_async(watched, watch=self._on_watch)
+                predecessor = queue[position - 1]
+                path = f"{self._path}/{predecessor}"
+                pending = self._client.exists_async(path, watch=self._on_watch)
                 if pending.get(timeout=self._answer_s) is not None:
-                    return _process(queue[at - 1])
+                    return _process(predecessor)
 
     def _find_successor(self, process: str) -> str:
         with translated_errors(self._client, self._path, self._answer_s):
             queue = self._queue()
-        behind = queue[_place(process, queue) + 1 :]
+        behind = queue[_position_of(process, queue) + 1 :]
         return _process(behind[0]) if behind else ""
 
     def _queue(self) -> list[str]:
@@ -398,17 +402,19 @@ class LeaderQueue:
             self._expired()
 
 
-def _place(process: str, queue: Sequence[str]) -> int:
-    places = [_process(name) for name in queue]
-    if process not in places:
-        raise StateMismatch(f"{process} is not among the masters any more")
-    return places.index(process)
+def _position_of(process: str, queue: Sequence[str]) -> int:
+    """Return the index of a process in the queue. Raises StateMismatch if it is not there."""
+    processes = [_process(name) for name in queue]
+    if process not in processes:
+        raise StateMismatch(f"{process} is no longer in the queue of masters: its session ended")
+    return processes.index(process)
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Return the z-nodes of masters in their order, without those that other clients created."""
+    """Return the names that are z-nodes of masters, in the order of the queue."""
     return sorted((name for name in names if _NAME.fullmatch(name)), key=lambda n: n[-_DIGITS:])
 
 
 def _process(name: str) -> str:
+    """Return the process in the name of a z-node."""
     return name[: -_DIGITS - 1]

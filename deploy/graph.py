@@ -26,9 +26,9 @@ def graph(flow: str, dot: bool) -> None:
 
 def as_text(flow: Flow) -> str:
     """Return the flow as text by stage: a line per operator with inputs, states and fields."""
-    cut = make_plan(flow)
-    ports = {port.vertex.number: port for port in cut.ports}
-    lines = [f"flow {flow.name}: {len(flow.vertices)} operators, {cut.stages} stages"]
+    plan = make_plan(flow)
+    ports = {port.vertex.number: port for port in plan.ports}
+    lines = [f"flow {flow.name}: {len(flow.vertices)} operators, {plan.stages} stages"]
     for vertex in flow.vertices:
         port = ports.get(vertex.number)
         if port is not None:
@@ -48,11 +48,12 @@ def as_dot(flow: Flow) -> str:
         lines.append(f'  {vertex.number} [label="{vertex.name}\\n{vertex.kind}{states}"{shape}];')
     for vertex in flow.vertices:
         style = " [style=dashed, label=key]" if vertex.is_keyed else ""
-        lines += [f"  {before} -> {vertex.number}{style};" for before in vertex.inputs]
+        lines += [f"  {source} -> {vertex.number}{style};" for source in vertex.inputs]
     return "\n".join([*lines, "}"])
 
 
 def _details(flow: Flow, vertex: Vertex) -> str:
+    """Describe the inputs, states and output fields of an operator."""
     names = [flow.vertices[number].name for number in vertex.inputs]
     details = [f" <- {', '.join(names)}"] if names else []
     if vertex.states:

@@ -20,9 +20,9 @@ The timeouts count from the front's last sign of life: an acknowledgement, or a 
 back-pressure. A SYNC counts only if it acknowledges further records; otherwise records that are
 lost repeatedly would be resent forever.
 
-The front answers a request (HELLO, END) after all records that were sent before it. No record is
-sent until its SYNC arrives: a SYNC means that the front accepted no later record, so records under
-way would be sent twice.
+The front answers a request (HELLO, END) after all records that were sent before the request. Until
+the answer arrives, the producer sends no record: a SYNC means that the front accepted no later
+record, so the producer would send a record again that is still under way.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ COPIED_BYTES = 1 << 12
 TIMEOUT_S = 30.0
 """Default of `timeout_s`, in seconds."""
 
-ASK_AFTER_S = 0.3
+REQUEST_INTERVAL_S = 0.3
 """Seconds of silence after which the producer requests the last acknowledged number."""
 
-ASK_AFTER_S_MAX = 5.0
-"""The pause between requests doubles up to this (seconds), as the front may be busy."""
+REQUEST_INTERVAL_MAX_S = 5.0
+"""The interval between requests doubles up to this (seconds), as the front may be busy."""
 
 RECONNECT_MS, RECONNECT_MS_MAX = 10, 200
 """First and longest pause between attempts to reconnect: a front restarts soon."""
@@ -82,8 +82,8 @@ class Producer:
     `address`: where `driftline run --input tcp://...` listens; `producer_id`: identifies this
     sequence of records across restarts, at most 255 bytes; `window`, `window_bytes`: limits of
     unacknowledged records and bytes; a single record may exceed the latter; `timeout_s`: seconds
-    that the front may give no sign of life. A slow flow gives one every second, and the producer
-    waits as long as it does. `keys`: the key of this producer, a file or its directory; the front
+    that the front may give no sign of life. The front of a slow flow gives one every second, so the
+    producer keeps waiting. `keys`: the key of this producer, a file or its directory; the front
     needs `--keys`, too.
 
     Raises Unavailable if the front gives no sign of life for `timeout_s` or refuses the producer
@@ -117,25 +117,26 @@ class Producer:
         self._bytes = 0
         """Bytes of the unacknowledged records."""
         self._sent = 0
-        """Number of the last record that was sent and need not be sent again."""
+        """Number of the last record that was sent; lost records are above it, to be sent again."""
         self.below = 0
         """All records up to `acknowledged` have label times below this."""
         self.ended = False
         """Whether the front accepts no more records: this producer or the stream has ended."""
-        self._synced = False
+        self._is_synced = False
         """Whether the first SYNC has arrived."""
-        self._ending = False
+        self._is_ending = False
         """Whether requests are END instead of HELLO."""
-        self._to_ask = False
+        self._is_request_due = False
         """Whether a request is due."""
         self._awaits_sync = False
-        """Whether a request was sent whose answer has not arrived."""
-        self._ask_at = 0.0
-        self._ask_interval_s = ASK_AFTER_S
+        """Whether a request was sent and its answer has not arrived."""
+        self._request_at = 0.0
+        """When the next request is due (seconds, monotonic)."""
+        self._request_interval_s = REQUEST_INTERVAL_S
         self._sign_at = 0.0
-        """When the front gave its last sign of life, or when the current wait began, if later."""
+        """When the front last gave a sign of life, or the current wait began, if later."""
         key = None if keys is None else own_key(Path(keys), producer=True)
-        where = Address(address) if key is None else key.server_at(address)
+        server = Address(address) if key is None else key.server_at(address)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.copy_threshold = COPIED_BYTES
@@ -147,14 +148,14 @@ class Producer:
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
-        if key is not None and where.public_key:
-            become_client(self._socket, key, where.public_key)
-        name = "" if key is None else key.name
-        self._endpoint = where.endpoint
-        self._refusals = HandshakeMonitor(self._socket, where.endpoint, name)
+        if key is not None and server.public_key:
+            become_client(self._socket, key, server.public_key)
+        key_name = "" if key is None else key.name
+        self._endpoint = server.endpoint
+        self._refusals = HandshakeMonitor(self._socket, server.endpoint, key_name)
         try:
-            self._socket.connect(where.endpoint)
-            self._wait(lambda: self._synced, timeout_s)
+            self._socket.connect(server.endpoint)
+            self._wait(lambda: self._is_synced, timeout_s)
         except zmq.ZMQError as error:
             self.close()
             raise Unavailable(f"{address} is not an address: {error.strerror}") from None
@@ -181,35 +182,35 @@ class Producer:
     def send(self, payload: object) -> int:
         """Send a record and return its number; wait while the window is full.
 
-        It waits as long as the front gives signs of life. Raises PayloadError if the record has
-        values that the wire format lacks, is larger than 16 MiB, is nested more than 100 deep, or
-        has a dict with keys that are sequences; such a record takes no number. Raises Unavailable
-        if the front gives no sign of life for `timeout_s`, or if this producer or the stream has
-        ended.
+        The wait continues as long as the front gives signs of life. Raises PayloadError if the
+        record has values that the wire format lacks, is larger than 16 MiB, is nested more than 100
+        deep, or has a dict with keys that are sequences; such a record takes no number. Raises
+        Unavailable if the front gives no sign of life for `timeout_s`, or if this producer or the
+        stream has ended.
         """
         number = self.sequence + 1
         data = pack(payload)
         if reason := why_invalid_record(payload, len(data), of_producer=True):
             raise PayloadError(f"record {number} of {self.id!r} cannot be sent: {reason}")
-        beginning = pack((MAGIC, IntakeKind.RECORD, self.id, self._session, number, None))[:-1]
-        message = beginning + data
+        header = pack((MAGIC, IntakeKind.RECORD, self.id, self._session, number, None))[:-1]
+        message = header + data  # in place of the packed None
         del data
         self._wait(lambda: self._has_room(len(message)) or self.ended, self.timeout_s)
         if self.ended:
             raise self._make_ended_error()
         if not self._unacknowledged:
-            self._ask_at = monotonic() + ASK_AFTER_S
+            self._request_at = monotonic() + REQUEST_INTERVAL_S
         self.sequence = number
         self._unacknowledged[number] = message
         self._bytes += len(message)
-        self._push()
+        self._send_pending()
         return number
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all records are acknowledged, as long as the front gives signs of life.
 
         `timeout_s`: replaces that of the producer. Raises Unavailable if the front gives no sign of
-        life for so long, or if the stream has ended.
+        life for this long, or if this producer or the stream has ended.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         self._wait(lambda: not self._unacknowledged or self.ended, wait_s)
@@ -224,8 +225,8 @@ class Producer:
         Unavailable like `flush`, and if this producer has never sent a record.
         """
         self.flush(timeout_s)
-        self._ending = True
-        self._ask_at = 0.0
+        self._is_ending = True
+        self._request_at = 0.0
         self._wait(lambda: self.ended, self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
@@ -234,19 +235,22 @@ class Producer:
         self._context.destroy(linger=0)
 
     def _make_ended_error(self) -> Unavailable:
-        ended = f"producer {self.id!r} has ended" if self.acknowledged else "the stream was ended"
-        return Unavailable(f"{self.address} takes no more records: {ended}")
+        reason = f"producer {self.id!r} has ended" if self.acknowledged else "the stream has ended"
+        return Unavailable(f"{self.address} accepts no more records: {reason}")
 
     def _has_room(self, size: int) -> bool:
         """Return whether a message of this size may be sent."""
         count = len(self._unacknowledged)
         return not count or (count < self.window and self._bytes + size <= self.window_bytes)
 
-    def _wait(self, until: Callable[[], bool], timeout_s: float) -> None:
-        """Send records and requests, and handle answers, until the condition holds or a timeout."""
+    def _wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
+        """Send records and requests, and handle answers, until a condition holds.
+
+        Raises Unavailable if the front gives no sign of life for `timeout_s`.
+        """
         self._sign_at = monotonic()
-        self._take()
-        while not until():
+        self._receive_answers()
+        while not is_done():
             now = monotonic()
             deadline = self._sign_at + timeout_s
             if now >= deadline:
@@ -256,35 +260,36 @@ class Producer:
                     f"({len(self._unacknowledged)} records unacknowledged): is the flow running?"
                     f"{hint}"
                 )
-            if now >= self._ask_at:
-                self._to_ask = True
-                self._ask_at = now + self._ask_interval_s
-                self._ask_interval_s = min(2 * self._ask_interval_s, ASK_AFTER_S_MAX)
-            self._push()
+            if now >= self._request_at:
+                self._is_request_due = True
+                self._request_at = now + self._request_interval_s
+                self._request_interval_s = min(2 * self._request_interval_s, REQUEST_INTERVAL_MAX_S)
+            self._send_pending()
             events = zmq.POLLIN | (zmq.POLLOUT if self._has_to_send() else 0)
-            wake_at = min(deadline, self._ask_at)
+            wake_at = min(deadline, self._request_at)
             self._socket.poll(max(1, ceil((wake_at - now) * 1000)), events)
-            self._take()
+            self._receive_answers()
 
     def _has_to_send(self) -> bool:
-        return self._to_ask or (self._sent < self.sequence and not self._awaits_sync)
+        return self._is_request_due or (self._sent < self.sequence and not self._awaits_sync)
 
-    def _push(self) -> None:
+    def _send_pending(self) -> None:
         """Send records, and a due request, until the connection accepts no more."""
         send = self._socket.send
         try:
             while self._sent < self.sequence and not self._awaits_sync:
                 send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK, copy=False)
                 self._sent += 1
-            if self._to_ask:
-                kind = (IntakeKind.END, self.sequence) if self._ending else (IntakeKind.HELLO,)
-                send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
-                self._to_ask = False
+            if self._is_request_due:
+                kind = IntakeKind.END if self._is_ending else IntakeKind.HELLO
+                last_number = (self.sequence,) if self._is_ending else ()
+                send(pack((MAGIC, kind, self.id, self._session, *last_number)), zmq.NOBLOCK)
+                self._is_request_due = False
                 self._awaits_sync = True
         except zmq.Again:
             pass  # not connected, or back-pressure
 
-    def _take(self) -> None:
+    def _receive_answers(self) -> None:
         """Handle the answers that have arrived."""
         self._refusals.check()
         try:
@@ -298,19 +303,21 @@ class Producer:
     def _handle_answer(self, answer: IntakeReply) -> None:
         kind, session, acknowledged, below, number, reason = answer
         if kind is IntakeKind.FENCED and session > self._session:
-            if self._synced:
+            if self._is_synced:
                 raise Unavailable(f"another process sends as {self.id!r}: give each its own id")
-            self._session = session + 1  # the clock of an earlier process was ahead of ours
-            self._ask_at = 0.0
+            self._session = session + 1  # the clock of an earlier process was ahead of this one's
+            self._request_at = 0.0
         if session != self._session:
             return
         now = monotonic()
-        if acknowledged > self.acknowledged or kind is not IntakeKind.SYNC or not self._synced:
+        if acknowledged > self.acknowledged or kind is not IntakeKind.SYNC or not self._is_synced:
             self._sign_at = now
         if kind is not IntakeKind.ACK:
             self._awaits_sync = False
-        self._ask_interval_s = ASK_AFTER_S
-        self._ask_at = now + (ASK_AFTER_S_MAX if self._awaits_sync else ASK_AFTER_S)
+        self._request_interval_s = REQUEST_INTERVAL_S
+        self._request_at = now + (
+            REQUEST_INTERVAL_MAX_S if self._awaits_sync else REQUEST_INTERVAL_S
+        )
         if acknowledged < self.acknowledged:
             raise StateMismatch(
                 f"{self.address} had {self.acknowledged} records of {self.id!r}, and now has "
@@ -327,5 +334,5 @@ class Producer:
             raise Unavailable(f"{self.address} refused producer {self.id!r}: {reason}")
         self.ended = self.ended or kind is IntakeKind.ENDED
         if kind is IntakeKind.SYNC or self.ended:
-            self._synced = True
+            self._is_synced = True
             self._sent = self.acknowledged

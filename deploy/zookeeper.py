@@ -4,10 +4,10 @@
         server.wait_until_ready()
         client = connect(server.address, timeout_s=5)
 
-The server is a Java process with its own directory for its data, its configuration (rewritten at
-each start), its log, and Java's own output. It runs in that directory, with relative paths, so that
-the directory's name may have any characters. When the parent exits, the kernel kills the server.
-The server comes from the jars of PySpark.
+The server is a Java process. A directory contains its data, its configuration (rewritten at each
+start), its log, and Java's own output. The server runs in this directory, with relative paths, so
+that the directory's name may have any characters. When the parent exits, the kernel kills the
+server. The server comes from the jars of PySpark.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from driftline.deploy.runtime.supervision.lifeline import Lifeline, wrap_command
 from driftline.deploy.runtime.supervision.restarts import describe_exit
 from driftline.engine.durable import Lock, translate_os_errors
 from driftline.engine.errors import Unavailable
-from driftline.pipeline.session import FRUGAL, find_java
+from driftline.pipeline.session import FRUGAL_JVM_OPTIONS, find_java
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 HEAP = "-Xmx256m"
 
-STOP_S = 10.0
+STOP_TIMEOUT_S = 10.0
 """Seconds that the server may take to exit after SIGTERM."""
 
-READY_S = 60.0
+READY_TIMEOUT_S = 60.0
 """Seconds that the server may take until it serves clients."""
 
 SERVER_POLL_S = 0.02
 """Seconds between two polls of a server that is starting."""
 
-ASK_S = 1.0
+STATUS_TIMEOUT_S = 1.0
 """Timeout of a status request to the server, in seconds."""
 
 LOOPBACK = "127.0.0.1"
 
 FREE_PORTS = range(15_000, 32_000)
-"""Range to choose free ports from: below the kernel's ephemeral ports.
+"""Range of ports to choose a free one from: below the kernel's ephemeral ports.
 
 The kernel might give an ephemeral port to a connection while the server is down.
 """
 
 SHOWN_LINES = 5
-"""Number of log lines that an error shows."""
+"""Maximum number of log lines, and of lines of Java's output, that an error shows."""
 
 _QUIET = re.compile(r"\s|\S+ (INFO|DEBUG) ")
 """Log lines unrelated to an error, and lines of a stack trace."""
@@ -101,8 +101,8 @@ class ZooKeeperServer:
     """ZooKeeper server with its data in `directory`, which listens to clients at `host`.
 
     `port`: for clients; 0: a free port; `settings`: further lines of its configuration. A context
-    manager that starts and stops it. It may be killed and restarted meanwhile, and keeps its data
-    and its port.
+    manager that starts and stops the server. Within the context, the server may be killed and
+    restarted; it keeps its data and its port.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class ZooKeeperServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._log_offset = 0
-        """Offset in its log at which the lines of this process begin."""
+        """Offset in the log at which the lines of the current process begin."""
 
     def __enter__(self) -> Self:
-        """Start it. Raises Unavailable if it cannot run, InUse if the directory is in use."""
+        """Start the server. Raises Unavailable if it cannot run, InUse if its directory is used."""
         self._command = command_line()
-        in_use = f"{self.directory} is in use by another ZooKeeper server: end it, or give another"
+        in_use = f"{self.directory} is in use by another ZooKeeper server: stop it, or give another"
         with translate_os_errors("directory", self.directory), ExitStack() as stack:
             self.directory.mkdir(parents=True, exist_ok=True)
             stack.callback(Lock(self.directory / "lock", f"{in_use} directory").release)
@@ -145,19 +145,19 @@ class ZooKeeperServer:
 
     @property
     def pid(self) -> int:
-        """Its process id. Precondition: it has been started."""
+        """Process id of the server. Precondition: it has been started."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether the server's process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it on its existing data. Raise Unavailable, OSError.
+        """Start the server on its existing data. Raises Unavailable, OSError.
 
-        Precondition: it does not run.
+        Precondition: the server does not run.
         """
         assert not self.is_running
         self._reap()
@@ -167,13 +167,13 @@ class ZooKeeperServer:
         log = self.directory / LOG
         self._log_offset = log.stat().st_size if log.exists() else 0
         lifeline = Lifeline()
-        with (self.directory / JAVA_OUTPUT).open("wb") as said:
+        with (self.directory / JAVA_OUTPUT).open("wb") as output:
             self._process = subprocess.Popen(
                 wrap_command(lifeline.fd, self._command),
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 pass_fds=[lifeline.fd],
                 start_new_session=True,  # Ctrl-C is for the parent
             )
@@ -181,10 +181,12 @@ class ZooKeeperServer:
         self._lifeline = lifeline
 
     def mode(self) -> str:
-        """Return its mode: `standalone`, `leader` or `follower`; empty if it does not serve."""
+        """Return the server's mode: `standalone`, `leader` or `follower`; "" if it is not ready."""
         host, _, port = self.address.rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), ASK_S) as connection:
+            with socket.create_connection(
+                (host.strip("[]"), int(port)), STATUS_TIMEOUT_S
+            ) as connection:
                 connection.sendall(b"srvr")
                 with connection.makefile("r", errors="replace") as answer:
                     lines = answer.read().splitlines()
@@ -193,35 +195,35 @@ class ZooKeeperServer:
         return next((line[6:] for line in lines if line.startswith("Mode: ")), "")
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves. Raise Unavailable if it exits."""
-        deadline = monotonic() + READY_S
+        """Wait until the server serves. Raises Unavailable if it exits or takes too long."""
+        deadline = monotonic() + READY_TIMEOUT_S
         while not self.mode():
             if not self.is_running:
                 raise self._exit_error()
             if monotonic() > deadline:
-                raise Unavailable(
-                    f"ZooKeeper does not serve after {READY_S:g} s:\n  {self._describe_failure()}"
-                )
+                failure = self._describe_failure()
+                text = f"ZooKeeper is not ready after {READY_TIMEOUT_S:g} s:\n  {failure}"
+                raise Unavailable(text)
             sleep(SERVER_POLL_S)
 
     def wait(self) -> None:
-        """Wait until it exits, and raise Unavailable. Precondition: it has been started."""
+        """Wait until the server exits, and raise Unavailable. Precondition: it has been started."""
         assert self._process is not None
         self._process.wait()
         raise self._exit_error()
 
     def kill(self) -> None:
-        """Kill it, as a crash does."""
+        """Kill the server, as a crash does."""
         if self._process is not None:
             self._process.kill()
             self._reap()
 
     def stop(self) -> None:
-        """Shut it down; kill it if it does not exit in time."""
+        """Shut the server down; kill it if it does not exit in time."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_S)
+                self._process.wait(STOP_TIMEOUT_S)
             self.kill()
 
     def _exit_error(self) -> Unavailable:
@@ -229,7 +231,7 @@ class ZooKeeperServer:
         return Unavailable(f"ZooKeeper has ended:\n  {self._describe_failure()}")
 
     def _describe_failure(self) -> str:
-        """Return its exit status, and the warnings and errors logged since its start."""
+        """Return the exit status, and the warnings and errors logged since the server's start."""
         assert self._process is not None
         status = self._process.poll()
         lines = [describe_exit(status)] if status is not None else []
@@ -268,32 +270,33 @@ def command_line() -> list[str]:
     spec = find_spec("pyspark")
     folders = [] if spec is None else spec.submodule_search_locations or []
     jars = [Path(folder) / "jars" for folder in folders]
-    found = [folder for folder in jars if any(folder.glob("zookeeper-*.jar"))]
-    if not found:
+    jar_folders = [folder for folder in jars if any(folder.glob("zookeeper-*.jar"))]
+    if not jar_folders:
         raise Unavailable(
             "the ZooKeeper server comes with PySpark, which is not installed: "
             "pip install 'driftline[spark]'"
         )
     java = find_java("ZooKeeper")
     logging = "-Dlog4j2.configurationFile=log4j2.properties"
-    return [java, HEAP, *FRUGAL, logging, "-cp", f"{found[0]}/*", MAIN, "zoo.cfg"]
+    return [java, HEAP, *FRUGAL_JVM_OPTIONS, logging, "-cp", f"{jar_folders[0]}/*", MAIN, "zoo.cfg"]
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0: at a free one. Raise Unavailable."""
+    """Return a socket that listens at a port; 0: at a free one. Raises Unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [port] if port else random.sample(FREE_PORTS, 100)
-    for one in ports:
+    for candidate in ports:
         try:
-            return socket.create_server((host, one), family=family)
+            return socket.create_server((host, candidate), family=family)
         except socket.gaierror as error:
             raise Unavailable(f"{host}: {error.strerror}") from None
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 reason = os.strerror(error.errno or 0)
-                raise Unavailable(f"cannot listen at {host}, port {one}: {reason}") from None
+                raise Unavailable(f"cannot listen at {host}, port {candidate}: {reason}") from None
     if port:
         raise Unavailable(
-            f"port {port} of {host} is in use: end what listens there, or give another --port"
+            f"port {port} of {host} is in use: stop the process that listens there, or give "
+            "another --port"
         )
     raise Unavailable(f"no port of {host} is free")

@@ -19,13 +19,13 @@ from driftline.engine.errors import InUse, Unavailable
 def translate_os_errors(what: str, path: Path, remedy: str = "") -> Iterator[None]:
     """Raise Unavailable for an error of the operating system.
 
-    `what`: what the path is, such as "state directory"; `remedy`: text to append to the reason.
+    `what`: describes the path, such as "state directory"; `remedy`: text to append to the reason.
     """
     try:
         yield
     except OSError as error:
-        where = error.filename or path  # the error of a full disk has no file name
-        raise Unavailable(f"{what} {where}: {error.strerror or error}{remedy}") from None
+        location = error.filename or path  # the error of a full disk has no file name
+        raise Unavailable(f"{what} {location}: {error.strerror or error}{remedy}") from None
 
 
 def make_directory(path: Path) -> None:
@@ -37,7 +37,7 @@ def make_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file's content in one atomic, durable step. Other processes may do so, too."""
+    """Replace a file's content in one atomic, durable step. Several processes may do so at once."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
@@ -59,7 +59,7 @@ def write_at(file: int, data: bytes, offset: int) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the entries of a directory durable: new, renamed and removed files."""
     file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)
@@ -78,9 +78,9 @@ a lock."""
 class Lock:
     """File lock, held until `release` or the end of the process.
 
-    The kernel releases the locks of a process that ends, in whatever way. A process started by
-    `exec` does not inherit them, and a fork by a user function gives them up (`filelock`). The file
-    itself remains, and is empty: only the lock matters.
+    The kernel releases the locks of a process that ends, in whatever way. Neither a process that is
+    started by `exec` nor one that a user function forks keeps them (`filelock`). The file itself
+    remains, and is empty: only the lock matters.
     """
 
     def __init__(self, path: Path, in_use_text: str, *, wait_s: float = 0.0) -> None:
@@ -91,7 +91,7 @@ class Lock:
         self._lock = FileLock(
             path,
             mode=0o644,
-            thread_local=False,  # another thread may release it
+            thread_local=False,  # another thread may release the lock
             fallback_to_soft=False,  # a soft lock would outlive a kill -9
             poll_interval=LOCK_POLL_S,
         )

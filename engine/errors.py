@@ -3,13 +3,13 @@
 DriftlineError
 |-- FlowError             a flow cannot run; raised when it is built or loaded
 |-- InputError            a record cannot be read: names the file and the record
-|-- PayloadError          a value cannot travel (not a msgpack type, integer too large)
+|-- PayloadError          a value cannot be encoded (not a msgpack type, integer too large)
 |-- MalformedMessage      bytes are not in the format of Driftline
 |-- FunctionFailed        a user function raised: names operator, label, key, record
 |-- NotDeterministic      a replay produced other outputs than before
 |-- SnapshotDamaged       a snapshot has a wrong checksum or lacks a part
 |-- StateMismatch         a directory belongs to another run, flow, version or layout
-|-- NotPermitted          a key is missing, wrong, or lacks a permission; or others can read it
+|-- NotPermitted          a key is missing, wrong, readable by others, or lacks a permission
 |-- SimulationFailed      a simulated run produced other outputs than the reference interpreter
 `-- Unavailable           a server, port or file cannot be reached
 """
@@ -17,7 +17,7 @@ DriftlineError
 import re
 
 CODE_CHANGE_HINT = "; after a change to the code of an operator, add --accept-changed-code"
-"""Suffix for "once the cause is fixed": without this option, a run rejects changed code."""
+"""Suffix of `RESUME_HINT`: without this option, a run rejects changed code."""
 
 RESUME_HINT = f"The same command resumes, once the cause is fixed{CODE_CHANGE_HINT}"
 
@@ -28,14 +28,17 @@ BAD_RECORD_HINT = (
 """What to do about a bad record."""
 
 BREAKS_OFF = "The input breaks off here"
-"""Part of the text of an InputError for a file that cannot be read further."""
+"""Part of the text of an InputError for a file that cannot be read to its end."""
 
 BAD_FILE_HINT = "Repair or replace the file and run the same command again"
-"""What to do about a file that breaks off."""
+"""What to do about such a file."""
 
 
 def advice_for(text: str, of_records: str = BAD_RECORD_HINT) -> str:
-    """Return a line on what to do about a bad record; empty if its InputError's text has it."""
+    """Return advice to append to the text of an InputError; "" if the text contains its own.
+
+    `of_records`: the advice for a bad record.
+    """
     return "" if BREAKS_OFF in text else f"\n  {of_records}"
 
 
@@ -53,7 +56,7 @@ class InputError(DriftlineError):
     Args:
         file: Name of the file.
         record: Number of the record in the file, from 1.
-        reason: Why it cannot be read.
+        reason: Why the record cannot be read.
     """
 
     def __init__(self, file: str, record: int, reason: str) -> None:
@@ -64,13 +67,13 @@ class InputError(DriftlineError):
 
     @staticmethod
     def from_text(text: str) -> "InputError":
-        """Parse the text of an InputError, as `str` returns it."""
+        """Rebuild an InputError from its text. If the text has another form, it is the reason."""
         match = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
         return InputError(match[1], int(match[2]), match[3]) if match else InputError("", 0, text)
 
 
 class PayloadError(DriftlineError):
-    """A value cannot travel or be stored: its type is not one of the wire format."""
+    """A value cannot be sent or stored: it does not fit the wire format."""
 
 
 class MalformedMessage(DriftlineError):
@@ -106,7 +109,7 @@ class InUse(Unavailable):
 
 
 class Disconnected(Unavailable):
-    """A server cannot be reached. The client logs this itself, and also that it reconnected."""
+    """A server cannot be reached. The client logs this itself, and logs when it has reconnected."""
 
 
 class SimulationFailed(DriftlineError):
@@ -123,9 +126,9 @@ class SimulationFailed(DriftlineError):
 
 
 def error_of(kind: str, text: str) -> DriftlineError:
-    """Rebuild an error that another process sent. `kind`: its class; `text`: its text."""
+    """Rebuild an error that another process sent. `kind`: name of the class; `text`: its text."""
     if kind == InputError.__name__:
         return InputError.from_text(text)
-    plain = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}
-    del plain[SimulationFailed.__name__]
-    return plain.get(kind, DriftlineError)(text)
+    classes = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}
+    del classes[SimulationFailed.__name__]
+    return classes.get(kind, DriftlineError)(text)

@@ -2,8 +2,9 @@
 
 The *watermark* of a source at a label is the largest event time of its records up to this label,
 minus the delay that the source allows; it is ENDED once the source has ended. The watermark of an
-operator is the minimum over the sources that reach it. It is a function of the labelled input, so
-everything that depends on it is the same in each run: late records, windows, timers.
+operator is the minimum over the sources that reach the operator. A watermark is a function of the
+labelled input. So everything that depends on it is the same in each run: late records, windows,
+timers.
 
 Example: two sources, the first with an allowed delay of 5 microseconds.
 
@@ -56,7 +57,7 @@ NEVER = -INFINITY
 """Watermark before the first record; smaller than every event time."""
 
 IDLE, RESUMED = NEVER, NEVER + 1
-"""Event times that stand for the beginning and the end of an idle time of a source."""
+"""Event times that stand for the beginning and the end of an idle period of a source."""
 
 _MARK = 1
 """Code of the ExtType of a mark."""
@@ -66,10 +67,11 @@ END = msgpack.ExtType(_MARK, b"end")
 the user: it only moves watermarks."""
 
 IDLE_MARK, RESUMED_MARK = msgpack.ExtType(_MARK, b"idle"), msgpack.ExtType(_MARK, b"resumed")
-"""Marks at the beginning and the end of an idle time: until RESUMED_MARK the source does not hold
+"""Marks at the beginning and the end of an idle period: until RESUMED_MARK the source does not hold
 back watermarks."""
 
 _SPECIAL = {END: ENDED, IDLE_MARK: IDLE, RESUMED_MARK: RESUMED}
+"""Mark -> the event time that it stands for."""
 
 _NEGATIVE = 1 << 61
 """Offset of the number in a label that stands for a negative event time."""
@@ -89,29 +91,29 @@ Duration = str | int | float | timedelta
 
 
 def parse_duration(duration: Duration, what: str, *, least: int = 0) -> int:
-    """Return a duration in microseconds. `what`: for errors; `least`: the smallest valid value.
+    """Return a duration in microseconds. `least`: the smallest valid value, in microseconds.
 
     >>> parse_duration("1.5m", "size"), parse_duration(2, "size")
     (90000000, 2000000)
 
-    Raises FlowError.
+    Raises FlowError; `what` names the duration in its text.
     """
-    found: int | None = None
+    microseconds: int | None = None
     if isinstance(duration, timedelta):
-        found = duration // _MICROSECOND
+        microseconds = duration // _MICROSECOND
     elif isinstance(duration, int | float) and not isinstance(duration, bool):
         if abs(duration) < LIMIT / UNITS["s"]:
-            found = _rounded(duration * UNITS["s"])
+            microseconds = _rounded(duration * UNITS["s"])
     elif isinstance(duration, str) and (match := _DURATION.fullmatch(duration)):
         number, unit = match.groups()
         if unit in _DURATION_UNITS:
-            found = _rounded(float(number) * _DURATION_UNITS[unit])
-    if found is None or not least <= found < LIMIT:
+            microseconds = _rounded(float(number) * _DURATION_UNITS[unit])
+    if microseconds is None or not least <= microseconds < LIMIT:
         raise FlowError(
             f"{what} cannot be {duration!r}: give a duration such as '500ms', '5s', '15m', '1h' or "
             "'7d', a number of seconds, or a timedelta"
         )
-    return found
+    return microseconds
 
 
 def to_microseconds(value: object, unit: str = "s") -> int:
@@ -125,12 +127,12 @@ def to_microseconds(value: object, unit: str = "s") -> int:
     Raises ValueError for anything else.
     """
     if type(value) is int:
-        found = value * UNITS[unit]
+        microseconds = value * UNITS[unit]
     elif isinstance(value, float):
         if not isfinite(value):
             raise ValueError(f"{value!r} is not an event time")
         scaled = _rounded(value * UNITS[unit])
-        found = LIMIT if scaled is None else scaled
+        microseconds = LIMIT if scaled is None else scaled
     else:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         if not isinstance(moment, datetime):
@@ -139,10 +141,10 @@ def to_microseconds(value: object, unit: str = "s") -> int:
             )
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        found = (moment - _EPOCH) // _MICROSECOND
-    if not -LIMIT < found < LIMIT:
+        microseconds = (moment - _EPOCH) // _MICROSECOND
+    if not -LIMIT < microseconds < LIMIT:
         raise ValueError(f"{value!r:.100} is out of the range of event times: is the unit {unit}?")
-    return found
+    return microseconds
 
 
 def _rounded(value: float) -> int | None:
@@ -182,21 +184,22 @@ def calendar_day(event_time: int, zone: tzinfo) -> tuple[int, int]:
 def _midnight(day: date, zone: tzinfo) -> int:
     """Return the last moment at which a day begins."""
     for fold in (1, 0):  # the clock may go back to midnight, or over it
-        found = (datetime.combine(day, time(fold=fold), zone) - _EPOCH) // _MICROSECOND
+        moment = (datetime.combine(day, time(fold=fold), zone) - _EPOCH) // _MICROSECOND
         before, after = (
-            (_EPOCH + timedelta(microseconds=each)).astimezone(zone).date()
-            for each in (found - 1, found)
+            (_EPOCH + timedelta(microseconds=instant)).astimezone(zone).date()
+            for instant in (moment - 1, moment)
         )
         if before < day <= after:
-            return found
-    return found
+            return moment
+    return moment
 
 
 class EventTime(Struct, frozen=True):
     """Event times of a source, in microseconds.
 
-    `unit`: of numbers; `idle_after`: how long the source waits for a record before it is idle;
-    `tick`: interval of the marks with the time of day. Both are for sources of live records.
+    `unit`: unit of numbers; `max_delay`: allowed delay; `idle_after`: how long the source waits for
+    a record before it is idle; `tick`: interval of the marks with the time of day. `idle_after` and
+    `tick` are for sources of live records.
     """
 
     unit: str
@@ -229,25 +232,25 @@ _EXTENSIONS = frozenset((0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)))
 
 def event_time_of_mark(mark: msgpack.ExtType) -> int:
     """Return the event time that a mark stands for: see `Clock.record`."""
-    found = _SPECIAL.get(mark)
-    return int.from_bytes(mark.data, "big", signed=True) if found is None else found
+    event_time = _SPECIAL.get(mark)
+    return int.from_bytes(mark.data, "big", signed=True) if event_time is None else event_time
 
 
 # Labels.
 
 
 def timestamped(label: Label, event_time: int) -> Label:
-    """Return the label of a root with its event time, as its third number."""
+    """Return a label (time, front) with the event time as its third number."""
     return (*label, event_time if event_time >= 0 else _NEGATIVE - event_time)
 
 
 def timer_label(
     root: Label, operator: int, at: int, rank: int, number: int, event_time: int
 ) -> Label:
-    """Return the label of a timer's firing.
+    """Return the label of the firing of a timer.
 
     It is larger than the labels of all elements of the root at the operator. `operator`: number of
-    its vertex; `at`: the time for which the timer is set; `rank`: number that stands for the key;
+    the vertex; `at`: the time for which the timer is set; `rank`: number that stands for the key;
     `number`: counts the timers of a key that fire for the same time; `event_time`: of the outputs.
     """
     return (*root, _TIMERS + operator, _ZERO + at, rank, number, _ZERO + event_time)
@@ -256,8 +259,8 @@ def timer_label(
 def is_fired(label: Label) -> bool:
     """Return whether an element is the output of a timer.
 
-    The timer fired because the watermark moved at the root. For an operator behind, the element
-    comes before this move, so that it is not late.
+    The timer fired because the watermark moved at the root. Downstream operators handle the element
+    with the watermark before this move, so that it is not late.
     """
     return label[2] >= _TIMERS
 
@@ -271,7 +274,7 @@ def rank_of(packed_key: bytes) -> int:
 
 
 def event_time_of(label: Label) -> int:
-    """Return the event time of an element: of its record, or of the timer that made it."""
+    """Return the event time of an element: that of its record, or of the timer that made it."""
     number = label[2]
     if number >= _TIMERS:
         return label[6] - _ZERO
@@ -296,8 +299,8 @@ SourceTime = tuple[int, int]
 class Clock:
     """Event times of the sources, as functions of the label, for the watermarks of operators.
 
-    `delays`: per front, the allowed delay of its source in microseconds; None: it has no event
-    times.
+    `delays`: per front, the allowed delay of its source in microseconds; None: the source has no
+    event times.
     """
 
     def __init__(self, delays: Sequence[int | None]) -> None:
@@ -307,27 +310,31 @@ class Clock:
         self.sources: list[SourceTime] = [(NEVER, Status.ACTIVE)] * len(delays)
         """Per front, as of the completed time."""
         self.watermarks: list[Watermark] = []
-        self._forgotten = list(self.sources)
+        """The watermarks of operators that this clock updates."""
+        self._oldest_sources = list(self.sources)
         """`sources` as of the last `forget`."""
         self._changes: list[tuple[int, int, SourceTime]] = []
-        """(time, front, new state) of the changes of `sources` since then."""
+        """(time, front, new state) of the changes of `sources` since the last `forget`."""
         self._recorded: list[tuple[int, int, int]] = []
-        """(time, front, event time) of records above the completed time."""
+        """(time, front, event time) of records from the completed time on."""
 
     def record(self, front: int, time: int, event_time: int) -> None:
         """Record the event time of a record, or ENDED, IDLE or RESUMED (see `event_time_of_mark`).
 
-        Records with smaller event times than an earlier one of their source may be left out.
+        The caller may leave out a record whose event time is not larger than that of an earlier
+        record of the source.
         """
         if time >= self.completed and self.delays[front] is not None:
             self._recorded.append((time, front, event_time))
 
     def record_all(self, event_times: Iterable[tuple[int, int, int]]) -> None:
         """Record (front, time, event time) of several records. Raises MalformedMessage."""
-        for front, of_record, event_time in event_times:
+        for front, record_time, event_time in event_times:
             if not 0 <= front < len(self.delays):
-                raise MalformedMessage(f"an event time of front {front}, which is not there")
-            self.record(front, of_record, event_time)
+                raise MalformedMessage(
+                    f"an event time of front {front}, but the flow has {len(self.delays)} fronts"
+                )
+            self.record(front, record_time, event_time)
 
     def complete(self, time: int) -> None:
         """Note that the event times of all records below a time are recorded."""
@@ -338,15 +345,15 @@ class Clock:
             return
         self._recorded.sort()
         cut = bisect_left(self._recorded, (time,))
-        for of_record, front, event_time in self._recorded[:cut]:
+        for record_time, front, event_time in self._recorded[:cut]:
             before = self.sources[front]
             after = self._after(front, before, event_time)
             if after != before:
                 self.sources[front] = after
-                self._changes.append((of_record, front, after))
+                self._changes.append((record_time, front, after))
                 for watermark in self.watermarks:
                     if front in watermark.fronts:
-                        watermark.update((of_record, front))
+                        watermark.update((record_time, front))
         del self._recorded[:cut]
 
     def _after(self, front: int, source: SourceTime, event_time: int) -> SourceTime:
@@ -359,16 +366,16 @@ class Clock:
         if event_time == RESUMED:  # no watermark goes back
             delay = self.delays[front]
             assert delay is not None
-            reached = [w.newest for w in self.watermarks if front in w.fronts]
-            reached = [watermark + delay for watermark in reached if NEVER < watermark < ENDED]
-            return max((largest, *reached)), Status.ACTIVE
+            watermarks = [w.newest for w in self.watermarks if front in w.fronts]
+            least = [watermark + delay for watermark in watermarks if NEVER < watermark < ENDED]
+            return max((largest, *least)), Status.ACTIVE
         return max(largest, event_time), status
 
     def watermark(self, fronts: Iterable[int]) -> int:
         """Return the watermark of an operator that these sources reach, as of the completed time.
 
-        It is the minimum over the active sources. If there are none, it is the maximum over all, or
-        ENDED once all have ended.
+        It is the minimum over the active sources; if no source is active, the maximum over all
+        sources; and ENDED once all have ended.
         """
         watermarks: list[int] = []
         statuses = set()
@@ -392,16 +399,16 @@ class Clock:
     def holding_front(self, fronts: Iterable[int]) -> int | None:
         """Return the front that holds back an operator that these sources reach.
 
-        It is that of the active source with the smallest watermark; None if no source is active.
+        Its source is the active one with the smallest watermark. None: no source is active.
         """
         active = [front for front in fronts if self.sources[front][1] == Status.ACTIVE]
         return min(active, key=self.source_watermark, default=None)
 
     def forget(self, time: int) -> None:
-        """Forget what only labels below a time need."""
+        """Drop the changes that are needed only for labels below a time."""
         cut = bisect_left(self._changes, (time,))
         for _, front, source in self._changes[:cut]:
-            self._forgotten[front] = source
+            self._oldest_sources[front] = source
         del self._changes[:cut]
         for watermark in self.watermarks:
             watermark.forget(time)
@@ -409,9 +416,9 @@ class Clock:
     def as_of(self, time: int) -> tuple[SourceTime, ...]:
         """Return the states of the sources as of a complete time.
 
-        Precondition: no later time was forgotten.
+        Precondition: `forget` was not called with a later time.
         """
-        sources = list(self._forgotten)
+        sources = list(self._oldest_sources)
         for _, front, source in self._changes[: bisect_left(self._changes, (time,))]:
             sources[front] = source
         return tuple(sources)
@@ -419,14 +426,14 @@ class Clock:
     def restore(self, sources: Iterable[SourceTime], time: int) -> None:
         """Restore the states of the sources as of a time."""
         for front, source in enumerate(sources):
-            self.sources[front] = self._forgotten[front] = source
+            self.sources[front] = self._oldest_sources[front] = source
         self.completed = time
         for watermark in self.watermarks:
             watermark.reset()
 
 
 class Watermark:
-    """Watermark of an operator. `fronts`: the numbers of the fronts of the sources that reach it.
+    """Watermark of an operator. `fronts`: the fronts of the sources that reach the operator.
 
     Precondition of all methods: the clock is complete up to the label.
     """
@@ -439,55 +446,58 @@ class Watermark:
 
     def reset(self) -> None:
         """Begin at the completed time of the clock."""
-        self._since = self._clock.completed
+        self._start = self._clock.completed
         self._roots: list[Label] = [()]
-        """Roots at which the watermark grows, after a label that is smaller than all."""
+        """(), which is smaller than all labels, and the roots at which the watermark grows."""
         self._values = [self._clock.watermark(self.fronts)]
-        """The watermark from each of them on."""
+        """The watermark from each of these labels on."""
 
     @property
     def newest(self) -> int:
-        """The watermark at the last root of the clock."""
+        """The watermark at the last root that the clock has completed."""
         return self._values[-1]
 
     def update(self, root: Label) -> None:
-        """Note that a source has changed at a root."""
+        """Record the new watermark after a source has changed at a root."""
         value = self._clock.watermark(self.fronts)
         if value > self._values[-1]:
             self._roots.append(root)
             self._values.append(value)
 
     def forget(self, time: int) -> None:
-        """Forget what only labels below a time need."""
+        """Drop the values that are needed only for labels below a time."""
         cut = bisect_left(self._roots, (time,)) - 1
         del self._roots[:cut], self._values[:cut]
 
     def before(self, root: Label) -> int:
-        """Return the watermark before the record with this label: (time, front)."""
+        """Return the watermark before the record with this label (time, front)."""
         return self._values[bisect_left(self._roots, root) - 1]
 
     def at(self, root: Label) -> int:
-        """Return the watermark at a record, with its own event time."""
+        """Return the watermark at a record, including the record's own event time."""
         return self._values[bisect_right(self._roots, root) - 1]
 
     def along(self, labels: Sequence[Label]) -> list[tuple[int, int]]:
-        """Return, per label in ascending order, the watermark before and at its root."""
+        """Return (watermark before its root, watermark at its root) for each label.
+
+        Precondition: the labels are in ascending order.
+        """
         roots, values = self._roots, self._values
-        found = []
+        pairs = []
         next_root = bisect_left(roots, labels[0][:2]) if labels else 0
         for label in labels:
             root = label[:2]
             while next_root < len(roots) and roots[next_root] < root:
                 next_root += 1
             before = values[next_root - 1]
-            moves = next_root < len(roots) and roots[next_root] == root
-            found.append((before, values[next_root] if moves else before))
-        return found
+            grows = next_root < len(roots) and roots[next_root] == root
+            pairs.append((before, values[next_root] if grows else before))
+        return pairs
 
     def first_root(self, at: int) -> Label:
         """Return the first root at which the watermark is at least `at`.
 
-        Precondition: it is, at a complete label. If it was before the clock began, the first root
-        of the clock.
+        If the watermark was there at the last `reset`, this is (completed time at that moment, 0).
+        Precondition: the watermark reaches `at` below the completed time.
         """
-        return self._roots[bisect_left(self._values, at)] or (self._since, 0)
+        return self._roots[bisect_left(self._values, at)] or (self._start, 0)

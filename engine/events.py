@@ -21,10 +21,10 @@ FIELDS = "fields"
 """The attribute of a log record that contains the fields."""
 
 PAUSE_S = 10.0
-"""Default minimum of seconds between two lines of a `RateLimitedLog`."""
+"""Default of the minimum time between two lines of a `RateLimitedLog`, in seconds."""
 
 REPEAT_LOG_S = 30.0
-"""How often a lasting failure is logged again, in seconds."""
+"""Interval at which a lasting failure is logged again, in seconds."""
 
 Field = str | int | float | bool | None
 
@@ -33,9 +33,9 @@ Fields = list[dict[str, Field | dict[str, Field]]]
 
 
 def event_fields(event: str, **fields: Field | Fields) -> dict[str, dict[str, Field | Fields]]:
-    """Return the argument `extra` of a log call."""
-    exact = {k: round(v, 6) if isinstance(v, float) else v for k, v in fields.items()}
-    return {FIELDS: {"event": event, **exact}}
+    """Return the argument `extra` of a log call. Floats are rounded to 6 digits."""
+    rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in fields.items()}
+    return {FIELDS: {"event": event, **rounded}}
 
 
 class Trouble:
@@ -46,6 +46,7 @@ class Trouble:
         """Failures since the last success."""
         self._event = event
         self._since = 0.0
+        """Time of the first of these failures."""
         self._next_log_at = 0.0
 
     def record_failure(self, now: float, text: str, **fields: Field) -> None:
@@ -56,26 +57,28 @@ class Trouble:
         elif now < self._next_log_at:
             return
         self._next_log_at = now + REPEAT_LOG_S
-        lasts = now - self._since
-        again = "" if self.count == 1 else f" (for {lasts:.0f} s now, {self.count} times)"
-        event = event_fields(self._event, reason=text, count=self.count, seconds=lasts, **fields)
-        log.warning("%s%s", text, again, extra=event)
+        duration_s = now - self._since
+        repetition = "" if self.count == 1 else f" (for {duration_s:.0f} s now, {self.count} times)"
+        event = event_fields(
+            self._event, reason=text, count=self.count, seconds=duration_s, **fields
+        )
+        log.warning("%s%s", text, repetition, extra=event)
 
     def record_success(self, now: float, text: str, **fields: Field) -> None:
         """Record a success. Log it if it follows failures."""
         if not self.count:
             return
-        lasted, count = now - self._since, self.count
+        duration_s, count = now - self._since, self.count
         self.count = 0
-        event = event_fields(f"{self._event}-over", count=count, seconds=lasted, **fields)
+        event = event_fields(f"{self._event}-over", count=count, seconds=duration_s, **fields)
         times = "once" if count == 1 else f"{count} times"
-        log.warning("%s; it had failed %s in %.1f s", text, times, lasted, extra=event)
+        log.warning("%s; it had failed %s in %.1f s", text, times, duration_s, extra=event)
 
 
 class RateLimitedLog:
     """Log lines about one kind of event: the first at once, then a count every `pause_s` at most.
 
-    Its owner calls `log_if_due` periodically, with or without events, and `close` at the end.
+    The owner calls `log_if_due` periodically, with or without events, and `close` at the end.
     Invariant: each event is counted in exactly one line. There is at most one line per `pause_s`,
     and one at the end.
     """
@@ -83,13 +86,14 @@ class RateLimitedLog:
     def __init__(
         self, event: str, what: str, level: int = logging.WARNING, pause_s: float = PAUSE_S
     ) -> None:
-        """`event`: its name in the fields of a line; `what`: subject and verb of a line; `pause_s`:
-        minimum of seconds between two lines."""
+        """`event`: name of the event in the fields; `what`: subject and verb of a line; `pause_s`:
+        minimum time between two lines, in seconds."""
         self._event = event
         self._title = what
         self._level = level
         self._pause_s = pause_s
         self._last = ""
+        """Reason of the last event."""
         self._count = 0
         """Events since the last line."""
         self._next_at = -inf
@@ -100,7 +104,7 @@ class RateLimitedLog:
         return self._count > 0
 
     def add(self, now: float, reason: str, count: int = 1) -> None:
-        """Record events. `now`: the time in seconds."""
+        """Record events. `now`: seconds, monotonic; `reason`: of the last event."""
         self._count += count
         self._last = reason
         self.log_if_due(now)

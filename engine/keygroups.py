@@ -1,8 +1,8 @@
 """Keys: their equality, their hash buckets (*key groups*), and the node that owns each group.
 
 Keys are the same if and only if their wire form is the same: 5, 5.0 and True are three keys, 0.0
-and -0.0 are two. Python considers some of these equal. So the engine replaces a key that Python
-may confuse with another one by an `ExactKey`. A text, an int, bytes, None and a tuple of these stay
+and -0.0 are two. Python considers some of these equal. So the engine replaces a key that may equal
+a different key in Python by an `ExactKey`. A text, an int, bytes, None and a tuple of these stay
 unchanged:
 
     >>> exact_keys(["a", 5, (1, None)])
@@ -48,7 +48,7 @@ GROUPS = 128
 """Default of a flow's number of key groups."""
 
 GROUPS_MAX = 1 << 15
-"""The largest number of key groups: a store writes the number of a group in two bytes."""
+"""Largest number of key groups: a store writes the number of a group in two bytes."""
 
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: puts consecutive times into distant groups
 
@@ -64,7 +64,7 @@ KEY_HELP = "a key is None, bool, int, float, str, bytes or a tuple of these; use
 class ExactKey:
     """Key that equals only keys with the same wire form.
 
-    `value`: the key as it arrives; `packed`: its wire form.
+    `value`: the plain key, as it arrived; `packed`: its wire form.
     """
 
     __slots__ = ("packed", "value")
@@ -84,7 +84,7 @@ class ExactKey:
 
 
 def exact_key(key: object) -> object:
-    """Return the exact form of a key, which equals that of no other key.
+    """Return the exact form of a key, which does not equal the exact form of any other key.
 
     Raises PayloadError for a value that is not a key.
     """
@@ -101,7 +101,7 @@ def exact_keys(keys: list[object]) -> list[object]:
 
 
 def plain_key(key: object) -> object:
-    """Return the key as it arrives, from its exact form."""
+    """Return the plain key, as it arrived, from its exact form."""
     return key.value if type(key) is ExactKey else key
 
 
@@ -131,9 +131,9 @@ def pack_key(key: object) -> bytes:
         return pack(key)
     for level in levels_of((key,), LEVELS_MAX):
         for value in level:
-            kind = type(value)
-            if not issubclass(kind, _KINDS) or issubclass(kind, msgpack.ExtType):
-                raise PayloadError(f"a value of type {kind.__name__} is not a key: {KEY_HELP}")
+            type_ = type(value)
+            if not issubclass(type_, _KEY_TYPES) or issubclass(type_, msgpack.ExtType):
+                raise PayloadError(f"a value of type {type_.__name__} is not a key: {KEY_HELP}")
             if is_a(value, float) and isnan(value):
                 raise PayloadError(_NAN)
     try:
@@ -149,10 +149,10 @@ def _equals_itself(key: object) -> bool:
 
 _NAN = "NaN is not a key: it equals nothing, not even itself"
 
-_KINDS = (*ATOMS, tuple)
+_KEY_TYPES = (*ATOMS, tuple)
 
 LEVELS_MAX = 1100
-"""Number of a value's levels that are checked; msgpack encodes fewer."""
+"""Largest number of nested levels of a key that are checked; msgpack encodes fewer."""
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
@@ -160,10 +160,10 @@ def group_of(key: object, groups: int = GROUPS) -> int:
 
     Raises PayloadError for a value that is not a key.
     """
-    return crc32(_hashed(key)) * groups >> 32
+    return crc32(_bytes_to_hash(key)) * groups >> 32
 
 
-def _hashed(key: object) -> bytes:
+def _bytes_to_hash(key: object) -> bytes:
     """Return the bytes whose hash determines a key's group: UTF-8 of a text, else its wire form."""
     if not is_a(key, str):
         return pack_key(key)
@@ -195,10 +195,10 @@ def owner(group: int, nodes: int, groups: int = GROUPS) -> int:
 
 
 def owned_groups(node: int, nodes: int, groups: int = GROUPS) -> range:
-    """Return the contiguous range of groups that the node at this place owns."""
-    first = -(-node * groups // nodes)
-    last = -(-(node + 1) * groups // nodes)
-    return range(first, last)
+    """Return the contiguous range of groups of a node. `node`: its place in the layout."""
+    start = -(-node * groups // nodes)
+    stop = -(-(node + 1) * groups // nodes)
+    return range(start, stop)
 
 
 class GroupCache(dict[object, int]):
@@ -219,7 +219,7 @@ class Owners:
     def __init__(self, nodes: int, groups: int = GROUPS) -> None:
         self.nodes = nodes
         self.groups = groups
-        self._of_group = [owner(group, nodes, groups) for group in range(groups)]
+        self._owner_of_group = [owner(group, nodes, groups) for group in range(groups)]
 
     def owners_of(self, keys: Sequence[object]) -> list[int]:
         """Return the place of the node that owns each key.
@@ -227,8 +227,8 @@ class Owners:
         Raises PayloadError for a value that is not a key.
         """
         try:
-            hashed = list(map(crc32, map(str.encode, keys)))  # type: ignore[arg-type]
+            hashes = list(map(crc32, map(str.encode, keys)))  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):  # not all keys are valid texts
-            hashed = [crc32(_hashed(key)) for key in keys]
-        groups, of_group = self.groups, self._of_group
-        return [of_group[hash * groups >> 32] for hash in hashed]
+            hashes = [crc32(_bytes_to_hash(key)) for key in keys]
+        groups, owner_of_group = self.groups, self._owner_of_group
+        return [owner_of_group[each_hash * groups >> 32] for each_hash in hashes]

@@ -11,7 +11,7 @@ determinism, section V: "order is maintained by t(x)").
     >>> child(root, 2) < child(root, 3) < (8, 0)
     True
 
-Two different elements never share a label on the same edge. Times lie in [0, INFINITY).
+Two different elements on the same edge have different labels. Times lie in [0, INFINITY).
 
 A time is the number of a record in its file, or, for records that arrive while a flow runs, a clock
 time in microseconds; `engine.texts` formats it for messages.
@@ -33,6 +33,6 @@ ROUNDS_MAX = 1 << 20
 """Largest number of rounds of an iteration (`engine.operators.iterate`)."""
 
 ROUND = (1 << 42) + (1 << 20)
-"""Number in the labels of iterations, which end in `(..., ROUND, operator, round)`. It is larger
-than the number of any child. Together, the three make a number between 2^62, with which the labels
-of timers begin, and 2^63."""
+"""Base of the marks of iterations. The label of a message ends in a mark, which is
+`(ROUND + operator) * ROUNDS_MAX + round`, and a number for the path of messages. Marks lie between
+2^62 and 2^63: above the numbers of children, and above those of timers (`engine.event_time`)."""

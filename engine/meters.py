@@ -1,6 +1,6 @@
 """Metrics: samples, histograms and stopwatches, whose callers pass the time.
 
-Other threads may read them at any time.
+Other threads may read the metrics at any time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ class Histogram:
         >>> durations.counts, durations.sum
         ([2, 0, 1], 3.1)
 
-    Cost: one bisection per call, whatever the count; so add equal durations together.
+    Cost: one bisection per call, whatever the count. So add equal durations in one call.
     """
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...] = BOUNDS_S) -> None:
         self.bounds = bounds
-        """The upper bounds of all buckets but the last one, in ascending order."""
+        """The upper bounds of all buckets but the last one, in seconds, in ascending order."""
         self.counts = [0] * (len(bounds) + 1)
-        """Durations in each bucket, without those of smaller buckets."""
+        """Number of durations in each bucket, not cumulative."""
         self.sum = 0.0
+        """Sum of all durations, in seconds."""
 
     def add(self, duration: float, count: int = 1) -> None:
         """Add `count` durations of this length."""
@@ -59,17 +60,17 @@ class Stopwatch:
         """(total seconds of past periods, start of the current one; None: the condition is false)
         """
 
-    def update(self, on: bool, now: float) -> None:
-        """Update the condition; `now`: seconds, monotonic."""
+    def update(self, holds: bool, now: float) -> None:
+        """Record whether the condition holds. `now`: seconds, monotonic."""
         seconds, since = self._state
         if since is None:
-            if on:
+            if holds:
                 self._state = seconds, now
-        elif not on:
+        elif not holds:
             self._state = seconds + now - since, None
 
     def total(self, now: float) -> float:
-        """Return for how many seconds the condition held."""
+        """Return for how many seconds the condition has held until now."""
         seconds, since = self._state
         return seconds if since is None else seconds + max(0.0, now - since)
 
@@ -80,3 +81,4 @@ Sample = tuple[str, tuple[str, ...], Value]
 """(name of a metric, values of its labels except `flow`, value)"""
 
 Samples = Callable[[], Iterable[Sample]]
+"""Source of the current samples, such as those of a role."""

@@ -31,15 +31,15 @@ class SnapshotCut(Enum):
     PRODUCTIONS = "all elements: nothing leaves a node before it is durable there"
 
 
-BY_TIME = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
-"""Cuts of snapshots whose time is the delivered frontier. Other snapshots are cut by markers."""
+CUTS_BY_TIME = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
+"""Cuts of snapshots whose time is the delivered frontier. Markers cut the other snapshots."""
 
 ORDERINGS = ("speculative", "buffered")
 """Values of `Policy.ordering` that keep label order."""
 
 
 class Policy(Struct, frozen=True):
-    """Guarantees of a run; `replay`: whether fronts replay records after a failure."""
+    """Guarantees of a run. `replay`: whether fronts replay records after a failure."""
 
     name: str
     ordering: str  # speculative, buffered, arrival
@@ -60,7 +60,7 @@ class Policy(Struct, frozen=True):
     @property
     def cuts_by_time(self) -> bool:
         """Whether the time of a snapshot is the delivered frontier."""
-        return self.cut in BY_TIME
+        return self.cut in CUTS_BY_TIME
 
     @property
     def has_markers(self) -> bool:
@@ -74,8 +74,8 @@ class Policy(Struct, frozen=True):
 
     @property
     def reads_durable_records(self) -> bool:
-        """Whether a front sends a live record only once it is durable, because its effects are
-        durable at once."""
+        """Whether a front sends a live record only once the record is durable, because its effects
+        are durable at once."""
         return self.output is Output.DURABLE
 
     @property
@@ -121,7 +121,7 @@ def get_policy(name: str, ordering: str = "speculative") -> Policy:
         raise FlowError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
     if ordering not in ORDERINGS:
         raise FlowError(f"unknown ordering {ordering!r}; there are {', '.join(ORDERINGS)}")
-    found = POLICIES[name]
-    if not found.ordered:
-        return found
-    return Policy(found.name, ordering, found.output, found.cut, found.replay)
+    policy = POLICIES[name]
+    if not policy.ordered:
+        return policy
+    return Policy(policy.name, ordering, policy.output, policy.cut, policy.replay)

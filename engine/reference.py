@@ -1,9 +1,9 @@
 """Reference interpreter: defines a flow's outputs, in simple code.
 
 It runs in one process and processes one element at a time in label order, without network,
-speculation or frames. Payloads pass the wire format where they do so on nodes. The tests compare
-the engine with the interpreter, so the two share only this format, the form of stored values and
-the texts of failures. Users test their flows with it:
+speculation or frames. It encodes and decodes payloads where nodes do so. The tests compare the
+engine with the interpreter, so the two share only the wire format, the form of stored values and
+the texts of failures. Users test their flows with the interpreter:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("shout")
@@ -12,8 +12,8 @@ the texts of failures. Users test their flows with it:
     ['A', 'B']
 
 A depth-first traversal of the graph visits elements in label order: the labels of two elements of
-one root first differ at one operator or fan-out, where the element visited first gets the smaller
-number.
+one root first differ in the number that one operator or fan-out gave, which is smaller for the
+element that is visited first.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def run_reference(
         inputs: An iterable of records for each source: in the order of the sources, or by name. In
             each, times count from 1.
         dead_letters: Whether a function that raises produces an item with sink -1: operator, key,
-            record, error, line, and a text in place of a record that cannot travel; the run
-            continues. An input record that cannot travel, or is too large, is skipped.
+            record, error, line, and a text in place of a record that cannot be encoded; the run
+            continues. An input record that cannot be encoded, or is too large, is skipped.
 
     Returns:
         The outputs in label order, computed lazily.
@@ -100,27 +100,27 @@ def run_reference(
     Raises:
         FlowError: If the flow cannot run, or there is not one iterable for each source.
         FunctionFailed: Where a function raises, without `dead_letters`.
-        InputError: At a record that cannot travel, or is too large, without `dead_letters`.
+        InputError: At a record that cannot be encoded, or is too large, without `dead_letters`.
     """
-    lists = flow.order_inputs(inputs) if isinstance(inputs, Mapping) else list(inputs)
-    for payloads in lists:
+    payload_lists = flow.order_inputs(inputs) if isinstance(inputs, Mapping) else list(inputs)
+    for payloads in payload_lists:
         if isinstance(payloads, (str, bytes, Mapping)):
             raise FlowError(
                 f"give a list of records for each source, not a {type(payloads).__name__}: "
                 "run_reference(flow, [[record, ...]])"
             )
-    flow.check_inputs(lists)
-    inputs_taken = [
+    flow.check_inputs(payload_lists)
+    records = [
         _valid_records(source.name, payloads, dead_letters)
-        for source, payloads in zip(flow.sources, lists, strict=True)
+        for source, payloads in zip(flow.sources, payload_lists, strict=True)
     ]
-    return interpret(flow, inputs_taken, dead_letters=dead_letters)
+    return interpret(flow, records, dead_letters=dead_letters)
 
 
 def _valid_records(
     source: str, payloads: Iterable[object], dead_letters: bool
 ) -> Iterator[tuple[int, object]]:
-    """Yield the valid records. Raises InputError at an invalid one, unless `dead_letters`."""
+    """Yield valid (time, record). Raises InputError at an invalid one, unless `dead_letters`."""
     for time, payload in enumerate(payloads, 1):
         record = validate_record(time, payload, f"source {source!r}")
         if not isinstance(record, BadRecord):
@@ -158,6 +158,7 @@ def interpret(
 def _roots(
     front: int, pairs: Iterable[tuple[int, object]], ends: bool
 ) -> Iterator[tuple[tuple[int, int], object]]:
+    """Yield ((time, front), payload) for each (time, payload), and then the mark END if `ends`."""
     time = 0
     for time, payload in pairs:
         yield (time, front), payload
@@ -178,18 +179,18 @@ class _Value(Struct, frozen=True):
         return Failure.from_output(self.maker, self.key, self.value, problem)
 
     def round_trip(self) -> _Value:
-        """Return the output after a shuffle. Raises PayloadError if it cannot travel."""
+        """Return the output as it is after a shuffle. Raises PayloadError if that is impossible."""
         try:
             return replace(self, value=round_trip(self.value))
         except MalformedMessage as error:
             raise PayloadError(str(error)) from None
 
     def leave_chain(self) -> _Value:
-        """Return the output after its operator chain. Raises PayloadError if it cannot leave it."""
-        after = self.round_trip()
-        value, fields = after.value, self.fields
+        """Return the output as it leaves its chain. Raises PayloadError if it is not valid."""
+        received = self.round_trip()
+        value, fields = received.value, self.fields
         if fields is None or (isinstance(value, tuple) and len(value) == len(fields)):
-            return after
+            return received
         has = f"has {len(value)} values" if isinstance(value, tuple) else "is not a sequence"
         raise PayloadError(
             f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
@@ -203,13 +204,14 @@ class _Interpreter:
         self.states: dict[tuple[int, bytes], list[Any]] = {}
         """(vertex, packed key) -> states"""
         self.timer_times: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
-        """Vertex -> heap of (time, rank of the key, packed key) of its timers, and of some that
-        have fired or were cancelled."""
+        """Vertex -> heap of (time, rank of the key, packed key) of its timers. Some of these have
+        fired or were cancelled."""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
+        """Vertex -> whether functions of the same chain take its outputs."""
         self.sources = [(NEVER, Status.ACTIVE)] * len(flow.sources)
-        """Per source its watermark and its status, at the current root."""
+        """Per source: its watermark and its status at the current root."""
         self.sources_before = self.sources
-        """The same before the current root."""
+        """`sources` before the current root."""
         self.messages: list[tuple[Label, _Value]] = []
         """Messages of an iterating operator to itself, for the next round."""
 
@@ -232,61 +234,61 @@ class _Interpreter:
             return watermark, Status.ENDED
         if event_time == IDLE:
             return watermark, Status.IDLE
-        if event_time == RESUMED:  # the source begins where the operators behind it are
-            behind = [
+        if event_time == RESUMED:  # the source starts at the watermarks of its downstream operators
+            downstream = [
                 v for v in self.flow.vertices if v.on_timer and front in self.flow.fronts_of(v)
             ]
-            reached = [self.watermark(vertex, self.sources) for vertex in behind]
-            return max([watermark, *(at for at in reached if at < ENDED)]), Status.ACTIVE
-        times = self.flow.sources[front].event_time
-        assert times is not None
-        return max(watermark, event_time - times.max_delay), status
+            watermarks = [self.watermark(vertex, self.sources) for vertex in downstream]
+            return max([watermark, *(w for w in watermarks if w < ENDED)]), Status.ACTIVE
+        settings = self.flow.sources[front].event_time
+        assert settings is not None
+        return max(watermark, event_time - settings.max_delay), status
 
     def watermark(self, vertex: Vertex, sources: Sequence[tuple[int, Status]]) -> int:
-        """Return the watermark of an operator for these states of the sources."""
-        reaching = [sources[front] for front in self.flow.fronts_of(vertex)]
-        if all(status == Status.ENDED for _, status in reaching):
+        """Return the watermark of an operator. `sources`: (watermark, status) of each source."""
+        upstream = [sources[front] for front in self.flow.fronts_of(vertex)]
+        if all(status == Status.ENDED for _, status in upstream):
             return ENDED
-        active = [watermark for watermark, status in reaching if status == Status.ACTIVE]
-        return min(active) if active else max(watermark for watermark, _ in reaching)
+        active = [watermark for watermark, status in upstream if status == Status.ACTIVE]
+        return min(active) if active else max(watermark for watermark, _ in upstream)
 
-    def enter_record(self, source: Vertex, root: Label, made: _Value) -> Iterator[Item]:
+    def enter_record(self, source: Vertex, root: Label, record: _Value) -> Iterator[Item]:
         """Yield the items that result from a record, before timers fire."""
         if source.event_time is None:
-            yield from self.follow(source, root, made)
+            yield from self.follow(source, root, record)
             return
         try:
             event_time = root[0]
             if source.function is not None:
-                event_time = to_microseconds(source.function(made.value), source.event_time.unit)
+                event_time = to_microseconds(source.function(record.value), source.event_time.unit)
         except BaseException as error:
             name = f"event_time of {source.name}"
-            failure = Failure.from_exception(name, None, made.value, error, source.line)
+            failure = Failure.from_exception(name, None, record.value, error, source.line)
             yield Item(root, FAILURES, failure.payload())
             return
         self.sources[root[1]] = self.source_after(root[1], event_time)
-        yield from self.follow(source, timestamped(root, event_time), made)
+        yield from self.follow(source, timestamped(root, event_time), record)
 
     def fire(self, vertex: Vertex, root: Label) -> Iterator[Item]:
         """Yield all items that result from the timers of an operator that are due at a root."""
         watermark = self.watermark(vertex, self.sources)
         fired: Counter[tuple[bytes, int]] = Counter()
-        at_end: Counter[bytes] = Counter()
+        firings_at_end: Counter[bytes] = Counter()
         while due := self.due(vertex, watermark):
-            at, rank, name, packed = due
-            *states, timers = self.states[vertex.number, packed]
+            at, rank, name, packed_key = due
+            *states, timers = self.states[vertex.number, packed_key]
             del timers[name]
             self.undo.clear()
             timer = Timer(name, at)
             event_time = vertex.operator.event_time_of_timer(timer)
-            label = timer_label(root, vertex.number, at, rank, fired[packed, at], event_time)
-            fired[packed, at] += 1
-            if drops := expired(name):
-                self.drop(vertex, states, *drops)
+            label = timer_label(root, vertex.number, at, rank, fired[packed_key, at], event_time)
+            fired[packed_key, at] += 1
+            if expiring := expired(name):
+                self.drop(vertex, states, *expiring)
                 continue
-            at_end[packed] += watermark == ENDED
-            key = unpack(packed)
-            if at_end[packed] > FIRINGS_AT_END_MAX:
+            firings_at_end[packed_key] += watermark == ENDED
+            key = unpack(packed_key)
+            if firings_at_end[packed_key] > FIRINGS_AT_END_MAX:
                 error = RuntimeError(endless_timer(name))
                 failure = Failure.from_exception(vertex.name, key, tuple(timer), error, vertex.line)
                 yield Item(label, FAILURES, failure.payload())
@@ -299,10 +301,10 @@ class _Interpreter:
         """Return (time, rank of the key, name, packed key) of the first timer that is due."""
         times = self.timer_times[vertex.number]
         while times and times[0][0] <= watermark:
-            at, rank, packed = times[0]
-            timers = self.states[vertex.number, packed][-1]
+            at, rank, packed_key = times[0]
+            timers = self.states[vertex.number, packed_key][-1]
             if names := [name for name, time in timers.items() if time == at]:
-                return at, rank, min(names), packed
+                return at, rank, min(names), packed_key
             heapq.heappop(times)
         return None
 
@@ -314,86 +316,88 @@ class _Interpreter:
             return Context(label, key)
         timers = self.states_of(vertex, key)[-1]
         if timer is None:
-            now, least = event_time_of(label), -TIMER_LIMIT
+            event_time, least = event_time_of(label), -TIMER_LIMIT
             sources = self.sources_before if is_fired(label) else self.sources
         else:
-            now, least, sources = timer.at, timer.at + 1, self.sources
-        packed = pack_key(key)
+            event_time, least, sources = timer.at, timer.at + 1, self.sources
+        packed_key = pack_key(key)
         times = self.timer_times[vertex.number]
 
-        def note(key: object, at: int, change: int) -> None:
-            heapq.heappush(times, (at, rank_of(packed), packed))
+        def add_time(key: object, at: int, change: int) -> None:
+            heapq.heappush(times, (at, rank_of(packed_key), packed_key))
 
-        facade = Timers(timers, key, note, now, least)
+        user_timers = Timers(timers, key, add_time, event_time, least)
         watermark = self.watermark(vertex, sources)
-        before = self.watermark(vertex, self.sources_before)
-        return TimedContext(label, key, now, watermark, before, facade)
+        watermark_before = self.watermark(vertex, self.sources_before)
+        return TimedContext(label, key, event_time, watermark, watermark_before, user_timers)
 
-    def follow(self, vertex: Vertex, label: Label, made: _Value) -> Iterator[Item]:
+    def follow(self, vertex: Vertex, label: Label, output: _Value) -> Iterator[Item]:
         """Yield all items that result from an output of a vertex."""
-        if self.seen_by_functions[vertex.number] and not is_plain(made.value):
+        if self.seen_by_functions[vertex.number] and not is_plain(output.value):
             # The next function gets its own copy; after a keyed operator, a copy with the types
             # that the value would have after a shuffle.
             if not vertex.is_keyed:
-                made = replace(made, value=copy_outputs([made.value])[0])
+                output = replace(output, value=copy_outputs([output.value])[0])
             else:
                 try:
-                    made = made.round_trip()
+                    output = output.round_trip()
                 except PayloadError as error:
-                    yield Item(label, FAILURES, made.failure(str(error)).payload())
+                    yield Item(label, FAILURES, output.failure(str(error)).payload())
                     return
         edges = self.flow.successors(vertex.number)
         # A branch may change its argument, so each branch gets its own copy.
-        others = [replace(made, value=copy_outputs([made.value])[0]) for _ in edges[1:]]
-        for number, (after, own) in enumerate(zip(edges, [*others, made], strict=True)):
-            label_of = label if len(edges) == 1 else child(label, number)
-            if after.operator.loops:
-                yield from self.iterate(after, label_of, own)
+        copies = [replace(output, value=copy_outputs([output.value])[0]) for _ in edges[1:]]
+        for number, (successor, branch_output) in enumerate(
+            zip(edges, [*copies, output], strict=True)
+        ):
+            branch_label = label if len(edges) == 1 else child(label, number)
+            if successor.operator.loops:
+                yield from self.iterate(successor, branch_label, branch_output)
             else:
-                yield from self.visit(after, label_of, own)
+                yield from self.visit(successor, branch_label, branch_output)
 
-    def iterate(self, vertex: Vertex, label: Label, made: _Value) -> Iterator[Item]:
+    def iterate(self, vertex: Vertex, label: Label, element: _Value) -> Iterator[Item]:
         """Yield all items that result from an element that arrives at an iterating operator."""
-        waiting = [(label, made)]
+        waiting = [(label, element)]
         while waiting:
-            label, made = waiting.pop(0)
-            others, self.messages = self.messages, []  # of an iteration before this one
-            yield from self.visit(vertex, label, made)
+            label, element = waiting.pop(0)
+            upstream_messages, self.messages = self.messages, []  # of an iteration before this one
+            yield from self.visit(vertex, label, element)
             waiting = sorted([*waiting, *self.messages], key=itemgetter(0))
-            self.messages = others
+            self.messages = upstream_messages
 
-    def visit(self, vertex: Vertex, label: Label, made: _Value) -> Iterator[Item]:
+    def visit(self, vertex: Vertex, label: Label, element: _Value) -> Iterator[Item]:
         """Yield all items that result from an element that arrives at a vertex."""
         if vertex.is_keyed or vertex.operator.is_sink:
             try:
-                made = made.leave_chain()
+                element = element.leave_chain()
             except PayloadError as error:
-                yield Item(label, FAILURES, made.failure(str(error)).payload())
+                yield Item(label, FAILURES, element.failure(str(error)).payload())
                 return
         if vertex.operator.is_sink:
-            yield Item(label, self.flow.sinks.index(vertex), made.value)
+            yield Item(label, self.flow.sinks.index(vertex), element.value)
             return
         try:
-            key = None if vertex.key is None else self.key_of(vertex, round_trip(made.value))
+            key = None if vertex.key is None else self.key_of(vertex, round_trip(element.value))
         except _Failed as failed:
             yield Item(label, FAILURES, failed.failure.payload())
             return
         context = self.context(vertex, label, key)
         if isinstance(context, TimedContext):
             self.drop_expired(vertex, key, context.event_time)
-        call = partial(vertex.operator.apply_reference, vertex, context, made.value)
-        yield from self.call(vertex, context, made, call)
+        call = partial(vertex.operator.apply_reference, vertex, context, element.value)
+        yield from self.call(vertex, context, element, call)
 
     def call(
         self,
         vertex: Vertex,
         context: Context,
-        made: _Value,
+        element: _Value,
         function: Callable[[Sequence[object]], list[object]],
     ) -> Iterator[Item]:
         """Call a function with the states of a key. Yield all items that result from its outputs.
 
-        `made`: the element, or the timer, for failures.
+        `element`: the element, or the timer, for failures.
         """
         label, key = context.label, context.key
         try:
@@ -402,47 +406,50 @@ class _Interpreter:
             if isinstance(context, TimedContext):
                 self.renew(vertex, states, context.timers)
         except BaseException as error:
-            for take_back in reversed(self.undo):
-                take_back()
-            failure = Failure.from_exception(vertex.name, key, made.value, error, vertex.line)
+            for revert in reversed(self.undo):
+                revert()
+            failure = Failure.from_exception(vertex.name, key, element.value, error, vertex.line)
             yield Item(label, FAILURES, failure.payload())
             return
         finally:
             self.undo.clear()
         for number, output in enumerate(outputs):
-            after = child(label, number) if vertex.operator.emits_many else label
+            output_label = child(label, number) if vertex.operator.emits_many else label
             if vertex.operator.loops:
                 returns, output = cast(Tagged, output)
                 if returns:
                     message = _Value(output, vertex.name)
-                    self.messages.append((next_round(after, vertex.number), message))
+                    self.messages.append((next_round(output_label, vertex.number), message))
                     continue
-            if not vertex.operator.passes_on:
-                made = _Value(output, vertex.name, key, vertex.fields)
-            yield from self.follow(vertex, after, made)
+            made = _Value(output, vertex.name, key, vertex.fields)
+            passes_on = vertex.operator.passes_on
+            yield from self.follow(vertex, output_label, element if passes_on else made)
 
     def renew(self, vertex: Vertex, states: Sequence[object], timers: Timers) -> None:
         """Set the timers of the values with a time to live that a call has changed."""
         for declared, state in zip(vertex.states, states, strict=True):
             for changed, item in self.undo.changed[:]:
                 if changed is state and (ttl := ttl_of(declared)) is not None:
-                    packed = pack_key(item) if isinstance(declared, MapState) else b""
-                    name = expiry_timer(declared.name, packed)
+                    packed_item = pack_key(item) if isinstance(declared, MapState) else b""
+                    name = expiry_timer(declared.name, packed_item)
                     if is_stored(state, item):
                         timers.renew(name, ttl)
                     else:
                         timers.cancel(name)
 
-    def drop_expired(self, vertex: Vertex, key: object, now: int) -> None:
+    def drop_expired(self, vertex: Vertex, key: object, event_time: int) -> None:
         """Drop the values of a key whose time to live has passed at an event time."""
         *states, timers = self.states_of(vertex, key)
         for name, at in sorted(timers.items(), key=itemgetter(1)):
-            if at <= now and (drops := expired(name)):
+            if at <= event_time and (expiring := expired(name)):
                 del timers[name]
-                self.drop(vertex, states, *drops)
+                self.drop(vertex, states, *expiring)
 
     def drop(self, vertex: Vertex, states: Sequence[Any], name: str, item: bytes) -> None:
-        """Drop a value, or an item of a map, whose time to live has passed."""
+        """Drop the value of a state, or an item of a map, whose time to live has passed.
+
+        `name`: of the state; `item`: packed key of the item, or b"".
+        """
         for declared, state in zip(vertex.states, states, strict=False):
             if declared.name == name and ttl_of(declared) is not None:
                 if item:
@@ -463,7 +470,7 @@ class _Interpreter:
             ) from None
 
     def states_of(self, vertex: Vertex, key: object) -> list[Any]:
-        """Return the states of a key; the last state of an operator with timers are these."""
+        """Return the states of a key. If the operator has timers, the last state contains them."""
         states = self.states.setdefault((vertex.number, pack_key(key)), [])
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]

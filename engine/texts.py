@@ -17,7 +17,8 @@ lines, hide others, or send control sequences to a terminal:
 >>> escape_controls("tea\\n12:00:00.000 info    run     all is well\\x1b[8m")
 'tea\\\\n12:00:00.000 info    run     all is well\\\\x1b[8m'
 
-The engine's own text may have several lines. All but the first are indented, so none looks like it:
+The engine's own text may have several lines. All but the first are indented, so that they do not
+look like the first line of a log entry:
 
 >>> escape_lines("node-0 has failed\\n  at: f.py\\nTraceback\\x07")
 'node-0 has failed\\n  at: f.py\\n  Traceback\\\\x07'
@@ -47,17 +48,17 @@ def format_size(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
-def truncate(text: str, most: int) -> str:
-    """Return a text, cut to `most` characters with a remark if it is longer."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+def truncate(text: str, limit: int) -> str:
+    """Return a text, cut to `limit` characters with a remark if it is longer."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 _CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
-"""Clock times, from 1973 to 9987: no file has so many records."""
+"""Range of clock times, in microseconds: from 1973 to 9987. No file has so many records."""
 
 
 def is_clock_time(time: int) -> bool:
-    """Return whether a label's time is a time of day, at which a live record arrived."""
+    """Return whether a label's time is a clock time, at which a live record arrived."""
     return _CLOCK_FROM <= time < _CLOCK_UNTIL
 
 
@@ -75,45 +76,45 @@ def format_time(time: int) -> str:
 
 
 def format_label(label: tuple[int, ...]) -> str:
-    """Format a label; with the date and time if a producer's record has it.
+    """Format a label, with the time of arrival if its record is live.
 
     >>> format_label((50, 0, 2))
     'label [50, 0, 2]'
     """
-    taken = f" ({format_time(label[0])})" if is_clock_time(label[0]) else ""
-    return f"label {list(label)}{taken}"
+    arrival = f" ({format_time(label[0])})" if is_clock_time(label[0]) else ""
+    return f"label {list(label)}{arrival}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question to append to an error about an unknown name; "" if none is similar."""
-    near = get_close_matches(word.replace("_", "-"), list(known), 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    similar = get_close_matches(word.replace("_", "-"), list(known), 1)
+    return f" (did you mean {similar[0]!r}?)" if similar else ""
 
 
 # Control characters ------------------------------------------------------------------------------
 
-_STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """Control characters except tab and line feed; Unicode's line and paragraph separators; controls of
 writing direction."""
 
-_OTHERS = re.compile(f"[{_STEERING}]")
-_ALL = re.compile(f"[{_STEERING}\n]")
-_CONTINUED = re.compile(r"\n(?!  )")
+_CONTROLS = re.compile(f"[{_CONTROL_CHARACTERS}]")
+_CONTROLS_AND_LINE_FEED = re.compile(f"[{_CONTROL_CHARACTERS}\n]")
+_UNINDENTED_LINE = re.compile(r"\n(?!  )")
 
 
 def escape_controls(text: str) -> str:
     """Format an untrusted text in one line; escape control characters except tabs."""
-    return _ALL.sub(_escape, text)
+    return _CONTROLS_AND_LINE_FEED.sub(_escape, text)
 
 
 def escape_lines(text: str) -> str:
     """Format a text with trusted line feeds: indent the lines after the first by at least two."""
-    return _CONTINUED.sub("\n  ", _OTHERS.sub(_escape, text))
+    return _UNINDENTED_LINE.sub("\n  ", _CONTROLS.sub(_escape, text))
 
 
 def escape_json(text: str) -> str:
     """Escape control characters in a JSON text, without changing its value."""
-    return _OTHERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_error(text: str) -> None:
@@ -121,8 +122,8 @@ def print_error(text: str) -> None:
     print(f"driftline: {escape_lines(text)}", file=sys.stderr)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 # Exceptions and values of user code --------------------------------------------------------------
@@ -134,13 +135,13 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def file_name(name: str) -> str:
-    """Return a user's name for use in a file name: escapes what a path cannot contain."""
-    unfit = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]'
-    return re.sub(unfit, lambda found: f"%{ord(found[0]):02X}", name)
+    """Return a user's name with the characters escaped that a file name cannot contain."""
+    invalid = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]'
+    return re.sub(invalid, lambda match: f"%{ord(match[0]):02X}", name)
 
 
 def reraise_interrupt(error: BaseException) -> None:
-    """Raise a KeyboardInterrupt again. Any other exception of user code counts as its failure."""
+    """Raise a KeyboardInterrupt again. Any other exception counts as a failure of user code."""
     if isinstance(error, KeyboardInterrupt):
         raise error
 
@@ -156,13 +157,13 @@ def text_of(error: BaseException) -> str:
         return "maximum recursion depth exceeded"
     try:
         return truncate(strip_addresses(str(error)), ERROR_SHOWN)
-    except BaseException as another:
-        reraise_interrupt(another)
-        return f"making its text raises {type(another).__name__}"
+    except BaseException as second_error:
+        reraise_interrupt(second_error)
+        return f"making its text raises {type(second_error).__name__}"
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's reason, with the file; or the text, if Python code raised the error."""
+    """Return the system's reason, with the file; or the error's text, if Python code raised it."""
     if error.strerror is None:
         return text_of(error) or type(error).__name__
     return f"{error.filename or 'the system'}: {error.strerror}"

@@ -1,4 +1,4 @@
-"""The batch pipeline on Spark: the same flows with the same outputs, at any scale.
+"""Batch runs of flows on Spark, with the same outputs as runs on nodes.
 
     from driftline import pipeline
     from driftline.pipeline.session import session
@@ -6,7 +6,7 @@
     with session("history") as spark:
         pipeline.run(flow, spark, [open_source("pages.xml.bz2", sections=True)], Path("out"))
 
-Importing this package does not import Spark; its first use does.
+Importing this package does not import Spark; calling `run` does.
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ PARTITIONS = 16
 def __getattr__(name: str) -> object:
     if name == "run":
         return importlib.import_module("driftline.pipeline.runner").run
-    raise AttributeError(f"pipeline has no {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,14 @@
-"""The audit: recompute the outputs of a flow, and compare them with those that a consumer has.
+"""The audit: recompute the outputs of a flow, and compare them with those that a consumer stored.
 
 A flow is deterministic, so its input determines its outputs: the audit proves exactly-once, or
-names every difference, at any scale. Tasks compare expected and found outputs time by time; the
-driver gets only counts and the first examples.
+counts every difference, at any scale. Tasks compare expected and stored outputs of one time after
+the other; the driver gets only counts and examples.
 
 missing        the consumer lacks an output
-extra          the consumer has an output that the flow does not produce, or has a duplicate
+extra          the consumer has an output that the flow does not produce, a duplicate, or a line
+               without a readable label
 different      an output with the right label and a wrong value
-out_of_order   an output after one with a larger label in the same file
+out_of_order   an output right after one with a larger label, among those of a sink in one file
 state          a key whose state in the savepoint at the end differs from the recomputed state
 
 A long stream can be audited in intervals, from savepoint to savepoint. Each audit also compares the
@@ -41,7 +42,7 @@ from driftline.pipeline.tasks import (
     STATE,
     Batches,
     Row,
-    apply,
+    map_partitions,
     numbers,
     read_numbers,
     read_rows,
@@ -52,13 +53,25 @@ from driftline.pipeline.tasks import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOUND, EDGES, FINDING, COMPARED = -10, -11, -12, -13
-"""Kinds of rows: lines of one time; first and last label of a share; a finding; counts."""
+STORED, SHARE_BOUNDS, FINDING, COUNTS = -10, -11, -12, -13
+"""Kinds of rows, besides those of `pipeline.tasks`. Their columns hold:
+
+to            partition       time                      front    payload
+STORED        0               time of the lines         sink     (share, ((label, line), ...))
+SHARE_BOUNDS  0               share                     sink     (first label, last label)
+FINDING       finding's kind  time; 0 without label     sink     (label, expected, found, location)
+COUNTS        finding's kind  findings of the kind      outputs  b""
+
+A share is its index in the list of shares, a finding's kind its index in KINDS. The location is a
+share, a path, or a key. In a FINDING of the kind "state", `time` is the key group, and `front` the
+number of the operator. In COUNTS, "outputs" is the number of outputs that the task compared.
+"""
 
 KINDS = ("missing", "extra", "out_of_order", "different", "state")
+"""Kinds of findings."""
 
 EXAMPLES = 10
-"""Limit of findings of each kind in the report, and from each task."""
+"""Limit of findings of each kind in the report, and from each `CompareTask`."""
 
 
 class Finding(Struct, frozen=True):
@@ -70,11 +83,11 @@ class Finding(Struct, frozen=True):
     """The name of the sink, or of the operator whose state is wrong."""
     label: Label
     expected: str
-    """The line that the flow produces; "" if none."""
+    """The line that the flow produces, or slots of the recomputed state; "" if none."""
     found: str
-    """The line of the consumer, or a description of what is wrong; "" if none."""
-    where: str
-    """The file, or the key of a wrong state; "" if unknown."""
+    """The consumer's line, slots of the saved state, or what is wrong in the order; "" if none."""
+    location: str
+    """The path of the file, or the key of a wrong state; "" for a missing output."""
 
     def as_json(self) -> dict[str, object]:
         """Return the finding as a JSON object."""
@@ -84,7 +97,7 @@ class Finding(Struct, frozen=True):
             "t": list(self.label),
             "expected": self.expected,
             "found": self.found,
-            "file": self.where,
+            "file": self.location,
         }
 
 
@@ -92,13 +105,14 @@ class AuditReport(Struct):
     """The result of an audit."""
 
     items: int = 0
-    """Number of outputs of the flow."""
+    """Number of outputs of the flow that were compared."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    """Kind -> number of findings."""
     examples: list[Finding] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        """Whether the consumer has exactly the outputs of the flow."""
+        """Whether there are no findings: outputs, their order and the end state are right."""
         return not any(self.counts.values())
 
     def text(self) -> str:
@@ -107,9 +121,9 @@ class AuditReport(Struct):
         verdict = "clean" if self.is_clean else ", ".join(counts)
         lines = [f"{self.items:,} outputs compared: {verdict}"]
         for finding in self.examples:
-            where = f", {finding.where}" if finding.where else ""
+            location = f", {finding.location}" if finding.location else ""
             label = f" {list(finding.label)}" if finding.label else ""
-            lines.append(f"{finding.kind}: {finding.sink}{label}{where}")
+            lines.append(f"{finding.kind}: {finding.sink}{label}{location}")
             if finding.expected:
                 lines.append(f"  expected: {finding.expected}")
             if finding.found:
@@ -137,8 +151,9 @@ def audit(
 ) -> AuditReport:
     """Compare the outputs in directories with those of the flow, for times in [since, until).
 
-    `outputs`: the directories. `start`: the state before `since`. `end`: a savepoint, whose state
-    before `until` is also compared. Raises the errors of `run` and of `shares_of`.
+    `outputs`: the directories. `start`: a savepoint with the state as of `since`. `end`: a
+    savepoint with the state as of `until`, which is also compared. Raises the errors of
+    `pipeline.runner.run` and of `shares_of`.
     """
     from pyspark.sql import functions as f
 
@@ -146,17 +161,22 @@ def audit(
     shares = shares_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
     with reraise_task_errors():
         expected = outputs_of(job, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
-        found = apply(numbers(spark, len(shares)), ReadFound(flow, shares, since, until), SCHEMA)
+        read_stored = ReadStored(flow, shares, since, until)
+        stored = map_partitions(numbers(spark, len(shares)), read_stored, SCHEMA)
         partition = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
-        rows = expected.union(found).repartitionById(job.partitions, partition)
+        rows = expected.union(stored).repartitionById(job.partitions, partition)
         rows = rows.sortWithinPartitions("time", "to")
-        results = apply(rows, CompareTask(flow, dead_letters), SCHEMA).collect()
-    rows_of_results = [(r.to, r.partition, r.time, r.front, bytes(r.payload)) for r in results]
-    return _report(flow, shares, rows_of_results)
+        results = map_partitions(rows, CompareTask(flow, dead_letters), SCHEMA).collect()
+    result_rows = [(r.to, r.partition, r.time, r.front, bytes(r.payload)) for r in results]
+    return _report(flow, shares, result_rows)
 
 
-class ReadFound(Struct, frozen=True):
-    """Task that reads shares of a consumer's outputs. Input: rows (number of a share)."""
+class ReadStored(Struct, frozen=True):
+    """Task that reads shares of a consumer's outputs. Input: rows (number of a share).
+
+    Output: STORED rows and "out_of_order" findings for times in [since, until); a finding "extra"
+    for each line without a readable label; SHARE_BOUNDS for each share and sink.
+    """
 
     flow: Flow
     shares: Sequence[OutputShare]
@@ -168,39 +188,39 @@ class ReadFound(Struct, frozen=True):
 
     def _rows(self, batches: Batches) -> Iterator[Row]:
         for number in read_numbers(batches):
-            yield from self._share(number)
+            yield from self._rows_of_share(number)
 
-    def _share(self, number: int) -> Iterator[Row]:
+    def _rows_of_share(self, number: int) -> Iterator[Row]:
         share = self.shares[number]
-        last: dict[int, Label] = {}
-        first: dict[int, Label] = {}
-        for (sink, time), run in groupby(
+        first_labels: dict[int, Label] = {}
+        last_labels: dict[int, Label] = {}
+        for (sink, time), lines_of_time in groupby(
             share.lines(self.flow), key=lambda line: (line[0], line[1][0] if line[1] else -1)
         ):
-            texts = []
-            for _, label, text in run:
+            lines = []
+            for _, label, text in lines_of_time:
                 if label is None:
                     yield _finding("extra", sink, (), "", text, share.file)
                     continue
-                first.setdefault(sink, label)
-                before = last.get(sink, label)
-                if label < before and self.since <= time < self.until:
-                    shown = f"behind {list(before)}"
-                    yield _finding("out_of_order", sink, label, "", shown, share.file)
-                last[sink] = label
-                texts.append((label, text))
-            if texts and self.since <= time < self.until:
-                yield FOUND, 0, time, sink, pack((number, tuple(texts)))
-        for sink, label in first.items():
-            yield EDGES, 0, number, sink, pack((label, last[sink]))
+                first_labels.setdefault(sink, label)
+                previous = last_labels.get(sink, label)
+                if label < previous and self.since <= time < self.until:
+                    problem = _order_problem(previous)
+                    yield _finding("out_of_order", sink, label, "", problem, share.file)
+                last_labels[sink] = label
+                lines.append((label, text))
+            if lines and self.since <= time < self.until:
+                yield STORED, 0, time, sink, pack((number, tuple(lines)))
+        for sink, label in first_labels.items():
+            yield SHARE_BOUNDS, 0, number, sink, pack((label, last_labels[sink]))
 
 
 class CompareTask(Struct, frozen=True):
-    """Task that compares expected and found outputs of each time.
+    """Task that compares expected and stored outputs of each time.
 
-    Input: rows ordered by (time, to). Output: FINDING rows, at most EXAMPLES of each kind; COMPARED
-    rows (kind, number of findings as `time`, number of outputs as `front`); and the EDGES rows of
-    the input.
+    Input: OUTPUT and STATE rows of the flow and rows of `ReadStored`, ordered by (time, to).
+    Output: FINDING rows, at most EXAMPLES of each kind; a COUNTS row per kind; and the SHARE_BOUNDS
+    rows of the input. Raises PayloadError without `dead_letters`.
     """
 
     flow: Flow
@@ -213,17 +233,17 @@ class CompareTask(Struct, frozen=True):
         lines = JsonLines(self.flow, self.dead_letters)
         compared = 0
         counts = [0] * len(KINDS)
-        for _, run in groupby(rows, key=itemgetter(2)):
+        for _, rows_of_time in groupby(rows, key=itemgetter(2)):
             expected: dict[tuple[int, Label], str] = {}
-            found: dict[tuple[int, Label], list[tuple[int, str]]] = {}
+            stored: dict[tuple[int, Label], list[tuple[int, str]]] = {}
             findings: list[Row] = []
-            for row in run:
+            for row in rows_of_time:
                 if row[0] == OUTPUT:
                     for item, line in map(lines.encode_item, from_blob(row[4])):
                         expected[item.sink, item.label] = line
-                elif row[0] == FOUND:
-                    for number, label, text in _lines(row[4]):
-                        found.setdefault((row[3], label), []).append((number, text))
+                elif row[0] == STORED:
+                    for share, label, text in _stored_lines(row[4]):
+                        stored.setdefault((row[3], label), []).append((share, text))
                 elif row[0] == FINDING:
                     findings.append(row)
                 elif row[0] == STATE:
@@ -231,77 +251,82 @@ class CompareTask(Struct, frozen=True):
                 else:
                     yield row
             compared += len(expected)
-            findings += _compare(expected, found)
+            findings += _compare(expected, stored)
             for finding in findings:
                 kind = finding[1]
                 counts[kind] += 1
                 if counts[kind] <= EXAMPLES:
                     yield finding
         for kind, count in enumerate(counts):
-            yield COMPARED, kind, count, compared, b""
+            yield COUNTS, kind, count, compared, b""
 
 
 def _compare(
-    expected: dict[tuple[int, Label], str], found: dict[tuple[int, Label], list[tuple[int, str]]]
+    expected: dict[tuple[int, Label], str], stored: dict[tuple[int, Label], list[tuple[int, str]]]
 ) -> Iterator[Row]:
-    """Yield the findings of one time.
+    """Yield the findings of one time. Removes the expected outputs from `stored`.
 
-    Both arguments by (sink, label). `expected`: lines; `found`: (number of the share, line) each.
+    `expected`: (sink, label) -> line; `stored`: (sink, label) -> [(number of the share, line)].
     """
     for (sink, label), text in expected.items():
-        copies = found.pop((sink, label), [])
+        copies = stored.pop((sink, label), [])
         if not copies:
             yield _finding("missing", sink, label, text, "", "")
             continue
         if not any(is_same_line(text, line) for _, line in copies):
             yield _finding("different", sink, label, text, copies[0][1], copies[0][0])
-        for number, again in copies[1:]:
-            yield _finding("extra", sink, label, text, again, number)
-    for (sink, label), copies in found.items():
-        for number, text in copies:
-            yield _finding("extra", sink, label, "", text, number)
+        for share, copy in copies[1:]:
+            yield _finding("extra", sink, label, text, copy, share)
+    for (sink, label), copies in stored.items():
+        for share, text in copies:
+            yield _finding("extra", sink, label, "", text, share)
 
 
 def _finding(
-    kind: str, sink: int, label: Label, expected: str, found: str, where: str | int
+    kind: str, sink: int, label: Label, expected: str, found: str, location: str | int
 ) -> Row:
-    details = pack((label, expected[:TEXT_SHOWN], found[:TEXT_SHOWN], where))
+    details = pack((label, expected[:TEXT_SHOWN], found[:TEXT_SHOWN], location))
     return FINDING, KINDS.index(kind), label[0] if label else 0, sink, details
 
 
-def _lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
-    """Yield (number of the share, label, line) for each line of a FOUND row."""
+def _order_problem(previous: Label) -> str:
+    return f"stored after the larger label {list(previous)}"
+
+
+def _stored_lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
+    """Yield (number of the share, label, line) for each line of a STORED row."""
     match unpack(payload):
-        case (int(number), tuple(texts)):
-            for label, text in texts:
-                yield number, label, text
+        case (int(share), tuple(lines)):
+            for label, text in lines:
+                yield share, label, text
 
 
 def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> AuditReport:
     """Make the report from the rows of `CompareTask`; check the order between shares of a file."""
     report = AuditReport()
     names = JsonLines(flow).names
-    edges: dict[tuple[int, int], tuple[Label, Label]] = {}
+    bounds: dict[tuple[int, int], tuple[Label, Label]] = {}
+    """(number of a share, sink) -> first and last label."""
     findings: list[Finding] = []
     for _, kind, time, front, payload in rows:
         match unpack(payload) if payload else None:
             case None:
                 report.counts[KINDS[kind]] += time
-                report.items += front if kind == 0 else 0
+                report.items += front if kind == 0 else 0  # all COUNTS of a task have this number
             case (tuple(first), tuple(last)):
-                edges[time, front] = first, last
-            case (tuple(label), str(expected), str(text), where):
-                file = shares[where].file if isinstance(where, int) else str(where)
+                bounds[time, front] = first, last
+            case (tuple(label), str(expected), str(found), location):
+                place = shares[location].file if isinstance(location, int) else str(location)
                 name = flow.vertices[front].name if KINDS[kind] == "state" else names[front]
-                findings.append(Finding(KINDS[kind], name, label, expected, text, file))
-    for (number, sink), (first, _) in sorted(edges.items()):
+                findings.append(Finding(KINDS[kind], name, label, expected, found, place))
+    for (number, sink), (first, _) in sorted(bounds.items()):
         file = shares[number].file
-        before = edges.get((number - 1, sink))
-        if before is not None and file == shares[number - 1].file and first < before[1]:
+        previous = bounds.get((number - 1, sink))
+        if previous is not None and file == shares[number - 1].file and first < previous[1]:
             report.counts["out_of_order"] += 1
-            shown = f"behind {list(before[1])}"
-            findings.append(Finding("out_of_order", names[sink], first, "", shown, file))
+            problem = _order_problem(previous[1])
+            findings.append(Finding("out_of_order", names[sink], first, "", problem, file))
     findings.sort(key=lambda finding: (finding.kind, finding.label))
-    for _, of_kind in groupby(findings, key=lambda finding: finding.kind):
-        report.examples += list(of_kind)[:EXAMPLES]
+    for _, findings_of_kind in groupby(findings, key=lambda finding: finding.kind):
+        report.examples += list(findings_of_kind)[:EXAMPLES]
     return report

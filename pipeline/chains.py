@@ -1,12 +1,12 @@
 """The operator chains of a flow in Spark tasks, with the same operators as on nodes.
 
-A task reads its rows in the order of their roots, and joins the rows of one root. So elements
-arrive in label order, and nothing is ever undone. A task holds the state of its key groups in
-memory, like a node, but not its elements.
+A task reads the rows of a port in the order of their roots, and joins the rows of one root. So
+elements arrive in label order, and nothing is ever undone. Like a node, a task holds the state of
+its key groups in memory, but not its elements.
 
-Timers fire at the roots that move the watermark, also where a partition has no element. So the
-tasks that read the inputs send the event times of the records to all partitions of each operator
-with timers.
+Timers fire at the roots that move the watermark, even if the partition has no element of the root.
+So the tasks that read the inputs send the event times of the records to all partitions of each
+operator with timers.
 """
 
 from __future__ import annotations
@@ -59,28 +59,28 @@ from driftline.pipeline.tasks import (
     STATE,
     Batches,
     Row,
-    by_root_and_partition,
+    elements_by_root,
+    group_by_root_and_partition,
     read_numbers,
     read_rows,
-    roots,
     to_payload,
     write_rows,
 )
 
 PUSHED_ELEMENTS_MIN = 2000
-"""Least number of elements of a batch that is pushed through a chain; roots are not split."""
+"""Number of elements at which a keyed task pushes them, together with all others of the time."""
 
 RECORDS_AT_ONCE = 16
 """Number of input records that are pushed through a chain at once."""
 
 EVENT_TIMES_AT_ONCE = 4096
-"""Number of event times in a row."""
+"""A task that reads collects this many event times, or a few more, in one row."""
 
-NEW_OBJECTS = 20_000
+GC_THRESHOLD = 20_000
 """Number of new objects that starts Python's garbage collector."""
 
 SLOTS_SHOWN, TEXT_SHOWN = 3, 300
-"""Limits of slots and characters of a wrong state in a finding."""
+"""Limits of a finding of an audit: slots of a wrong state, and characters of each text."""
 
 BEGIN = -1
 """The time of the first row of each partition, which restores and saves its state."""
@@ -103,11 +103,11 @@ class TaskSettings(Struct, frozen=True):
     """The expected state as of `until`, for an audit; None: the state is not compared."""
 
     @property
-    def keeps_state(self) -> bool:
-        """Whether the job needs the state of all partitions, also of those without elements."""
-        return any(place is not None for place in (self.start, self.save, self.end))
+    def uses_savepoints(self) -> bool:
+        """Whether the run reads or writes the state of all partitions, even if without elements."""
+        return any(setting is not None for setting in (self.start, self.save, self.end))
 
-    def restore(
+    def restore_table(
         self, savepoint: Savepoint, vertex: Vertex, partition: int, table: StateTable
     ) -> None:
         """Fill a table with an operator's state of a partition. Raises SnapshotDamaged."""
@@ -122,39 +122,41 @@ class _TaskChains:
     def __init__(self, job: TaskSettings) -> None:
         self.job = job
         self.plan: Plan = make_plan(job.flow)
-        self.keyed: dict[str, ArrivalOrder | TimedStep] = {}
+        self.keyed_steps: dict[str, ArrivalOrder | TimedStep] = {}
+        """Name of an operator -> its step."""
         self.groups = GroupCache(job.flow.groups)
         self.partitions = Owners(job.partitions, job.flow.groups)
-        self._event_times: dict[int, tuple[Clock, Watermark]] = {}
-        self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
+        self._clocks: dict[int, tuple[Clock, Watermark]] = {}
+        self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make_keyed_step)
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
         """Time -> (label, sink, payload) of its outputs since the last push."""
-        gc.set_threshold(NEW_OBJECTS)  # only user functions make reference cycles
+        gc.set_threshold(GC_THRESHOLD)  # only user functions make reference cycles
 
-    def _make(
-        self, vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder
+    def _make_keyed_step(
+        self, vertex: Vertex, next_step: Step, failures: Failures, encoder: OutputEncoder
     ) -> Step:
         step: ArrivalOrder | TimedStep
         if vertex.on_timer is None:
-            step = ArrivalOrder(vertex, after, failures, False, encoder)
+            step = ArrivalOrder(vertex, next_step, failures, False, encoder)
         else:
-            _, watermark = self._event_time_of(vertex)
-            step = TimedStep(vertex, after, failures, watermark, False, encoder)
-        self.keyed[vertex.name] = step
+            _, watermark = self._clock_and_watermark_of(vertex)
+            step = TimedStep(vertex, next_step, failures, watermark, False, encoder)
+        self.keyed_steps[vertex.name] = step
         return step
 
     def clock_of(self, vertex: Vertex) -> Clock:
         """Return the clock of an operator with timers."""
-        return self._event_time_of(vertex)[0]
+        return self._clock_and_watermark_of(vertex)[0]
 
-    def _event_time_of(self, vertex: Vertex) -> tuple[Clock, Watermark]:
+    def _clock_and_watermark_of(self, vertex: Vertex) -> tuple[Clock, Watermark]:
         """Return the clock and the watermark of an operator with timers.
 
-        Each operator has a clock of its own, as the task goes through the times for each. It has
-        the watermarks of all operators, on which the event time of a resumed source depends.
+        Each operator has its own clock, because the task applies all times at one operator before
+        the next one. Each clock has the watermarks of all operators, because the event time of a
+        resumed source depends on them.
         """
-        found = self._event_times.get(vertex.number)
-        if found is None:
+        clock_and_watermark = self._clocks.get(vertex.number)
+        if clock_and_watermark is None:
             flow = self.plan.flow
             sources = [source.event_time for source in flow.sources]
             clock = Clock([None if times is None else times.max_delay for times in sources])
@@ -164,13 +166,17 @@ class _TaskChains:
                 port.vertex.number: Watermark(clock, flow.fronts_of(port.vertex))
                 for port in self.plan.waiting_ports
             }
-            found = self._event_times[vertex.number] = clock, watermarks[vertex.number]
-        return found
+            clock_and_watermark = clock, watermarks[vertex.number]
+            self._clocks[vertex.number] = clock_and_watermark
+        return clock_and_watermark
 
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Collect outputs, in place of a barrier. Raises FunctionFailed without `dead_letters`."""
+        """Collect outputs, in place of a barrier.
+
+        Raises FunctionFailed for a failure if the run has no `dead_letters`.
+        """
         if sink == FAILURES and not self.job.dead_letters:
             assert isinstance(values[0], tuple)
             raise FunctionFailed(describe_failure(labels[0], values[0]))
@@ -182,47 +188,47 @@ class _TaskChains:
     ) -> Iterator[Row]:
         """Push elements through the chain of a port. Yield rows for later ports, and outputs.
 
-        `until`: all elements and event times for the port below this time are there.
+        `until`: the port has got all elements and event times below this time.
         """
         if labels:
             self.chains.entries[port].push(labels, values, None)
         vertex = self.plan.ports[port].vertex
-        step = self.keyed.get(vertex.name)
+        step = self.keyed_steps.get(vertex.name)
         if isinstance(step, TimedStep):
             clock = self.clock_of(vertex)
             clock.complete(until)
             step.apply_until(until)
             step.settle(until)
             clock.forget(until)
-        for after in self.plan.ports:
-            if port in after.feeders:
-                for elements, _ in self.chains.outbounds[port, after.number][0].take():
-                    yield from self._frames(after.number, elements)
+        for receiver in self.plan.ports:
+            if port in receiver.feeders:
+                for elements, _ in self.chains.outbounds[port, receiver.number][0].take():
+                    yield from self._frames(receiver.number, elements)
         outputs_by_time, self._outputs = self._outputs, {}
         for time, outputs in outputs_by_time.items():
             outputs.sort(key=itemgetter(0))
             output_labels, sinks, payloads = map(list, zip(*outputs, strict=True))
             yield OUTPUT, partition, time, 0, to_blob(output_labels, sinks, payloads)
 
-    def ends(self, front: int) -> bool:
-        """Return whether the last windows come out at the end of a source.
+    def needs_end_mark(self, front: int) -> bool:
+        """Return whether the end of a source fires its last windows and timers.
 
-        They do not if the run saves its state for a later run, which may find further records.
+        It does not if the run saves its state for a later run, which may read further records.
         """
         has_event_times = self.job.flow.sources[front].event_time is not None
         return has_event_times and bool(self.plan.waiting_ports) and self.job.save is None
 
     def take_event_times(self) -> Iterator[Row]:
-        """Yield the event times of the records that were pushed, for all partitions."""
+        """Yield new event times of the front that the task reads, for all partitions."""
         event_times = self.chains.event_times
         if not event_times:
             return
         self.chains.event_times = []
-        front, first, _ = event_times[0]
-        payload = pack([(time, at) for _, time, at in event_times])
+        front, first_time, _ = event_times[0]
+        payload = pack([(time, event_time) for _, time, event_time in event_times])
         for port in self.plan.waiting_ports:
             for partition in range(self.job.partitions):
-                yield port.number, partition, first, -1 - front, payload
+                yield port.number, partition, first_time, -1 - front, payload
 
     def _frames(self, port: int, elements: Elements) -> Iterator[Row]:
         vertex = self.plan.ports[port].vertex
@@ -232,7 +238,7 @@ class _TaskChains:
         # has already called it for each element.
         keys = list(map(vertex.key, unpack_rows(pack_rows(values))))
         owners = self.partitions.owners_of(keys)
-        rows = by_root_and_partition(labels, values, owners)
+        rows = group_by_root_and_partition(labels, values, owners)
         for (time, front, partition), labels_of_row, values_of_row in rows:
             yield port, partition, time, front, to_payload(labels_of_row, values_of_row)
 
@@ -240,14 +246,15 @@ class _TaskChains:
 class ReadTask(Struct, frozen=True):
     """Task that reads splits of an input, and pushes the records through their source's chain.
 
-    Input: rows (number of a split).
+    Input: rows (number of a split). Output: the rows of the chain, and SET_ASIDE, READ, LAST.
+    Raises InputError for a bad record without `dead_letters`, or where the input breaks off.
     """
 
     job: TaskSettings
     front: int
     splits: list[Split]
     firsts: list[tuple[int, int]]
-    """Per split: (row, time) of its first record."""
+    """(row, time) of each split's first record, up to a split in which the input breaks off."""
 
     def __call__(self, batches: Batches) -> Batches:
         return write_rows(self._rows(batches))
@@ -267,17 +274,17 @@ class ReadTask(Struct, frozen=True):
         port = next(p.number for p in chains.plan.ports if p.front == self.front)
         labels: list[Label] = []
         values: Values = []
-        read = last = 0
-        end = max(self.firsts[number][1], job.since)
-        """The time of the mark that ends the source, if no record follows."""
+        records_read = last_time = 0
+        end_time = max(self.firsts[number][1], job.since)
+        """The time of the mark at the end of the source, if no record follows."""
         for record in self.splits[number].read(*self.firsts[number]):
             time = record.time if isinstance(record, BadRecord) else record[0]
             if time < job.since:
                 continue
             if time >= job.until:
-                end = INFINITY
+                end_time = INFINITY
                 break
-            last = time
+            last_time = time
             if not isinstance(record, BadRecord):
                 record = validate_record(*record, job.flow.sources[self.front].name)
             if isinstance(record, BadRecord):
@@ -285,8 +292,8 @@ class ReadTask(Struct, frozen=True):
                     raise record.error()
                 yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
                 continue
-            read += 1
-            end = time + 1
+            records_read += 1
+            end_time = time + 1
             labels.append((time, self.front))
             values.append(record[1])
             if len(labels) >= RECORDS_AT_ONCE:
@@ -294,21 +301,22 @@ class ReadTask(Struct, frozen=True):
                 labels, values = [], []
             if len(chains.chains.event_times) >= EVENT_TIMES_AT_ONCE:
                 yield from chains.take_event_times()
-        if number == len(self.firsts) - 1 and chains.ends(self.front) and end < job.until:
-            labels.append((end, self.front))
+        is_last = number == len(self.firsts) - 1
+        if is_last and chains.needs_end_mark(self.front) and end_time < job.until:
+            labels.append((end_time, self.front))
             values.append(END)
-            last = end
+            last_time = end_time
         yield from chains.push(port, labels, values, 0)
         yield from chains.take_event_times()
-        yield READ, 0, read, self.front, b""
-        yield LAST, 0, last, self.front, b""
+        yield READ, 0, records_read, self.front, b""
+        yield LAST, 0, last_time, self.front, b""
 
 
 class KeyedTask(Struct, frozen=True):
     """Task that applies the keyed operators of one stage to the key groups of a partition.
 
-    Input: rows in the order of (to, time, front). Output: the rows of its chains, and unchanged the
-    rows for later stages.
+    Input: rows in the order of (to, time, front). Output: the rows of its chains, EVENT_TIME and
+    STATE rows, and unchanged the results and the rows for later stages.
     """
 
     job: TaskSettings
@@ -322,12 +330,12 @@ class KeyedTask(Struct, frozen=True):
         ports = {port.number for port in chains.plan.ports_of_stage(self.stage)}
         for to, rows_of_port in groupby(rows, key=itemgetter(0)):
             if to in ports:
-                yield from self._port(chains, to, rows_of_port)
+                yield from self._apply_port(chains, to, rows_of_port)
             else:
                 yield from rows_of_port
 
     def _elements(self, chains: _TaskChains, vertex: Vertex, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows with elements, and record the event times of the others."""
+        """Yield the rows with elements; give the event times in the other rows to the clock."""
         for row in rows:
             if row[3] >= 0:
                 yield row
@@ -338,18 +346,19 @@ class KeyedTask(Struct, frozen=True):
             for time, event_time in times:
                 clock.record(front, time, event_time)
 
-    def _port(self, chains: _TaskChains, port: int, rows: Iterator[Row]) -> Iterator[Row]:
-        first = next(rows)
-        partition = first[1]
+    def _apply_port(self, chains: _TaskChains, port: int, rows: Iterator[Row]) -> Iterator[Row]:
+        """Apply the elements of a port; also restore, save or compare its state."""
+        first_row = next(rows)
+        partition = first_row[1]
         vertex = chains.plan.ports[port].vertex
-        begins = first[2] == BEGIN
-        table = chains.keyed[vertex.name].table
-        if begins and self.job.start is not None:
-            self.job.restore(self.job.start, vertex, partition, table)
+        is_begin_row = first_row[2] == BEGIN
+        table = chains.keyed_steps[vertex.name].table
+        if is_begin_row and self.job.start is not None:
+            self.job.restore_table(self.job.start, vertex, partition, table)
         labels: list[Label] = []
         values: Values = []
-        rows = self._elements(chains, vertex, rows if begins else chain([first], rows))
-        for labels_of_root, values_of_root in roots(rows):
+        rows = self._elements(chains, vertex, rows if is_begin_row else chain([first_row], rows))
+        for labels_of_root, values_of_root in elements_by_root(rows):
             time = labels_of_root[0][0]
             if len(labels) >= PUSHED_ELEMENTS_MIN and labels[-1][0] < time:
                 yield from chains.push(port, labels, values, partition, time)
@@ -361,11 +370,11 @@ class KeyedTask(Struct, frozen=True):
             event_times = chains.clock_of(vertex).as_of(self.job.until)
             for front, (largest, status) in enumerate(event_times):
                 yield EVENT_TIME, 0, largest, len(Status) * front + status, b""
-        if begins and self.job.save is not None:
+        if is_begin_row and self.job.save is not None:
             write_table(self.job.save, vertex, table, chains.groups)
-        if begins and self.job.end is not None:
+        if is_begin_row and self.job.end is not None:
             saved = StateTable(vertex.states, [])
-            self.job.restore(self.job.end, vertex, partition, saved)
+            self.job.restore_table(self.job.end, vertex, partition, saved)
             yield from _differences(vertex, table, saved, chains.groups)
 
 
@@ -383,7 +392,7 @@ def _differences(
 
 
 def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
-    """Return the slots of a key: encoding -> (state, slot, value)."""
+    """Return the slots of a key: encoding -> (name of the state, slot, value)."""
     rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
     return {pack_row(row): row for row in rows}
 

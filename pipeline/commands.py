@@ -55,16 +55,16 @@ class Sessions:
 
         Raises Unavailable if Spark does not start.
         """
-        from driftline.pipeline.session import FRUGAL_JVM, session, show_progress
+        from driftline.pipeline.session import FRUGAL_CONF, session, show_progress
 
-        conf = {**FRUGAL_JVM, **self.conf} if mostly_python else self.conf
+        conf = {**FRUGAL_CONF, **self.conf} if mostly_python else self.conf
         with session(name, self.master, conf) as spark, show_progress(spark, self.console, name):
             yield spark
 
 
-def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     settings = {}
-    for setting in given:
+    for setting in values:
         name, equals, value = setting.partition("=")
         if not equals:
             raise click.BadParameter(f"{setting!r}: expected NAME=VALUE")
@@ -84,8 +84,8 @@ def on_spark(command: Callable[..., R]) -> Callable[..., R]:
         help="A setting of Spark, such as spark.driver.memory=8g. Any number of times.",
     )
     @wraps(command)
-    def with_sessions(master: str | None, conf: dict[str, str], **others: object) -> R:
-        return command(sessions=Sessions(master, conf), **others)
+    def with_sessions(master: str | None, conf: dict[str, str], **arguments: object) -> R:
+        return command(sessions=Sessions(master, conf), **arguments)
 
     return with_sessions
 
@@ -110,7 +110,7 @@ INPUTS = (
 @inputs_option(INPUTS)
 @output_option("Directory for the outputs, one JSON object a line.")
 @click.option("--until", type=click.IntRange(0), metavar="N",
-              help="Only records before number N (their time).")  # fmt: skip
+              help="Only records before number N (a record's time).")  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Start with the state of a savepoint, at its time.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
@@ -139,30 +139,30 @@ def run(
     The outputs are those of `driftline run`. With --save, Spark processes the history, and
     `driftline run --from-snapshot` resumes from it.
     """
-    loaded = load_flow(flow)
-    sources = open_given_files(loaded, inputs, shape, "Spark")
-    begin = open_savepoint(start) if start is not None else None
-    with sessions.start(f"run {loaded.name}", mostly_python=True) as session:
+    loaded_flow = load_flow(flow)
+    sources = open_given_files(loaded_flow, inputs, shape, "Spark")
+    start_savepoint = open_savepoint(start) if start is not None else None
+    with sessions.start(f"run {loaded_flow.name}", mostly_python=True) as session:
         from driftline.pipeline.runner import run as run_on_spark
 
         started = monotonic()
-        ran = run_on_spark(
-            loaded,
+        counts = run_on_spark(
+            loaded_flow,
             session,
             sources,
             output,
             partitions=partitions,
             dead_letters=dead_letters,
-            since=begin.time if begin is not None else 0,
+            since=start_savepoint.time if start_savepoint is not None else 0,
             until=INFINITY if until is None else until,
-            start=begin,
+            start=start_savepoint,
             save=save,
         )
         seconds = monotonic() - started
     report = {
-        **ran.as_json(),
+        **counts.as_json(),
         "seconds": round(seconds, 3),
-        "records_per_s": round(ran.records / seconds, 1),
+        "records_per_s": round(counts.records / seconds, 1),
     }
     write_json(json_file, report)
     print_report(sessions.console, report)
@@ -180,7 +180,7 @@ def run(
 @click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip
 @click.option("--until", type=click.IntRange(0), metavar="N",
-              help="Audit only outputs of records before number N (their time).")  # fmt: skip
+              help="Audit only outputs of records before number N (a record's time).")  # fmt: skip
 @partitions_option
 @on_error_option()
 @reading_options()
@@ -199,35 +199,35 @@ def audit(
     shape: Shape,
     json_file: Path | None,
 ) -> None:
-    """Recompute the outputs of FLOW and compare the delivered ones.
+    """Recompute the outputs of FLOW and compare the delivered ones with them.
 
     Exit status 0: the outputs are exactly right; 1: there are differences; 2: the audit could not
-    be done.
+    run.
     """
     try:
-        loaded = load_flow(flow)
-        sources = open_given_files(loaded, inputs, shape, "Spark")
-        begin = open_savepoint(start) if start is not None else None
-        shares_of(outputs, loaded, 1)  # raises for missing outputs before Spark starts
-        last = open_savepoint(end) if end is not None else None
-        if last is not None and until is not None:
+        loaded_flow = load_flow(flow)
+        sources = open_given_files(loaded_flow, inputs, shape, "Spark")
+        start_savepoint = open_savepoint(start) if start is not None else None
+        shares_of(outputs, loaded_flow, 1)  # raises for missing outputs before Spark starts
+        end_savepoint = open_savepoint(end) if end is not None else None
+        if end_savepoint is not None and until is not None:
             raise click.UsageError("give --to-snapshot or --until, not both")
-        if last is not None:
-            until = last.time
-        with sessions.start(f"audit {loaded.name}", mostly_python=True) as session:
+        if end_savepoint is not None:
+            until = end_savepoint.time
+        with sessions.start(f"audit {loaded_flow.name}", mostly_python=True) as session:
             from driftline.pipeline.audit import audit as audit_on_spark
 
             report = audit_on_spark(
-                loaded,
+                loaded_flow,
                 session,
                 sources,
                 outputs,
                 partitions=partitions,
                 dead_letters=dead_letters,
-                since=begin.time if begin is not None else 0,
+                since=start_savepoint.time if start_savepoint is not None else 0,
                 until=INFINITY if until is None else until,
-                start=begin,
-                end=last,
+                start=start_savepoint,
+                end=end_savepoint,
             )
         write_json(json_file, report.as_json())
     except (DriftlineError, OSError) as error:
@@ -260,18 +260,18 @@ def corpus(
 ) -> None:
     """Convert a dump to a corpus of documents.
 
-    A document is {id, title, text}, as Parquet or JSON lines. Pages that cannot be read are in
-    DIR/dead-letters. With JSON lines, DIR/documents-*.jsonl are inputs for `driftline run`.
+    A document is {id, title, text}, as Parquet or JSON lines. Pages that cannot be read go to
+    DIR/dead-letters. As JSON lines, DIR/documents-*.jsonl are inputs for `driftline run`.
     """
     source = open_files([name], shape, "Spark")
     with sessions.start("corpus") as session:
         from driftline.pipeline.corpus import make_corpus
 
         started = monotonic()
-        made = make_corpus(session, source, output, form)
+        counts = make_corpus(session, source, output, form)
         report: dict[str, object] = {
-            "documents": made.documents,
-            "bad_records": made.bad_records,
+            "documents": counts.documents,
+            "bad_records": counts.bad_records,
             "seconds": round(monotonic() - started, 3),
         }
     write_json(json_file, report)
@@ -295,9 +295,9 @@ def latency(
 ) -> None:
     """Compute latency percentiles of `bench latency --raw`.
 
-    RECORDS are files and directories of `driftline bench latency --raw`. There is a row per policy
-    and snapshot interval; the JSON has histograms and time lines, too.
-    The picture shows the distributions, and percentiles over time.
+    RECORDS are files and directories of `driftline bench latency --raw`. There is a row per policy,
+    snapshot interval and kind of ends (durable or in memory); the JSON has histograms and time
+    lines, too. The picture shows the distributions, and percentiles over time.
     """
     with sessions.start("latency") as session:
         from driftline.pipeline.latency import analyse, read_records

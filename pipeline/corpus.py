@@ -1,6 +1,6 @@
 """A corpus: the documents of a dump, cleaned, as Parquet or JSON lines.
 
-    count the splits of the source -> read each with its numbers, and write it
+    count the records of each split -> read each split, number its documents, write them
 
 Each task writes one file per split. Read in the order of their names, the files hold the documents
 in the order of the source, each once. The driver gets only counts. Records that cannot be read are
@@ -8,10 +8,10 @@ set aside, as in a run with dead letters.
 
     documents-spark-00000.parquet           columns time, id, title, text
     documents-spark-00000.jsonl             or {"id": "12#1", "title": "Cat: Food", "text": ...}
-    dead-letters/input-0-spark-00000.jsonl  {"record": 7, "file": ..., "reason": ..., "text": ...}
+    dead-letters/input-0-spark-00000.jsonl  {"record": 7, "file": ..., "reason": ..., "value": ...}
 
-A time is a document's number in the source; bad records are counted, too. A task holds one page and
-one row group of Parquet in memory.
+The time of a document is its number in the source, which also counts bad records. A task holds one
+page and one row group of Parquet in memory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from driftline.pipeline.outputs import Drafts, bad_records_file, claim_directory
 from driftline.pipeline.runner import SPLITS_PER_CORE, count_splits
 from driftline.pipeline.tasks import (
     Batches,
-    apply,
     as_batch,
+    map_partitions,
     numbers,
     read_numbers,
     reraise_task_errors,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 ROW_GROUP_CHARS = 2**25
 """Approximate size of a Parquet row group, in characters of text."""
 
-_ARROW = pa.schema(
+_PARQUET_SCHEMA = pa.schema(
     [("time", pa.int64()), ("id", pa.string()), ("title", pa.string()), ("text", pa.string())]
 )
 
@@ -69,7 +69,8 @@ class CorpusCounts(Struct, frozen=True):
 def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) -> CorpusCounts:
     """Write the documents of a source to a directory; `form`: a key of FORMS.
 
-    Raises StateMismatch if the directory already holds outputs, Unavailable if it cannot be made.
+    Raises StateMismatch if the directory already holds outputs, Unavailable if it cannot be made or
+    Spark fails.
     """
     from pyspark.sql import functions as f
 
@@ -77,18 +78,23 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
         splits = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
         firsts = first_rows_and_times(count_splits(spark, splits))
         task = WriteSplit(source.name, splits, firsts, output, form)
-        made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
-        (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
-    return CorpusCounts(*total)
+        schema = "documents long, bad_records long"
+        counts = map_partitions(numbers(spark, len(firsts)), task, schema)
+        (totals,) = counts.agg(f.sum("documents"), f.sum("bad_records")).collect()
+    return CorpusCounts(*totals)
 
 
 class WriteSplit(Struct, frozen=True):
-    """Task that reads splits and writes their documents. Input: rows (number of a split)."""
+    """Task that reads splits and writes their documents.
+
+    Input: rows (number of a split). Output: rows (number of documents, number of bad records).
+    """
 
     name: str
+    """The name of the source, for errors."""
     splits: Sequence[Split]
     firsts: Sequence[tuple[int, int]]
-    """Per split: (row, time) of its first record."""
+    """(row, time) of each split's first record, up to a split in which the input breaks off."""
     output: Path
     form: str
 
@@ -103,7 +109,7 @@ class WriteSplit(Struct, frozen=True):
         def documents() -> Iterator[CorpusDocument]:
             nonlocal bad_records
             for record in self.splits[number].read(*self.firsts[number]):
-                document = _document(self.name, record)
+                document = _to_document(self.name, record)
                 if isinstance(document, BadRecord):
                     bad_records += 1
                     drafts.add_line(bad_records_file(0, number), document.as_line())
@@ -115,7 +121,7 @@ class WriteSplit(Struct, frozen=True):
             return FORMS[self.form](path, documents()), bad_records
 
 
-def _document(name: str, record: tuple[int, object] | BadRecord) -> CorpusDocument | BadRecord:
+def _to_document(name: str, record: tuple[int, object] | BadRecord) -> CorpusDocument | BadRecord:
     if isinstance(record, BadRecord):
         return record
     time, fields = record
@@ -139,10 +145,10 @@ def _write_json(path: Path, documents: Iterator[CorpusDocument]) -> int:
 
 def _write_parquet(path: Path, documents: Iterator[CorpusDocument]) -> int:
     count = 0
-    with pq.ParquetWriter(path, _ARROW, compression="zstd") as writer:
+    with pq.ParquetWriter(path, _PARQUET_SCHEMA, compression="zstd") as writer:
         for group in split_by_size(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
             with_text_ids = [document._replace(id=str(document.id)) for document in group]
-            writer.write_batch(as_batch(with_text_ids, _ARROW))
+            writer.write_batch(as_batch(with_text_ids, _PARQUET_SCHEMA))
             count += len(group)
     return count
 
@@ -151,4 +157,4 @@ FORMS: dict[str, Callable[[Path, Iterator[CorpusDocument]], int]] = {
     "parquet": _write_parquet,
     "jsonl": _write_json,
 }
-"""File extension -> the function that writes the documents of a split."""
+"""File extension -> the function that writes the documents of a split and returns their number."""

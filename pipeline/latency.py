@@ -1,16 +1,16 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
 The analysis has percentiles, a histogram with logarithmic buckets, and percentiles over time, for
-each policy, snapshot interval and kind of ends: inputs and outputs that are durable, or that are
-in memory. Spark computes them, so the records may exceed memory; the driver gets only the results.
+each policy, snapshot interval and kind of ends. The ends of a run are its inputs and outputs: all
+durable, or all in memory. The records may exceed memory, as Spark computes the results.
 
 Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
 smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
 microseconds, latencies have so few different values that Spark can count each value.
 
-Documents of the warm-up count only as lost or duplicated. Runs of the same policy, interval and
-ends are pooled; the table of the bench has medians of runs. The time of a document is its due
-time, relative to the start of its run.
+A document of the warm-up counts only if it is lost or duplicated. Runs of the same policy, interval
+and ends are pooled, while the table of the bench has medians of runs. The time of a document is its
+due time, relative to the start of its run.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ FIELDS = (
     "at_s double, send_delay_ms double, latency_ms double, lost long, duplicated long, "
     "warmup boolean"
 )
+"""Schema of the records, as in Spark SQL."""
+
 DAMAGED = "damaged"
 """The column with the text of a line that is not a record."""
 
@@ -58,29 +60,34 @@ PERCENTILES = {
     "p999_ms": 0.999,
     "max_ms": 1.0,
 }
+"""Name of a percentile -> share of the documents that do not exceed it."""
 
-KEY = ("policy", "snapshot_interval_ms", "durable")
+KEY_COLUMNS = ("policy", "snapshot_interval_ms", "durable")
 """The columns that identify a series."""
+
 SEND_DELAY_P99 = "send_delay_p99_ms"
-"""The name of the 99th percentile of the producer's send delay."""
+"""The JSON field of the 99th percentile of the producer's send delay."""
+
 LATENCY_COLUMN = "ms"
-"""The column with the latencies after the warm-up, rounded."""
+"""The column with the latency in ms, rounded to microseconds; null in the warm-up."""
 
 SEND_DELAY_COLUMN = "send_delay"
-"""The column with the producer's send delay after the warm-up, rounded."""
+"""The column with the producer's send delay in ms, rounded likewise; null in the warm-up."""
 
 LATENCY_MIN_MS = 0.001
-"""Shorter latencies are in the first bucket of the histogram."""
+"""The histogram counts smaller latencies as this one."""
 
 BUCKETS_PER_DECADE = 20
-"""Buckets of the histogram per decade: the upper end of each is 12 % above its lower end."""
+"""Buckets of the histogram per decade: the upper bound of each is 12 % above its lower bound."""
 
-TIME_BUCKETS = 100
-"""The largest default number of time buckets of the longest run."""
+TIME_BUCKETS_MAX = 100
+"""Without `bucket_s`, the longest run has at most this many time buckets."""
 
 STYLES = ("-", "--", ":", "-.")
+"""Line styles of the snapshot intervals."""
+
 SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0.0001: "99.99 %"}
-"""Share of documents that took longer -> the mark on the axis."""
+"""Share of documents with a larger latency -> label of the tick: the share of the others."""
 
 
 class Summary(Struct, frozen=True):
@@ -89,8 +96,9 @@ class Summary(Struct, frozen=True):
     documents: int
     """Number of documents with a latency, without the warm-up."""
     percentiles: dict[str, float]
-    """By the names in PERCENTILES; empty without documents."""
+    """Name in PERCENTILES -> latency in ms; empty without documents."""
     lost: int
+    """Number of lost documents, with the warm-up; likewise `duplicated`."""
     duplicated: int
     send_delay_p99_ms: float | None = None
     """Send delay of the producer; None if the records lack it."""
@@ -117,7 +125,7 @@ class Series(Struct, frozen=True):
     timeline: list[tuple[float, Summary]] = field(default_factory=list)
     """(start of a time bucket in seconds, figures of its documents)"""
     histogram: list[tuple[float, float, int]] = field(default_factory=list)
-    """(lower end in ms, upper end in ms, number of documents)"""
+    """(lower bound in ms, upper bound in ms, number of documents)"""
 
     def as_json(self) -> dict[str, object]:
         """Return a row of `driftline bench latency --json`, with `timeline` and `histogram`."""
@@ -135,11 +143,11 @@ class Series(Struct, frozen=True):
 
 
 Key = tuple[str, int | None, bool]
-AllSeries = dict[Key, Series]
+SeriesByKey = dict[Key, Series]
 
 
 class Analysis(Struct, frozen=True):
-    """The result: one series per policy, interval and ends; `bucket_s`: length of a time bucket."""
+    """One series per policy, interval and kind of ends; `bucket_s`: length of a time bucket."""
 
     records: int
     bucket_s: float
@@ -155,11 +163,11 @@ class Analysis(Struct, frozen=True):
 
     def table(self) -> Table:
         """Return the percentiles as a table for a terminal."""
-        shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
+        titles = ["p50", "p75", "p95", "p99", "p99.9", "max"]
         table = new_table(
             f"Latency in ms, {self.records:,} records",
             ["policy", "ends"],
-            ["snapshots every", "documents", *shown, "send delay p99", "lost", "duplicated"],
+            ["snapshots every", "documents", *titles, "send delay p99", "lost", "duplicated"],
         )
         for series in self.series:
             table.add_row(
@@ -185,15 +193,15 @@ def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     from pyspark.sql import DataFrame
 
     files = [file for path in paths for file in _files(path)]
-    lines = [escape_glob(file) for file in files if file.suffix == ".jsonl"]
-    tables = [escape_glob(file) for file in files if file.suffix == ".parquet"]
+    json_files = [escape_glob(file) for file in files if file.suffix == ".jsonl"]
+    parquet_files = [escape_glob(file) for file in files if file.suffix == ".parquet"]
     fields = f"{FIELDS}, {DAMAGED} string"
     with reraise_task_errors():
         reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
-        frames = [reader.json(lines)] if lines else []
-        frames += [reader.parquet(*tables)] if tables else []
-        named = [records.select("*", "_metadata.file_name") for records in frames]
-        return reduce(DataFrame.union, named)
+        frames = [reader.json(json_files)] if json_files else []
+        frames += [reader.parquet(*parquet_files)] if parquet_files else []
+        with_file_names = [records.select("*", "_metadata.file_name") for records in frames]
+        return reduce(DataFrame.union, with_file_names)
 
 
 def _files(path: Path) -> list[Path]:
@@ -202,7 +210,7 @@ def _files(path: Path) -> list[Path]:
     else:
         files = [path] if path.exists() and path.suffix in (".jsonl", ".parquet") else []
     if not files:
-        reason = "neither .jsonl nor .parquet" if path.exists() else "there is no such file"
+        reason = "no .jsonl or .parquet file" if path.exists() else "there is no such file"
         raise Unavailable(
             f"{path}: {reason}; records come from `driftline bench latency --raw DIR`"
         )
@@ -213,7 +221,7 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
     """Compute percentiles, time lines and histograms of records.
 
     `bucket_s`: length of the buckets of the time lines, in seconds; None: a power of ten, for at
-    most TIME_BUCKETS buckets. Raises Unavailable without records, or for lines that are not
+    most TIME_BUCKETS_MAX buckets. Raises Unavailable without records, or for lines that are not
     records.
     """
     from pyspark.sql import functions as f
@@ -221,8 +229,8 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
     records.persist()
     try:
         with reraise_task_errors():
-            count, seconds = _check_records(records)
-            bucket_s = bucket_s or 10.0 ** ceil(log10(max(seconds, 0.001) / TIME_BUCKETS))
+            count, longest_s = _check_records(records)
+            bucket_s = bucket_s or 10.0 ** ceil(log10(max(longest_s, 0.001) / TIME_BUCKETS_MAX))
             warmup = f.coalesce("warmup", f.lit(False))
             measured = (
                 records.withColumn("durable", f.coalesce("durable", f.lit(False)))
@@ -240,32 +248,37 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
 
 
 def _check_records(records: DataFrame) -> tuple[int, float]:
-    """Return the number of records and the longest run in seconds. Raises Unavailable."""
+    """Return the number of records and the length of the longest run in seconds.
+
+    Raises Unavailable without records, or for lines that are not records.
+    """
     from pyspark.sql import functions as f
 
     is_bad = f.expr(f"{DAMAGED} IS NOT NULL OR policy IS NULL OR at_s IS NULL")
     (totals,) = records.agg(
         f.count("*"), f.max("at_s"), f.min(f.when(is_bad, f.col("file_name")))
     ).collect()
-    count, seconds, file = totals
+    count, longest_s, file = totals
     if file is not None:
         raise Unavailable(
             f"{file} holds a line that is not a record of a latency run; "
             "records come from `driftline bench latency --raw DIR`"
         )
     if not count:
-        raise Unavailable("the files hold no record")
-    return count, seconds
+        raise Unavailable(
+            "the files hold no record; records come from `driftline bench latency --raw DIR`"
+        )
+    return count, longest_s
 
 
 def _summarise(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
-    """Yield the figures of each kind of ends, interval, policy and bucket, in this order."""
+    """Yield (key, bucket, summary), sorted by kind of ends, interval, policy and bucket."""
     from pyspark.sql import functions as f
 
-    shares = ", ".join(map(str, PERCENTILES.values()))
-    figures_of_groups = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
+    ranks = ", ".join(map(str, PERCENTILES.values()))
+    figures_of_groups = measured.groupBy(*KEY_COLUMNS, bucket.alias("bucket")).agg(
         f.count(LATENCY_COLUMN),
-        f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {LATENCY_COLUMN})"),
+        f.expr(f"percentile_disc(array({ranks})) WITHIN GROUP (ORDER BY {LATENCY_COLUMN})"),
         f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {SEND_DELAY_COLUMN})"),
         f.coalesce(f.sum("lost"), f.lit(0)),
         f.coalesce(f.sum("duplicated"), f.lit(0)),
@@ -273,35 +286,39 @@ def _summarise(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, 
     rows = sorted(
         figures_of_groups.collect(), key=lambda row: (row[2], row[1] or 0, row[0], row[3])
     )
-    for policy, interval_ms, durable, number, documents, figures, delay, lost, duplicated in rows:
-        percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
+    for policy, interval_ms, durable, number, documents, values, delay, lost, duplicated in rows:
+        percentiles = dict(zip(PERCENTILES, values or [], strict=bool(values)))
         summary = Summary(documents, percentiles, lost, duplicated, delay)
         yield (policy, interval_ms, durable), number, summary
 
 
-def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
+def _add_timelines(series: SeriesByKey, measured: DataFrame, bucket_s: float) -> None:
     from pyspark.sql import functions as f
 
-    shown = measured.where(f"{LATENCY_COLUMN} IS NOT NULL OR lost > 0")
-    for key, number, summary in _summarise(shown, f.floor(f.col("at_s") / bucket_s)):
+    relevant = measured.where(f"{LATENCY_COLUMN} IS NOT NULL OR lost > 0")
+    for key, number, summary in _summarise(relevant, f.floor(f.col("at_s") / bucket_s)):
         series[key].timeline.append((round(number * bucket_s, 6), summary))
 
 
-def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
+def _add_histograms(series: SeriesByKey, measured: DataFrame) -> None:
     from pyspark.sql import functions as f
 
     decades = f.log10(f.greatest(LATENCY_COLUMN, f.lit(LATENCY_MIN_MS)))
     bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
-    counts = measured.where(f"{LATENCY_COLUMN} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
+    counts = (
+        measured.where(f"{LATENCY_COLUMN} IS NOT NULL")
+        .groupBy(*KEY_COLUMNS, bucket)
+        .agg(f.count("*"))
+    )
     for *key, number, documents in sorted(counts.collect(), key=itemgetter(3)):
-        ends = _edge(number), _edge(number + 1)
+        bounds = _lower_bound_ms(number), _lower_bound_ms(number + 1)
         policy, snapshot_interval_ms, durable = key
-        series[policy, snapshot_interval_ms, durable].histogram.append((*ends, documents))
+        series[policy, snapshot_interval_ms, durable].histogram.append((*bounds, documents))
 
 
-def _edge(bucket: int) -> float:
-    edge: float = 10.0 ** (bucket / BUCKETS_PER_DECADE)
-    return round(edge, 6)
+def _lower_bound_ms(bucket: int) -> float:
+    bound: float = 10.0 ** (bucket / BUCKETS_PER_DECADE)
+    return round(bound, 6)
 
 
 def draw_latency(analysis: Analysis, path: Path) -> None:
@@ -309,25 +326,25 @@ def draw_latency(analysis: Analysis, path: Path) -> None:
 
     The colour shows the policy, and the line style the snapshot interval.
     """
-    kinds = sorted({series.durable for series in analysis.series})
-    figure = new_figure(2.2 + 6.2 * len(kinds), 8.4)
-    grid = figure.subplots(2, len(kinds), sharex="row", sharey="row", squeeze=False)
+    kinds_of_ends = sorted({series.durable for series in analysis.series})
+    figure = new_figure(2.2 + 6.2 * len(kinds_of_ends), 8.4)
+    grid = figure.subplots(2, len(kinds_of_ends), sharex="row", sharey="row", squeeze=False)
     all_intervals = {series.snapshot_interval_ms for series in analysis.series}
     intervals = sorted(each for each in all_intervals if each is not None)
     for series in analysis.series:
-        shares, time = grid[:, kinds.index(series.durable)]
+        share_panel, time_panel = grid[:, kinds_of_ends.index(series.durable)]
         style = "-"
         if series.snapshot_interval_ms is not None:
             style = STYLES[intervals.index(series.snapshot_interval_ms) % len(STYLES)]
-        _draw_shares(shares, series, style)
-        _draw_time(time, series, style)
-    for durable, (shares, time) in zip(kinds, grid.T, strict=True):
-        shares.set_title(f"inputs and outputs {'durable' if durable else 'in memory'}")
-        _dress_shares(shares)
-        _dress_time(time, analysis.bucket_s)
-    first = grid[0][0]
-    first.set_ylim(*reversed(first.get_ylim()))  # largest latencies at the top
-    first.set_ylabel("documents that took no longer")
+        _draw_shares(share_panel, series, style)
+        _draw_time(time_panel, series, style)
+    for durable, (share_panel, time_panel) in zip(kinds_of_ends, grid.T, strict=True):
+        share_panel.set_title(f"inputs and outputs {'durable' if durable else 'in memory'}")
+        _dress_shares(share_panel)
+        _dress_time(time_panel, analysis.bucket_s)
+    first_panel = grid[0][0]
+    first_panel.set_ylim(*reversed(first_panel.get_ylim()))  # largest latencies at the top
+    first_panel.set_ylabel("documents with at most this latency")
     grid[1][0].set_ylabel("latency in ms: p50, and p99 (thin)")
     entries = {line.get_label(): line for panel in grid[0] for line in panel.get_lines()}
     figure.legend(
@@ -356,19 +373,19 @@ def _dress_time(panel: Axes, bucket_s: float) -> None:
 
 
 def _draw_shares(panel: Axes, series: Series, style: str) -> None:
-    """Draw the share of documents above the upper end of each bucket, down to one document."""
+    """Draw the share of documents above the upper bound of each bucket, down to one document."""
     remaining = series.overall.documents
-    ends: list[float] = []
-    longer: list[float] = []
-    for _, end, documents in series.histogram:
+    upper_bounds_ms: list[float] = []
+    shares: list[float] = []
+    for _, upper_bound_ms, documents in series.histogram:
         remaining -= documents
         if remaining:
-            ends.append(end)
-            longer.append(remaining / series.overall.documents)
+            upper_bounds_ms.append(upper_bound_ms)
+            shares.append(remaining / series.overall.documents)
     interval = "" if series.snapshot_interval_ms is None else f", {series.snapshot_interval_ms} ms"
     panel.plot(
-        ends,
-        longer,
+        upper_bounds_ms,
+        shares,
         color=colour_of_policy(series.policy),
         linestyle=style,
         linewidth=1.6,

@@ -2,23 +2,23 @@
 
 Spark reads a log of records, runs the functions of a flow over the records since the last batch,
 and delivers the outputs batch by batch. It accepts flows with the operators of the inverted index:
-one source, a flat_map, a scan with one MapState, a sink. The functions are those of the nodes.
+one source, a flat_map, a scan with one MapState, a sink. Nodes run the same functions.
 
-Why it is exactly-once: the offsets of a batch are durable before it starts, and an uncommitted
-batch runs again on the state before it. A batch is one partition and keeps the order of the log
-within each key, so it produces the same outputs again, with the same number. The receiver stores
-the last number, and drops batches whose number is not larger.
+Why it is exactly-once: the offsets of a batch are durable before the batch starts, and Spark
+repeats an uncommitted batch on the state before it. A batch is one partition and keeps the order of
+the log within each key, so it produces the same outputs again, with the same batch number. The
+receiver of the outputs stores the last number, and drops batches whose number is not larger.
 
 Choices, and the measurements behind them:
 
 - **Source**: a Python data source over an append-only file of msgpack values. The offset is a
   position in the file, found in a millisecond, and any range can be read again. A reader in the
-  driver (`SimpleDataSourceStreamReader`) and the file source, with a file per document, cost the
-  same; but that directory grows, and is listed for each batch. A socket cannot be read again.
+  driver (`SimpleDataSourceStreamReader`) costs the same. So does the file source with a file per
+  document, but Spark lists its growing directory for each batch. A socket cannot be read again.
 - **State**: `transformWithState` with rows. The pandas variant makes a frame per key: ten documents
-  took 1.3 s instead of 0.7. Spark groups by one of a few groups of keys instead of by key: each of
-  its groups is an Arrow batch and a round trip, so 50 documents take 1.26 s of CPU instead of 1.73.
-  Its MapState has no length, so the length is a second state.
+  took 1.3 s instead of 0.7. The query groups by `GROUPS` hash buckets of keys instead of by key.
+  For Spark a group is an Arrow batch and a round trip, so 50 documents take 1.26 s of CPU instead
+  of 1.73. Spark's MapState has no length, so the length is a second state.
 - **Sink**: foreachBatch, which Spark's documentation recommends for deduplicated outputs.
 - **Checkpoints**: the default file manager starts some 50 processes a batch (`readlink`, `chmod`).
   Progress is not tracked asynchronously: Spark rejects it for this sink, and a repeated batch might
@@ -56,7 +56,7 @@ from driftline.engine.operators.stateless import FlatMap, Sink, SourceOperator
 from driftline.engine.operators.steps import Function
 from driftline.engine.state.managed import MapState as DeclaredMap
 from driftline.engine.wire.codec import pack, unpack
-from driftline.pipeline.session import FRUGAL_JVM
+from driftline.pipeline.session import FRUGAL_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,9 +112,10 @@ class RecordReader(DataSourceStreamReader):
         return ReadMaxRows(BATCH_RECORDS)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        assert most is not None or isinstance(limit, ReadAllAvailable)
-        return {"at": start["at"] + sum(map(len, whole_records(self._read(start["at"]), most)))}
+        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        assert records_max is not None or isinstance(limit, ReadAllAvailable)
+        records = whole_records(self._read(start["at"]), records_max)
+        return {"at": start["at"] + sum(map(len, records))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ByteRange]:
         return [ByteRange(start["at"], end["at"])]
@@ -130,8 +131,8 @@ class RecordReader(DataSourceStreamReader):
             return file.read(-1 if end is None else end - start)
 
 
-def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
-    """Split `data` into at most `most` whole records; an unfinished last one is left out.
+def whole_records(data: bytes, records_max: int | None = None) -> list[bytes]:
+    """Return the whole records in `data`, at most `records_max`, without an unfinished last one.
 
     >>> whole_records(b"\\x01\\xa2hi\\xa2h")
     [b'\\x01', b'\\xa2hi']
@@ -139,7 +140,7 @@ def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
     unpacker = msgpack.Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
     ends = [0]
-    while most is None or len(ends) <= most:
+    while records_max is None or len(ends) <= records_max:
         try:
             unpacker.skip()
         except msgpack.OutOfData:
@@ -149,7 +150,7 @@ def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
 
 
 GROUPS = 16
-"""Number of groups of keys, by which Spark groups instead of by keys."""
+"""Number of hash buckets of keys, by which Spark groups instead of by key."""
 
 FLAT_MAP_SCHEMA = StructType([*long("group"), *binary("key", "element")])
 """The output columns of `FlatMapRows`."""
@@ -160,11 +161,11 @@ def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
     if [type(vertex.operator) for vertex in flow.vertices] != [SourceOperator, FlatMap, Scan, Sink]:
         raise FlowError(
             f"flow {flow.name!r} is {', '.join(vertex.kind for vertex in flow.vertices)}: "
-            "micro-batches take a source, flat_map, scan, sink"
+            "micro-batches take only flows of source, flat_map, scan, sink, in this order"
         )
     _, flat_map, scan, _ = flow.vertices
     if len(scan.states) != 1 or not isinstance(scan.states[0], DeclaredMap):
-        raise FlowError(f"scan {scan.name!r}: micro-batches take one MapState")
+        raise FlowError(f"scan {scan.name!r}: micro-batches take only a scan with one MapState")
     assert flat_map.function is not None
     assert scan.function is not None
     assert scan.key is not None
@@ -173,7 +174,7 @@ def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
 
 @dataclass(frozen=True)
 class FlatMapRows:
-    """A flat_map whose outputs have their keys and groups of keys."""
+    """Task that runs a flat_map. Output: rows (hash bucket of the key, key, packed output)."""
 
     function: Function
     key: Function
@@ -182,9 +183,9 @@ class FlatMapRows:
         for batch in batches:
             keys, elements = [], []
             for record in batch.column(0).to_pylist():
-                made = self.function(unpack(record))
-                assert isinstance(made, Iterable)
-                for element in made:
+                outputs = self.function(unpack(record))
+                assert isinstance(outputs, Iterable)
+                for element in outputs:
                     keys.append(pack(self.key(element)))
                     elements.append(pack(element))
             columns = [
@@ -196,7 +197,7 @@ class FlatMapRows:
 
 
 class KeyedScan(StatefulProcessor):
-    """A scan with a MapState; Spark calls it for one group of keys at a time."""
+    """A scan with a MapState; Spark calls it for one hash bucket of keys at a time."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -218,7 +219,7 @@ class KeyedScan(StatefulProcessor):
             state.store_length()
 
     def close(self) -> None:
-        """Do nothing, as it holds no resources."""
+        """Do nothing: a scan holds no resources."""
 
 
 class MapInSpark(MutableMapping[object, object]):
@@ -229,19 +230,19 @@ class MapInSpark(MutableMapping[object, object]):
         self._entries = entries
         self._lengths = lengths
         stored = lengths.getValue((key,))
-        self._last_batch: int = stored[0] if stored else 0
-        self._length = self._last_batch
+        self._stored_length: int = stored[0] if stored else 0
+        self._length = self._stored_length
 
     def store_length(self) -> None:
         """Store the number of entries if it has changed."""
-        if self._length != self._last_batch:
+        if self._length != self._stored_length:
             self._lengths.updateValue((self._key,), (self._length,))
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[object]:
-        """Iterate over the keys. Slow: reads the slots of the whole group of keys."""
+        """Iterate over the map's keys. Slow: reads the slots of the whole hash bucket."""
         slots = self._entries.keys()
         for (slot,) in slots:
             if slot.startswith(self._key):
@@ -270,7 +271,7 @@ class MapInSpark(MutableMapping[object, object]):
         self._length -= 1
 
     def _slot(self, key: object) -> tuple[bytes]:
-        """Return the slot of an entry, unique since no packed key is a prefix of another."""
+        """Return the slot of an entry, unique because no packed key is a prefix of another."""
         return (self._key + pack(key),)
 
     def _has(self, slot: tuple[bytes]) -> bool:
@@ -282,7 +283,7 @@ _STORE = f"{_STREAMING}.stateStore"
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 CONF = {
-    **FRUGAL_JVM,  # a run is too short for the optimising compiler to pay
+    **FRUGAL_CONF,  # a run is too short for the optimising compiler to pay
     f"{_STREAMING}.checkpoint.fileChecksum.enabled": "false",
     f"{_STREAMING}.checkpointFileManagerClass": (
         f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -311,7 +312,7 @@ def start(
     `checkpoint`: the directory of Spark's checkpoints; a query resumes from them. `deliver`: takes
     the outputs. Raises FlowError for a flow with other operators than the inverted index.
     """
-    spread, keyed = operators_of(flow)
+    flat_map, scan = operators_of(flow)
 
     def deliver_batch(frame: DataFrame, number: int) -> None:
         deliver(number, frame.toArrow().column(0).to_pylist())
@@ -320,9 +321,9 @@ def start(
     outputs = (
         spark.readStream.format(RecordLog.name())
         .load(str(log))
-        .mapInArrow(spread, FLAT_MAP_SCHEMA)
+        .mapInArrow(flat_map, FLAT_MAP_SCHEMA)
         .groupBy("group")
-        .transformWithState(keyed, binary("output"), outputMode="Update", timeMode="None")
+        .transformWithState(scan, binary("output"), outputMode="Update", timeMode="None")
     )
     writer = (
         outputs.writeStream.outputMode("update")

@@ -1,7 +1,7 @@
-"""Read the outputs that a consumer has, from JSON lines or LMDB, as lines with labels.
+"""Read the outputs that a consumer has stored, in JSON lines or LMDB, as lines with labels.
 
-Tasks read shares of the outputs in parallel, each in its stored order, so an audit detects outputs
-out of order. All lines have the form of `connectors.sinks.lines`.
+Tasks read shares of the outputs in parallel. A share keeps the stored order, so an audit detects
+outputs out of order. All lines have the form of `connectors.sinks.lines`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.texts import file_name
 
 Line = tuple[int, Label | None, str]
-"""(sink, label, line); label None: the line has no readable label."""
+"""(number of the sink, label, line); label None: the line has no readable label."""
 
-_NUMBERED = re.compile(r"(?P<sink>.*?)(?:-(?:spark-)?\d+)?\.jsonl")
-_LABELLED = re.compile(r'\{"t": \[([0-9, ]+)\], "value": ')
+_FILE_NAME = re.compile(r"(?P<sink>.*?)(?:-(?:spark-)?\d+)?\.jsonl")
+_LINE_START = re.compile(r'\{"t": \[([0-9, ]+)\], "value": ')
 
 
 class OutputShare(Protocol):
-    """The share of a consumer's outputs that one task reads; shares of a `file` are consecutive."""
+    """The share of a consumer's outputs that one task reads."""
 
     @property
     def file(self) -> str:
-        """The path, for messages."""
+        """The path of the file or LMDB environment, for messages."""
 
     def lines(self, flow: Flow) -> Iterator[Line]:
         """Yield the lines in stored order."""
@@ -61,7 +61,7 @@ class LmdbShare(Struct, frozen=True):
     def lines(self, flow: Flow) -> Iterator[Line]:
         from driftline.connectors.sinks.lmdb import read_environment
 
-        # A value that JSON cannot represent is compared as the dead letter in its place.
+        # The audit compares an output that JSON cannot hold as a dead letter.
         lines = JsonLines(flow, dead_letters=True)
         for item, line in map(lines.encode_item, read_environment(Path(self.file))):
             yield item.sink, item.label, line
@@ -70,28 +70,28 @@ class LmdbShare(Struct, frozen=True):
 def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[OutputShare]:
     """Return the shares of the outputs in directories, at most `count` of each file.
 
-    Raises Unavailable for a directory that is missing or holds no outputs, StateMismatch for files
-    that are not outputs of the flow.
+    The shares of a file follow each other, in its order. Raises Unavailable for a directory that is
+    missing or holds no outputs, StateMismatch for files that are not outputs of the flow.
     """
     shares: list[OutputShare] = []
     for directory in directories:
         if not directory.is_dir():
-            raise Unavailable(f"{directory} is not a directory of outputs")
-        of_directory: list[OutputShare] = [*_json_lines(directory, flow, count)]
-        of_directory += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
-        of_a_run = (directory / ".driftline").is_dir()  # perhaps without outputs yet
-        if not of_directory and not of_a_run:
-            raise Unavailable(f"{directory} holds no outputs: JSON lines or LMDB")
-        shares += of_directory
+            raise Unavailable(f"{directory} is not a directory of outputs: give that of a run")
+        directory_shares: list[OutputShare] = [*_json_lines_shares(directory, flow, count)]
+        directory_shares += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
+        is_of_run = (directory / ".driftline").is_dir()  # a run may have no outputs yet
+        if not directory_shares and not is_of_run:
+            raise Unavailable(f"{directory} holds no outputs: neither JSON lines nor LMDB")
+        shares += directory_shares
     return shares
 
 
-def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[OutputShare]:
+def _json_lines_shares(directory: Path, flow: Flow, count: int) -> Iterator[OutputShare]:
     sinks = {file_name(sink.name): number for number, sink in enumerate(flow.sinks)}
     for path in sorted(directory.glob("*.jsonl")):
         sink = sinks.get(path.stem)
         if sink is None:
-            name = _NUMBERED.fullmatch(path.name)
+            name = _FILE_NAME.fullmatch(path.name)
             sink = sinks.get(name["sink"]) if name else None
         if sink is None:
             raise StateMismatch(
@@ -107,10 +107,10 @@ def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[OutputShare
 
 
 def _label(text: str) -> Label | None:
-    usual = _LABELLED.match(text)
+    start = _LINE_START.match(text)
     try:
-        if usual is not None:
-            return tuple(map(int, usual[1].split(",")))
+        if start is not None:
+            return tuple(map(int, start[1].split(",")))
         label = json.loads(text)["t"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -118,12 +118,13 @@ def _label(text: str) -> Label | None:
     return tuple(label) if is_label else None
 
 
-def is_same_line(expected: str, found: str) -> bool:
+def is_same_line(expected: str, stored: str) -> bool:
     """Return whether two lines are the same JSON value, up to spaces and the order of fields."""
-    if expected == found:
+    if expected == stored:
         return True
     try:
-        one, other = json.loads(expected), json.loads(found)
-        return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+        values = json.loads(expected), json.loads(stored)
+        expected_text, stored_text = (json.dumps(value, sort_keys=True) for value in values)
+        return expected_text == stored_text
     except (ValueError, RecursionError):
         return False

@@ -1,8 +1,8 @@
 """The outputs of a batch run, which tasks write without the driver.
 
-The lines are those of a run on nodes, in files ``<sink>-spark-<task>.jsonl``, each in label order;
-all files of a sink merged by ``t`` are its whole output. Files appear atomically, and a retried
-task writes the same files.
+The lines equal those of a run on nodes. A task writes its part of a sink's outputs in label order
+to ``<sink>-spark-<task>.jsonl``; the files of a sink, merged by ``t``, are its whole output. Files
+appear atomically, and a retried task writes the same files.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from driftline.pipeline.tasks import (
 )
 
 WRITTEN = 0
-"""The kind of the rows of a writer: `time` is the number of outputs of the sink `front`."""
+"""Kind of a row that counts outputs: `time` is their number, `front` the number of the sink."""
 
 
 @contextmanager
 def claim_directory(directory: Path) -> Iterator[None]:
     """Make a directory for outputs; if the body raises, remove the outputs written so far.
 
-    Raises StateMismatch if it already holds outputs, Unavailable if it cannot be made.
+    Raises StateMismatch if the directory already holds outputs, Unavailable if it cannot be made.
     """
     with translate_os_errors("output", directory):
         make_directory(directory / ".driftline")
-        others = sorted(
+        existing_outputs = sorted(
             path
             for path in [*directory.iterdir(), *(directory / ".driftline").iterdir()]
             if path.suffix in (".jsonl", ".parquet") or path.name in (IDENTITY, SPARK_RECORD)
         )
-    if others:
+    if existing_outputs:
         raise StateMismatch(
-            f"{directory} already holds outputs, such as {others[0].name}: give another --output, "
-            "or remove the directory"
+            f"{directory} already holds outputs, such as {existing_outputs[0].name}: give another "
+            "--output, or remove the directory"
         )
     try:
         yield
@@ -76,30 +76,32 @@ def write_commit_record(
 ) -> None:
     """Write the commit record of a batch run; a later run in the directory begins at time `end`.
 
-    `savepoint`: the state at that time. This is the last step of a run, so outputs without a record
-    are of an interrupted one. Raises Unavailable.
+    `outputs`: their number, without dead letters; `failures`: number of dead letters; `savepoint`:
+    the directory with the state as of `end`. The record is the last file that a run writes, so
+    outputs without a record are those of an interrupted run. Raises Unavailable.
     """
     with translate_os_errors("output", directory):
         files = []
         for path in sorted([*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]):
             size = path.stat().st_size
             files.append((str(path.relative_to(directory)), size, checksum_of(path, size)))
-        where = "" if savepoint is None else str(savepoint.absolute())
         record = CommitRecord(
             last=LastStored(end - 1, 0, ()),
             files=tuple(files),
             outputs=outputs,
             failures=failures,
-            savepoint=where,
+            savepoint="" if savepoint is None else str(savepoint.absolute()),
         )
         replace_file(directory / ".driftline" / SPARK_RECORD, record.encode())
 
 
 class WriteLines(Struct, frozen=True):
-    """Task that writes the outputs of a partition. Input: rows in the order of their times.
+    """Task that writes the outputs of a partition, and its records that could not be read.
 
-    Output: rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...), (EVENT_TIME, ...) and
-    (SET_ASIDE, task, records, front).
+    Input: rows of results (see `pipeline.tasks`) in the order of (to, time).
+    Output: rows (WRITTEN, task, number of outputs, sink), (SET_ASIDE or READ, task, number of
+    records, front), (LAST, task, largest time, front), and (EVENT_TIME, task, time, front), where
+    the last two columns are as in the input. Raises PayloadError without `dead_letters`.
     """
 
     flow: Flow
@@ -114,7 +116,8 @@ class WriteLines(Struct, frozen=True):
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        written: Counter[tuple[int, int]] = Counter()
+        results: Counter[tuple[int, int]] = Counter()
+        """(kind, front or sink) -> the column `time` of the row to yield."""
         lines = JsonLines(self.flow, self.dead_letters)
         names = {
             number: f"{file_name(name)}-spark-{task:05}.jsonl"
@@ -126,22 +129,22 @@ class WriteLines(Struct, frozen=True):
                 if kind == OUTPUT:
                     for item, line in map(lines.encode_item, sort_items(rows_of_time)):
                         drafts.add_line(names[item.sink], line)
-                        written[WRITTEN, item.sink] += 1
+                        results[WRITTEN, item.sink] += 1
                 elif kind == SET_ASIDE:
                     for row in rows_of_time:
                         drafts.add_line(bad_records_file(row[3], task), row[4].decode())
-                        written[SET_ASIDE, row[3]] += 1
+                        results[SET_ASIDE, row[3]] += 1
                 elif kind == EVENT_TIME:
                     for row in rows_of_time:
-                        written[EVENT_TIME, row[3]] = time
+                        results[EVENT_TIME, row[3]] = time
                 elif kind == READ:
                     for row in rows_of_time:
-                        written[READ, row[3]] += time
+                        results[READ, row[3]] += time
                 else:
                     for row in rows_of_time:
-                        written[LAST, row[3]] = max(written[LAST, row[3]], time)
-        for (kind, number), count in written.items():
-            yield kind, task, count, number, b""
+                        results[LAST, row[3]] = max(results[LAST, row[3]], time)
+        for (kind, number), result in results.items():
+            yield kind, task, result, number, b""
 
 
 def bad_records_file(front: int, task: int) -> str:
@@ -150,7 +153,7 @@ def bad_records_file(front: int, task: int) -> str:
 
 
 def sort_items(rows: Iterator[Row]) -> list[Item]:
-    """Return the outputs of one time in label order; each row holds those of one task's chains."""
+    """Return the outputs of one time in label order; each row holds some of them, in this order."""
     blobs = [from_blob(row[4]) for row in rows]
     if len(blobs) == 1:
         return blobs[0]
@@ -158,29 +161,31 @@ def sort_items(rows: Iterator[Row]) -> list[Item]:
 
 
 class Drafts:
-    """The files of a task, renamed to their final names once all are complete.
+    """The files of a task, under temporary names until all of them are complete.
 
-    A context manager; if the body raises, it removes the files.
+    A context manager: its end renames the files; if the body raises, it removes them instead.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._names: dict[Path, Path] = {}
-        self._open: dict[str, TextIO] = {}
+        self._final_paths: dict[Path, Path] = {}
+        """Temporary path -> final path."""
+        self._open_files: dict[str, TextIO] = {}
+        """By final name."""
 
     def path(self, name: str) -> Path:
-        """Return the temporary path of the file whose final name is `name`."""
+        """Return the temporary path of the file `name`, and create its directory."""
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.new")
-        self._names[draft] = path
+        self._final_paths[draft] = path
         return draft
 
     def add_line(self, name: str, line: str) -> None:
         """Append a line to the file `name`; the first line creates it."""
-        file = self._open.get(name)
+        file = self._open_files.get(name)
         if file is None:
-            file = self._open[name] = self.path(name).open("w", encoding="utf-8")
+            file = self._open_files[name] = self.path(name).open("w", encoding="utf-8")
         file.write(line + "\n")
 
     def __enter__(self) -> Self:
@@ -192,9 +197,9 @@ class Drafts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for file in self._open.values():
+        for file in self._open_files.values():
             file.close()
-        for draft, path in self._names.items():
+        for draft, path in self._final_paths.items():
             if error is None:
                 draft.replace(path)
             else:

@@ -1,14 +1,15 @@
-"""Runs a flow as one batch job on Spark, with the labels and outputs of a run on nodes.
+"""Run a flow as one batch job on Spark, with the labels and outputs of a run on nodes.
 
     read and label -> chain of the source -> [shuffle -> keyed chains of a stage]* -> write
 
 The tasks form one pipeline without branches: a task forwards the rows that are meant for later
-tasks. So nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key
-groups; Spark sorts the rows of each by time and source, spilling to disk if necessary. The state of
-a partition's key groups has to fit into a task's memory; more partitions make it smaller.
+tasks. So nothing is computed twice, and the driver gets only counts. Partitions are ranges of key
+groups; Spark sorts the rows of each by port, time and front, and spills to disk if necessary. The
+state of a partition's key groups has to fit into a task's memory; more partitions make it smaller.
 
-Why the outputs are the same: keyed operators depend only on their elements and on the total order,
-and both are the same (Delivery, consistency, and determinism, section V).
+Why the outputs are the same: the results of keyed operators depend only on their elements and on
+the total order, and both are the same (the paper "Delivery, consistency, and determinism",
+section V).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from driftline.pipeline.tasks import (
     SCHEMA,
     SET_ASIDE,
     Batches,
-    apply,
+    map_partitions,
     numbers,
     read_numbers,
     reraise_task_errors,
@@ -56,16 +57,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPLITS_PER_CORE = 4
-"""Splits of an input per core."""
+"""Limit of splits of an input, per core."""
 
 
 class BatchCounts(Struct, frozen=True):
     """The counts of a batch run.
 
     Attributes:
-        records: Number of records read.
+        records: Number of records read, without bad records.
         bad_records: Number of records that could not be read.
-        outputs: Number of outputs per sink; failures count as "dead-letters".
+        outputs: Number of outputs per sink; that of "dead-letters" counts failures.
     """
 
     records: int
@@ -83,7 +84,7 @@ class BatchCounts(Struct, frozen=True):
 
     @property
     def dead_letters(self) -> int:
-        """Number of elements whose function failed."""
+        """Number of elements whose function failed, and of outputs that JSON cannot hold."""
         return self.outputs.get(DEAD_LETTERS, 0)
 
 
@@ -119,10 +120,13 @@ def run(
         The numbers of records read and of outputs written.
 
     Raises:
-        InputError: For a record that cannot be read.
-        FunctionFailed: For a function that raises.
-        FlowError: For inputs that do not fit the flow.
+        InputError: For a record that cannot be read, without `dead_letters`; for an input that
+            breaks off.
+        FunctionFailed: For a function that raises, without `dead_letters`.
+        PayloadError: For an output that JSON cannot hold, without `dead_letters`.
+        FlowError: For a flow that Spark cannot run, or inputs that do not fit the flow.
         StateMismatch: For a directory that holds outputs, or a savepoint of another flow.
+        SnapshotDamaged: For a damaged savepoint.
         Unavailable: For files that cannot be used, and if Spark fails.
     """
     from pyspark.sql import functions as f
@@ -133,26 +137,27 @@ def run(
     with claim_directory(output), reraise_task_errors():
         rows = outputs_of(job, spark, inputs)
         write = WriteLines(flow, output, dead_letters)
-        written = apply(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
+        results = map_partitions(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
         totals = (
-            written.groupBy("to", "front")
-            .agg(f.sum("time").alias("count"), f.max("time").alias("last"))
+            results.groupBy("to", "front")
+            .agg(f.sum("time").alias("sum"), f.max("time").alias("max"))
             .collect()
         )
-    ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
+    ends = [row["max"] + 1 for row in totals if row["to"] == LAST]
     end = min(until, max([since, *ends]))
     if save is not None:
-        sources = {
-            row["front"] // len(Status): (row["last"], row["front"] % len(Status))
+        event_times = {
+            row["front"] // len(Status): (row["max"], row["front"] % len(Status))
             for row in totals
             if row["to"] == EVENT_TIME
         }
-        write_manifest(save, flow, end, event_times=[at for _, at in sorted(sources.items())])
+        by_front = [event_time for _, event_time in sorted(event_times.items())]
+        write_manifest(save, flow, end, event_times=by_front)
     names = JsonLines(flow).names
     counts = BatchCounts(
-        sum(row["count"] for row in totals if row["to"] == READ),
-        sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
-        {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
+        sum(row["sum"] for row in totals if row["to"] == READ),
+        sum(row["sum"] for row in totals if row["to"] == SET_ASIDE),
+        {names[row["front"]]: row["sum"] for row in totals if row["to"] == WRITTEN},
     )
     delivered = sum(counts.outputs.values()) - counts.dead_letters
     write_commit_record(output, end, delivered, counts.dead_letters, save)
@@ -160,7 +165,7 @@ def run(
 
 
 def prepare_job(job: TaskSettings) -> TaskSettings:
-    """Return a validated job that can be sent to tasks.
+    """Return settings that can be sent to tasks: validated, with a possible number of partitions.
 
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
@@ -178,19 +183,19 @@ def prepare_job(job: TaskSettings) -> TaskSettings:
 
 
 def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
-    """Return the results of a flow: rows of all kinds of results, in no order."""
+    """Return the results of a flow, in no order: rows whose `to` is a kind of result."""
     job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
         rows = rows.union(_read(job, spark, front, source))
     flow_plan = make_plan(job.flow)
     for stage in range(1, flow_plan.stages):
-        if job.keeps_state:
+        if job.uses_savepoints:
             for port in flow_plan.ports_of_stage(stage):
                 rows = rows.union(_first_rows(job, spark, port.number))
         rows = rows.repartitionById(job.partitions, "partition")
         rows = rows.sortWithinPartitions("to", "time", "front")
-        rows = apply(rows, KeyedTask(job, stage), SCHEMA)
+        rows = map_partitions(rows, KeyedTask(job, stage), SCHEMA)
     return rows
 
 
@@ -211,11 +216,14 @@ def _read(job: TaskSettings, spark: SparkSession, front: int, source: Source) ->
     count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
     splits = splits_of(source, count, job.since)
     task = ReadTask(job, front, splits, first_rows_and_times(count_splits(spark, splits)))
-    return apply(numbers(spark, len(splits)), task, SCHEMA)
+    return map_partitions(numbers(spark, len(splits)), task, SCHEMA)
 
 
 def count_splits(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
-    """Count the rows and documents of each split in a job; a single split is not counted."""
+    """Count the rows and documents of each split in a Spark job.
+
+    A single split is not counted: the counts only number the records of later splits.
+    """
     if len(splits) == 1:
         return [SplitCount(0, 0)]
 
@@ -232,8 +240,8 @@ def count_splits(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCoun
             )
 
     schema = "split long, rows long, documents long, broken boolean"
-    collected = sorted(apply(numbers(spark, len(splits)), count, schema).collect())
-    return [SplitCount(row["rows"], row["documents"], row["broken"]) for row in collected]
+    rows = sorted(map_partitions(numbers(spark, len(splits)), count, schema).collect())
+    return [SplitCount(row["rows"], row["documents"], row["broken"]) for row in rows]
 
 
 def register_flow_modules() -> None:

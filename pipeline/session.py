@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 JAVA = (17, 21)
 """The versions of Java that Spark 4 supports, the oldest first."""
 
-FRUGAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
+FRUGAL_JVM_OPTIONS = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 """JVM options for sessions that work in Python: the JVM then competes less for the cores, with the
-fast compiler and one collector thread. They halve its CPU time in a job of half a minute."""
+fast compiler and one collector thread. In a job of half a minute this halves its CPU time."""
 
 PROGRESS_BAR_UPDATE_S = 0.3
 """Seconds between two updates of the progress bars."""
@@ -57,22 +57,22 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-FRUGAL_JVM = {"spark.driver.extraJavaOptions": " ".join(FRUGAL)}
+FRUGAL_CONF = {"spark.driver.extraJavaOptions": " ".join(FRUGAL_JVM_OPTIONS)}
 """Settings for sessions that work in Python, where the JVM only moves rows."""
 
-PATHS = "DRIFTLINE_SPARK_PATHS"
+PATHS_VARIABLE = "DRIFTLINE_SPARK_PATHS"
 """The environment variable with folders at the end of the workers' module search path."""
 
 LOG_SHOWN = 2000
 """Characters of the JVM's log that an error shows."""
 
 
-def find_java(who: str) -> str:
-    """Return the path of Java. `who`: names its user in the error. Raises Unavailable."""
+def find_java(program: str) -> str:
+    """Return the path of Java. `program`: what needs it, for the error. Raises Unavailable."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     wanted = (
-        f"{who} needs Java {JAVA[0]} or newer (for example the package openjdk-17-jre-headless)"
+        f"{program} needs Java {JAVA[0]} or newer (for example the package openjdk-17-jre-headless)"
     )
     try:
         if java is None:
@@ -82,8 +82,8 @@ def find_java(who: str) -> str:
         raise Unavailable(f"{wanted}: {error}") from None
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     if version is None or int(version[1]) < JAVA[0]:
-        kind = f"version {version[1]}" if version else "no Java that tells its version"
-        raise Unavailable(f"{wanted}: {java} is {kind}. Set JAVA_HOME to another one")
+        problem = f"is version {version[1]}" if version else "does not report its version"
+        raise Unavailable(f"{wanted}: {java} {problem}. Set JAVA_HOME to a newer one")
     return java
 
 
@@ -97,7 +97,7 @@ def session(
     further settings.
 
     Raises Unavailable without PySpark or a suitable Java, if Spark does not start, or if this
-    process already has a session, which would get these settings and be stopped.
+    process already has a session: Spark would change and stop that session.
     """
     check_spark()
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def session(
             "spark.local.dir": scratch,
             "spark.python.daemon.module": __name__,
             "spark.executorEnv.PYTHONSAFEPATH": "1",
-            f"spark.executorEnv.{PATHS}": os.pathsep.join(map(os.path.abspath, sys.path)),
+            f"spark.executorEnv.{PATHS_VARIABLE}": os.pathsep.join(map(os.path.abspath, sys.path)),
             "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
             **(conf or {}),
         }
@@ -120,7 +120,7 @@ def session(
             builder = builder.config(key, value)
         log = Path(scratch) / "jvm.log"
         try:
-            with _errors_to(log):
+            with _redirect_stderr(log):
                 spark = builder.getOrCreate()
         except Exception as error:
             log_end = log.read_text(errors="replace")[-LOG_SHOWN:] if log.exists() else ""
@@ -150,7 +150,7 @@ def check_spark() -> None:
 
 
 @contextmanager
-def _errors_to(path: Path) -> Iterator[None]:
+def _redirect_stderr(path: Path) -> Iterator[None]:
     """Redirect the standard error of this process, and of processes that it starts, to a file."""
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -182,21 +182,21 @@ def show_progress(spark: SparkSession, console: Console, name: str) -> Iterator[
         yield
         return
     shown_bars = bars(console, "tasks")
-    over = Event()
-    watcher = Thread(target=_watch, args=(spark, shown_bars, name, over), daemon=True)
+    stop = Event()
+    watcher = Thread(target=_watch, args=(spark, shown_bars, name, stop), daemon=True)
     with shown_bars:
         watcher.start()
         try:
             yield
         finally:
-            over.set()
+            stop.set()
             watcher.join()
 
 
-def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) -> None:
+def _watch(spark: SparkSession, shown_bars: Progress, name: str, stop: Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     tasks: dict[int, TaskID] = {}
-    while not over.wait(PROGRESS_BAR_UPDATE_S):
+    while not stop.wait(PROGRESS_BAR_UPDATE_S):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             if info is None:
@@ -209,11 +209,13 @@ def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) ->
 def _run_daemon() -> None:
     """Run Spark's daemon with the driver's search path appended to its own.
 
-    Spark puts PySpark as an archive of sources first. An installed PySpark precedes it here: it is
-    compiled, which saves a second for the daemon and another one for each worker.
+    Spark puts an archive of PySpark's sources first. The daemon moves it behind an installed
+    PySpark, which is compiled: this saves a second for the daemon and another for each worker.
     """
     sys.path.sort(key=lambda path: path.endswith(".zip") and "spark" in path)
-    sys.path += [path for path in os.environ[PATHS].split(os.pathsep) if path not in sys.path]
+    sys.path += [
+        path for path in os.environ[PATHS_VARIABLE].split(os.pathsep) if path not in sys.path
+    ]
     from pyspark.daemon import manager
 
     manager()

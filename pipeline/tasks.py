@@ -1,19 +1,24 @@
 """Spark tasks as functions from Arrow batches to Arrow batches, with helpers and error handling.
 
-The driver raises the errors of tasks again, with their types.
+Rows are the messages between the tasks of a batch run. A row to a port is a frame: the elements of
+one root that go from one task to one partition of the port. So Spark moves and sorts a few rows per
+input record instead of one per element. A keyed task gets its rows in the order of (to, time,
+front). The columns of a row hold:
 
-Rows are the messages between the tasks of a batch run. A row is a frame: the elements of one root
-that go from one task to one port of one partition, in columns. So Spark moves and sorts a few rows
-per input record instead of one per element; it sorts rows by their root, (time, front).
+to          partition   time                 front                  payload
+a port      receiver's  that of the root     that of the root       labels, values (`to_payload`)
+a port      receiver's  first in payload     -1 - front             ((time, event time), ...)
+a port      receiver's  BEGIN                0                      b"": the port's first row
+OUTPUT      sender's/0  that of the outputs  0                      outputs, a blob as in bundles
+SET_ASIDE   0           that of the record   front                  line of the unreadable record
+READ        0           number of records    front                  b""
+LAST        0           last record or mark  front                  b""
+STATE       0           key group            number of the vertex   ((), expected, found, key)
+EVENT_TIME  0           largest event time   3 * front + `Status`   b""
 
-The column `to` is a port, or a kind of result: OUTPUT, a blob of outputs as in bundles; SET_ASIDE,
-a record that could not be read; READ, the number of records read, as `time`; LAST, the time of the
-last record; STATE, a key with a wrong state; EVENT_TIME, the largest event time of a source, as
-`time`, with its number and status as `front`. Results pass through all later tasks, up to the task
-that writes or compares them.
-
-A row to a port whose `front` is negative has event times of records of the front -1 - `front`. It
-precedes the elements from its `time` on.
+STATE stands for a key with a wrong state. Rows that do not go to a port are results: they pass
+through all later tasks, up to the task that writes or compares them. The driver raises the errors
+of tasks again, with their types.
 """
 
 from __future__ import annotations
@@ -61,15 +66,15 @@ _ARROW = pa.schema(
 
 BATCH_BYTES = 2**22
 ROW_BYTES = 2**12
-"""The cost of a row besides its payload; limits a batch to some thousand rows."""
+"""The assumed size of a row besides its payload; it limits a batch to 1024 rows."""
 
-_RAISED = re.compile(
+_RAISED_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(\w+): (.*?)(?=\n\n|\n\tat |\n *During handling|\Z)", re.M | re.S
 )
 
 
-def apply(rows: DataFrame, task: Task, schema: str) -> DataFrame:
-    """Run a task on every partition. `schema`: of the task's rows, as in Spark SQL."""
+def map_partitions(rows: DataFrame, task: Task, schema: str) -> DataFrame:
+    """Return the output of a task for every partition; `schema`: that of the output."""
 
     def work(batches: Batches) -> Batches:  # Spark requires a plain function
         return task(batches)
@@ -95,16 +100,16 @@ def as_batch(rows: Iterable[Sequence[object]], schema: pa.Schema) -> pa.RecordBa
     return pa.record_batch(arrays, schema=schema)
 
 
-def split_by_size(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
-    """Group items into lists; a list ends with the item that brings its total size to `enough`."""
+def split_by_size(items: Iterable[T], size: Callable[[T], int], target: int) -> Iterator[list[T]]:
+    """Group items into lists; a list ends with the item that brings its total size to `target`."""
     portion: list[T] = []
-    room = enough
+    remaining = target
     for item in items:
         portion.append(item)
-        room -= size(item)
-        if room <= 0:
+        remaining -= size(item)
+        if remaining <= 0:
             yield portion
-            portion, room = [], enough
+            portion, remaining = [], target
     if portion:
         yield portion
 
@@ -116,26 +121,26 @@ def read_rows(batches: Batches) -> Iterator[Row]:
 
 
 def write_rows(rows: Iterable[Row]) -> Batches:
-    """Yield rows as Arrow batches of some `BATCH_BYTES`."""
+    """Yield rows as Arrow batches of about `BATCH_BYTES`."""
     for portion in split_by_size(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
         yield as_batch(portion, _ARROW)
 
 
 def to_payload(labels: list[Label], values: Values) -> bytes:
-    """Encode the payload of a row to a port. Raises PayloadError."""
+    """Encode the payload of a row of elements. Raises PayloadError."""
     return pack((encode_labels(labels), encode_rows(values)))
 
 
 def from_payload(payload: bytes) -> tuple[list[Label], Values]:
-    """Decode the labels and values of a payload, as after a shuffle."""
+    """Decode the result of `to_payload`; the values have the types that they have on nodes."""
     columns = unpack(payload)
     assert isinstance(columns, tuple)
     labels, values = map(decode_rows, columns)
     return labels, values  # type: ignore[return-value]
 
 
-def roots(rows: Iterable[Row]) -> Iterator[tuple[list[Label], Values]]:
-    """Yield the elements of each root, in label order. Precondition: rows are sorted by root."""
+def elements_by_root(rows: Iterable[Row]) -> Iterator[tuple[list[Label], Values]]:
+    """Yield the labels and values of each root, in label order. Rows must be sorted by root."""
     for _, rows_of_root in groupby(rows, key=lambda row: (row[2], row[3])):
         payloads = [from_payload(row[4]) for row in rows_of_root]
         labels, values = payloads[0]
@@ -149,20 +154,20 @@ def roots(rows: Iterable[Row]) -> Iterator[tuple[list[Label], Values]]:
         yield labels, values
 
 
-def by_root_and_partition(
+def group_by_root_and_partition(
     labels: Iterable[Label], values: Values, partitions: Iterable[int]
 ) -> Iterator[tuple[tuple[int, int, int], list[Label], Values]]:
-    """Group elements by root and partition: ((time, front, partition), labels, values) each."""
+    """Yield ((time, front, partition), labels, values) of each root and partition."""
     groups: dict[tuple[int, int, int], tuple[list[Label], list[object]]] = {}
     for label, value, partition in zip(labels, values, partitions, strict=True):
-        place = label[0], label[1], partition
-        columns = groups.get(place)
+        group = label[0], label[1], partition
+        columns = groups.get(group)
         if columns is None:
-            columns = groups[place] = ([], [])
+            columns = groups[group] = ([], [])
         columns[0].append(label)
         columns[1].append(value)
-    for place, (group_labels, group_values) in groups.items():
-        yield place, group_labels, group_values
+    for group, (group_labels, group_values) in groups.items():
+        yield group, group_labels, group_values
 
 
 @contextmanager
@@ -178,14 +183,14 @@ def reraise_task_errors() -> Iterator[None]:
 
 
 def _to_driftline_error(text: str) -> DriftlineError:
-    for name, message in reversed(_RAISED.findall(text)):
+    raised_errors = _RAISED_ERROR.findall(text)
+    for name, message in reversed(raised_errors):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, DriftlineError):
             error = DriftlineError.__new__(kind)
             Exception.__init__(error, message.strip())
             return error
-    raised = _RAISED.findall(text)
-    if not raised:
+    if not raised_errors:
         return Unavailable(text)
-    name, message = raised[-1]
+    name, message = raised_errors[-1]
     return Unavailable(f"Spark could not finish: {name}: {message}")

@@ -6,9 +6,10 @@ round have the same documents and due times. *Throughput*: a closed loop that se
 system's back-pressure admits. A document is due when it is sent, so there is no latency to report.
 Each run has a new cluster.
 
-A figure of a case is the median over its runs, except `max`, the maximum. A row is compared with
-the floor and with `none` (Driftline without guarantees), both with the same ends as the row (see
-`systems.cases`). In the JSON, rows with durable ends are in an object `durable` of the same form.
+A figure of a case is the median over its runs, but `max` is the maximum, and counts are sums. A row
+is compared with the floor and with `none` (Driftline without guarantees), both with the same ends
+as the row (see `systems.cases`). In the JSON, rows with durable ends are in an object `durable` of
+the same form.
 
 In every run each document has one output for each of its words. These experiments kill no process,
 so under every policy a lost or repeated output means that the measurement is broken.
@@ -29,22 +30,22 @@ from driftline.bench.experiments.report import (
     COUNTS,
     P99_LATENCIES_MIN,
     Column,
-    Comparison,
+    ComparisonColumn,
     ExperimentReport,
-    Figure,
+    FigureColumn,
     KeyColumn,
     Row,
     Spread,
     compare_rows,
-    number,
     ratio,
     three_digits,
+    to_json_number,
 )
 from driftline.bench.experiments.rounds import (
     Rounds,
+    ScheduledRun,
     Setup,
-    Turn,
-    back_and_forth,
+    alternating_order,
     run_rounds,
 )
 from driftline.bench.measuring.corpus import expected_outputs
@@ -54,23 +55,23 @@ from driftline.bench.systems.cases import BASELINE, Case
 from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
-IN_FLIGHT = 4 * WINDOW
+IN_FLIGHT_MAX = 4 * WINDOW
 """Limit of documents in flight; higher than the front's window, which is the effective limit."""
 
-IN_FLIGHT_COMMIT = 100_000
+COMMIT_IN_FLIGHT_MAX = 100_000
 """Limit for policies whose outputs wait for an epoch; several epochs may be in flight."""
 
-IN_FLIGHT_FLOOR = 512
+FLOOR_IN_FLIGHT_MAX = 512
 """Limit for the floor, which has no back-pressure; more would only lengthen its queues."""
 
-DOCUMENTS_MICRO_BATCH = 600
+MICRO_BATCH_DOCUMENTS_MAX = 600
 """Maximum documents of a micro-batch run: six full batches, which take long enough."""
 
-IF_RIGHT = (
+CORRECT_NOTE = (
     "Checked: in every run each document had one output for each of its words, none lost and none "
     "twice. Nothing is killed here."
 )
-IF_WRONG = "though nothing was killed; do not use its figures"
+PROBLEM_ENDING = "though nothing was killed; do not use its figures"
 
 
 def _signed(ms: float) -> str:
@@ -83,28 +84,28 @@ KEYS = (
     KeyColumn("durable", "durable", ", ".join, attribute="durable_parts"),
 )
 LATENCY = (
-    Figure("p50_ms", "p50", with_spread=True),
-    Figure("p75_ms", "p75"),
-    Figure("p95_ms", "p95"),
-    Figure("p99_ms", "p99", with_spread=True),
-    Figure("max_ms", "max", combined=max),
-    Figure("send_delay_p99_ms", "send delay p99"),
-    Figure("send_delay_max_ms", combined=max),
-    Figure("latencies", combined=sum),
+    FigureColumn("p50_ms", "p50", with_spread=True),
+    FigureColumn("p75_ms", "p75"),
+    FigureColumn("p95_ms", "p95"),
+    FigureColumn("p99_ms", "p99", with_spread=True),
+    FigureColumn("max_ms", "max", combine=max),
+    FigureColumn("send_delay_p99_ms", "send delay p99"),
+    FigureColumn("send_delay_max_ms", combine=max),
+    FigureColumn("latencies", combine=sum),
     *COUNTS,
 )
 LATENCY_COMPARED = (
-    Comparison("of_floor", "times the floor", three_digits),
-    Comparison("of_none", f"times {BASELINE}", three_digits),
-    Comparison("over_none_ms", f"over {BASELINE}, ms", _signed, until=" to "),
+    ComparisonColumn("of_floor", "times the floor", three_digits),
+    ComparisonColumn("of_none", f"times {BASELINE}", three_digits),
+    ComparisonColumn("over_none_ms", f"over {BASELINE}, ms", _signed, separator=" to "),
 )
 THROUGHPUT = (
-    Figure("documents_per_s", "documents/s", "{:,.0f}".format, with_spread=True),
-    Figure("outputs_per_s", "outputs/s", "{:,.0f}".format),
-    Figure("cpu_cores", "cores", "{:.2f}".format),
+    FigureColumn("documents_per_s", "documents/s", "{:,.0f}".format, with_spread=True),
+    FigureColumn("outputs_per_s", "outputs/s", "{:,.0f}".format),
+    FigureColumn("cpu_cores", "cores", "{:.2f}".format),
     *COUNTS,
-    Comparison("of_floor", "of the floor", "{:.0%}".format),
-    Comparison("of_none", f"of {BASELINE}", "{:.0%}".format),
+    ComparisonColumn("of_floor", "of the floor", "{:.0%}".format),
+    ComparisonColumn("of_none", f"of {BASELINE}", "{:.0%}".format),
 )
 
 
@@ -115,8 +116,8 @@ class Results(ExperimentReport[Case], frozen=True, kw_only=True):
     """
 
     keys: Sequence[Column] = KEYS
-    if_right: str = IF_RIGHT
-    if_wrong: str = IF_WRONG
+    note_if_correct: str = CORRECT_NOTE
+    problem_ending: str = PROBLEM_ENDING
     sync_ms: float = nan
     """Time of a 4 KiB write and its fdatasync on this machine."""
 
@@ -126,7 +127,9 @@ class Results(ExperimentReport[Case], frozen=True, kw_only=True):
         return {
             **self.settings,
             **self._with_ends(durable=False),
-            "durable": {"sync_ms": number(self.sync_ms), **durable} if durable["rows"] else None,
+            "durable": (
+                {"sync_ms": to_json_number(self.sync_ms), **durable} if durable["rows"] else None
+            ),
         }
 
     def _with_ends(self, *, durable: bool) -> dict[str, object]:
@@ -150,14 +153,14 @@ def measure_latency(
     """Measure the latency of all cases, `rounds` times in turn."""
     expected = expected_outputs(setup.documents)
 
-    def measure(system: System, turn: Turn) -> tuple[RunMeter, str]:
-        number, case = turn
-        schedule = poisson_schedule(len(setup.documents), rate, seed + number)
+    def measure(system: System, run: ScheduledRun) -> tuple[RunMeter, str]:
+        round_number, case = run
+        schedule = poisson_schedule(len(setup.documents), rate, seed + round_number)
         meter = RunMeter(expected, warmup)
         figures = open_loop(system, meter, schedule, patience_s=patience_s(case))
         return meter, line_of(figures, rounds)
 
-    return run_rounds(setup, back_and_forth(cases, rounds), measure, console)
+    return run_rounds(setup, alternating_order(cases, rounds), measure, console)
 
 
 def line_of(figures: Mapping[str, float], rounds: int) -> str:
@@ -188,13 +191,13 @@ def latencies_of(
     notes = [
         _medians_of(rows),
         "max: the largest latency of all runs. Latency counts from the time at which a document is "
-        "due until its last output has arrived; send delay: the part of it before the producer "
-        "handed the document over.",
+        "due until its last output has arrived; send delay: the part of the latency before the "
+        "producer sent the document.",
     ]
-    too_few = [n for row in rows if 0 < (n := row.total("latencies")) < P99_LATENCIES_MIN]
-    if too_few:
+    small_counts = [n for row in rows if 0 < (n := row.total("latencies")) < P99_LATENCIES_MIN]
+    if small_counts:
         notes.append(
-            f"p99 needs {P99_LATENCIES_MIN:,} latencies in a row; here are {min(too_few):,}: "
+            f"p99 needs {P99_LATENCIES_MIN:,} latencies in a row; here are {min(small_counts):,}: "
             "give more --documents or --repeat."
         )
     if any(case.durable for case in cases):
@@ -219,22 +222,22 @@ def measure_throughput(
     """Measure the throughput of all cases, `rounds` times in turn."""
     expected = expected_outputs(setup.documents)
 
-    def measure(system: System, turn: Turn) -> tuple[dict[str, float], str]:
-        _, case = turn
-        meter = RunMeter(expected[:DOCUMENTS_MICRO_BATCH] if case.is_micro_batch else expected)
-        figures = closed_loop(system, meter, in_flight(case), patience_s=patience_s(case))
+    def measure(system: System, run: ScheduledRun) -> tuple[dict[str, float], str]:
+        _, case = run
+        meter = RunMeter(expected[:MICRO_BATCH_DOCUMENTS_MAX] if case.is_micro_batch else expected)
+        figures = closed_loop(system, meter, in_flight_max(case), patience_s=patience_s(case))
         return figures, f"{figures['documents_per_s']:,.0f} documents/s"
 
-    return run_rounds(setup, back_and_forth(cases, rounds), measure, console)
+    return run_rounds(setup, alternating_order(cases, rounds), measure, console)
 
 
-def in_flight(case: Case) -> int:
+def in_flight_max(case: Case) -> int:
     """Return the limit of documents in flight, which is too high to be the bottleneck."""
     if case.is_floor:
-        return IN_FLIGHT_FLOOR
-    if case.is_micro_batch:
-        return IN_FLIGHT
-    return IN_FLIGHT_COMMIT if POLICIES[case.policy].output is Output.COMMIT else IN_FLIGHT
+        return FLOOR_IN_FLIGHT_MAX
+    if not case.is_micro_batch and POLICIES[case.policy].output is Output.COMMIT:
+        return COMMIT_IN_FLIGHT_MAX
+    return IN_FLIGHT_MAX
 
 
 def throughputs_of(
@@ -268,19 +271,19 @@ Compare = Callable[[float, float], float]
 
 
 def _with_comparisons(
-    rows: Sequence[Row[Case]], figure: str, by: Mapping[str, Compare]
+    rows: Sequence[Row[Case]], figure: str, compare_by_name: Mapping[str, Compare]
 ) -> list[Row[Case]]:
-    """Compare each row with the floor and with `none`, both with the same ends."""
+    """Compare each row with the floor ("of_floor") and with `none`, both with the same ends."""
     floors = {row.case.durable: row for row in rows if row.case.is_floor}
     baselines = {row.case.durable: row for row in rows if row.case.policy == BASELINE}
 
     def comparisons(row: Row[Case]) -> dict[str, Spread]:
-        found = {}
-        for name, how in by.items():
-            other = (floors if name == "of_floor" else baselines).get(row.case.durable)
-            if other is not None and other is not row and not row.case.is_floor:
-                found[name] = compare_rows(row.values(figure), other.values(figure), how)
-        return found
+        spreads = {}
+        for name, compare in compare_by_name.items():
+            reference = (floors if name == "of_floor" else baselines).get(row.case.durable)
+            if reference is not None and reference is not row and not row.case.is_floor:
+                spreads[name] = compare_rows(row.values(figure), reference.values(figure), compare)
+        return spreads
 
     return [replace(row, comparisons=comparisons(row)) for row in rows]
 
@@ -304,18 +307,19 @@ def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
     Precondition: the directory exists.
     """
     for run, (case, meter) in enumerate(runs, 1):
-        every = "" if case.snapshot_interval_ms is None else f"-{case.snapshot_interval_ms}ms"
-        name = f"{run:02}-{case.policy}{every}{'-durable' if case.durable else ''}.jsonl"
+        interval = "" if case.snapshot_interval_ms is None else f"-{case.snapshot_interval_ms}ms"
+        name = f"{run:02}-{case.policy}{interval}{'-durable' if case.durable else ''}.jsonl"
         with (directory / name).open("w") as file:
-            for sent in meter.documents():
+            for document in meter.documents():
+                latency_ms = document.latency_ms
                 record = {
                     "policy": case.policy,
                     "snapshot_interval_ms": case.snapshot_interval_ms,
                     "durable": case.durable,
                     "run": run,
-                    **sent._asdict(),
-                    "at_s": round(sent.at_s, 6),
-                    "send_delay_ms": round(sent.send_delay_ms, 3),
-                    "latency_ms": None if sent.latency_ms is None else round(sent.latency_ms, 3),
+                    **document._asdict(),
+                    "at_s": round(document.at_s, 6),
+                    "send_delay_ms": round(document.send_delay_ms, 3),
+                    "latency_ms": None if latency_ms is None else round(latency_ms, 3),
                 }
                 file.write(json.dumps(record) + "\n")

@@ -5,7 +5,7 @@
 Each writer or reader starts one task per second, when it is due, so 101 users make 50 writes and 50
 reads per second. The loop is as open as locust allows: a user whose request takes longer than a
 second starts the next task late, and then catches up with its schedule. Locust measures from the
-start of a request; only `fresh` counts from the due time.
+start of a request; but `fresh` counts from the due time, and `change` from the time in the label.
 
 A response that is evidently wrong counts as a failure: a document that its writer does not find,
 hits out of order, a page as of another T, a change that arrives twice or out of order.
@@ -26,21 +26,27 @@ import requests
 from locust import FastHttpUser, User, constant, events, task
 
 from driftline.bench.measuring.corpus import load_documents
-from driftline.bench.measuring.load import LIMIT, DrawnQuery, Queries
+from driftline.bench.measuring.load import HITS_MAX, DrawnQuery, Queries
 from driftline.serve.views.tokens import time_of
 
 if TYPE_CHECKING:
     from locust.env import Environment
 
-EVERY_S = 1.0
+TASK_INTERVAL_S = 1.0
 """Interval between a user's tasks."""
 
-REASONS, REASON_MAX = 20, 300
+REASONS_MAX, REASON_CHARS_MAX = 20, 300
 """Maximum number of failure reasons to print, most frequent first, and of characters of each."""
 
 PAGES = 3
+"""Maximum number of pages that a reader reads of one query."""
+
 BULK = 10
+"""Number of documents in a bulk."""
+
 DOCUMENTS = 500
+"""Number of texts that the users put, in turn."""
+
 _documents = load_documents(DOCUMENTS)
 _queries = Queries(_documents, seed=7)
 _random = Random(7)
@@ -48,14 +54,14 @@ _numbers = count(1)
 
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator]
-def _end(environment: Environment, **_: object) -> None:
+def _print_failures(environment: Environment, **_: object) -> None:
     errors = environment.stats.errors.values()
-    for each in sorted(errors, key=lambda each: -each.occurrences)[:REASONS]:
+    for each in sorted(errors, key=lambda each: -each.occurrences)[:REASONS_MAX]:
         text = f"{each.name}: {each.occurrences} failures: {each.error}"
-        print(text[:REASON_MAX], file=sys.stderr)
+        print(text[:REASON_CHARS_MAX], file=sys.stderr)
 
 
-class Wrong(Exception):
+class WrongResponse(Exception):
     """Failure of a response that is evidently wrong."""
 
 
@@ -69,13 +75,13 @@ class _HttpUser(FastHttpUser):
         sleep(self._due - perf_counter())
 
     def wait_time(self) -> float:
-        self._due += EVERY_S
+        self._due += TASK_INTERVAL_S
         return max(0.0, self._due - perf_counter())
 
-    def _ask(self, name: str, path: str, *, missing: bool = False, **request: Any) -> Any:
+    def _ask(self, name: str, path: str, *, may_be_missing: bool = False, **request: Any) -> Any:
         """Return the decoded response; None if the request failed, which locust counts.
 
-        `missing`: do not count status 404 as a failure.
+        `may_be_missing`: do not count status 404 as a failure.
         """
         method = request.pop("method", "GET")
         with self.client.request(
@@ -83,19 +89,19 @@ class _HttpUser(FastHttpUser):
         ) as response:
             if response.status_code == 200:
                 return json.loads(response.text)
-            if missing and response.status_code == 404:
+            if may_be_missing and response.status_code == 404:
                 response.success()
             else:
                 response.failure(f"status {response.status_code}")
             return None
 
-    def _report(self, name: str, began: float, wrong: str = "") -> None:
+    def _report(self, name: str, began: float, problem: str = "") -> None:
         self.environment.events.request.fire(
             request_type="user",
             name=name,
             response_time=1000 * (perf_counter() - began),
             response_length=0,
-            exception=Wrong(wrong) if wrong else None,
+            exception=WrongResponse(problem) if problem else None,
             context={},
         )
 
@@ -112,12 +118,12 @@ class Writer(_HttpUser):
     @task(10)
     def put(self) -> None:
         """Put a document, and find it by a word that only this document has."""
-        id, document, word = self._new()
+        id, document, word = self._new_document()
         put = self._ask("put", f"/documents/{id}", method="PUT", json=document)
         if put is None:
             return
         label = put["label"]
-        found = self._ask("find", f"/search?q={word}&limit={LIMIT}&snippets=0&after={label}")
+        found = self._ask("find", f"/search?q={word}&limit={HITS_MAX}&snippets=0&after={label}")
         if found is not None:
             is_found = [hit["id"] for hit in found["hits"]] == [id] and found["at"] >= label
             self._report("fresh", self._due, "" if is_found else "not found")
@@ -133,7 +139,7 @@ class Writer(_HttpUser):
     def bulk(self) -> None:
         """Put several documents at once."""
         began = perf_counter()
-        lines = [self._new() for _ in range(BULK)]
+        lines = [self._new_document() for _ in range(BULK)]
         body = "".join(json.dumps({"id": id, **document}) + "\n" for id, document, _ in lines)
         with self.client.post(
             "/documents:bulk", data=body, name="bulk", catch_response=True
@@ -148,7 +154,7 @@ class Writer(_HttpUser):
         if len(answers) != len(lines):
             self._report("bulk", began, f"{len(answers)} of {len(lines)} lines were answered")
 
-    def _new(self) -> tuple[str, dict[str, object], str]:
+    def _new_document(self) -> tuple[str, dict[str, object], str]:
         number = next(_numbers)
         id, word = f"locust-{number}", f"locustword{number}"
         _, text = _documents[number % len(_documents)]
@@ -165,17 +171,17 @@ class Reader(_HttpUser):
     def search(self) -> None:
         """Send a query of a random kind."""
         query = _queries.draw()
-        self._search(f"search {query.kind}", f"/search?q={_quoted(query)}&limit={LIMIT}")
+        self._search(f"search {query.kind}", f"/search?q={_url_text(query)}&limit={HITS_MAX}")
 
     @task(2)
     def count(self) -> None:
         """Count the documents that match a query."""
-        self._ask("count", f"/count?q={_quoted(_queries.draw())}")
+        self._ask("count", f"/count?q={_url_text(_queries.draw())}")
 
     @task(1)
     def pages(self) -> None:
         """Read several pages of hits, all as of one T."""
-        path = f"/search?q={_quoted(_queries.draw_of_kind('union2'))}&limit={LIMIT}&snippets=0"
+        path = f"/search?q={_url_text(_queries.draw_of_kind('union2'))}&limit={HITS_MAX}&snippets=0"
         began, cursor, at, seen = perf_counter(), "", "", list[str]()
         for _ in range(PAGES):
             found = self._search("page", path + (f"&cursor={cursor}" if cursor else ""))
@@ -192,14 +198,14 @@ class Reader(_HttpUser):
     def get(self) -> None:
         """Read a document that may exist."""
         id = f"locust-{_random.randrange(1, 2000)}"
-        self._ask("get", f"/documents/{id}", missing=True)
+        self._ask("get", f"/documents/{id}", may_be_missing=True)
 
     def _search(self, name: str, path: str) -> Any:
         began = perf_counter()
         found = self._ask(name, path)
         if found is not None:
             scores = [hit["score"] for hit in found["hits"]]
-            if len(scores) > LIMIT or scores != sorted(scores, reverse=True):
+            if len(scores) > HITS_MAX or scores != sorted(scores, reverse=True):
                 self._report("search", began, "hits are out of order, or too many")
         return found
 
@@ -208,7 +214,7 @@ class ChangeFollower(User):
     """User that follows the change stream; reports the age of a change as response time."""
 
     fixed_count = 1
-    wait_time = constant(EVERY_S)
+    wait_time = constant(TASK_INTERVAL_S)
 
     def on_start(self) -> None:
         self._last = ""
@@ -237,8 +243,9 @@ class ChangeFollower(User):
             self._last = max(self._last, label)
             return
         age_ms = 1000 * time() - (time_of(label) - 1) / 1000
-        wrong = Wrong("not after the one before") if label <= self._last else None
-        self._report("change", age_ms, wrong)
+        is_wrong = label <= self._last
+        problem = WrongResponse("not after the previous change") if is_wrong else None
+        self._report("change", age_ms, problem)
         self._last = label
 
     def _report(self, name: str, ms: float, error: Exception | None) -> None:
@@ -252,5 +259,5 @@ class ChangeFollower(User):
         )
 
 
-def _quoted(query: DrawnQuery) -> str:
+def _url_text(query: DrawnQuery) -> str:
     return quote(query.text(), safe="")

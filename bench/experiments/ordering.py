@@ -2,7 +2,7 @@
 
 Both orderings run under exactly-once, with several numbers of nodes and open-loop rates. They also
 run *saturated*: in a closed loop with as many documents in flight as the front's window admits. All
-rates run for the same time; the first quarter is warm-up.
+rates run for the same time; the first quarter of the documents is warm-up.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from rich.console import Console
 
-from driftline.bench.experiments.comparison import IF_RIGHT, IF_WRONG
+from driftline.bench.experiments.comparison import CORRECT_NOTE, PROBLEM_ENDING
 from driftline.bench.experiments.pictures import Bar, draw_bars
 from driftline.bench.experiments.report import (
     COUNTS,
     P99_LATENCIES_MIN,
     ExperimentReport,
-    Figure,
+    FigureColumn,
     KeyColumn,
     Row,
     Spread,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POLICY = "exactly-once"
-WARMUP_SHARE = 4
-"""The first 1 / WARMUP_SHARE of the documents of a run is warm-up."""
+WARMUP_DIVISOR = 4
+"""A run's documents divided by this are the number of documents in its warm-up."""
 
 OPACITY = dict(zip(ORDERINGS, (1.0, 0.45), strict=True))
 """Ordering -> opacity of its bars; both orderings have the colour of the policy."""
@@ -56,13 +56,13 @@ KEYS = (
     KeyColumn("rate", "rate", "{:g}".format),
 )
 FIGURES = (
-    Figure("p50_ms", "p50"),
-    Figure("p95_ms", "p95"),
-    Figure("p99_ms", "p99"),
-    Figure("documents_per_s", "documents/s", "{:,.0f}".format),
-    Figure("out_of_order", "out of order", "{:.2%}".format),
-    Figure("reapplied", "reapplied", "{:.2%}".format),
-    Figure("frames_per_document", "frames/document", "{:.2f}".format),
+    FigureColumn("p50_ms", "p50"),
+    FigureColumn("p95_ms", "p95"),
+    FigureColumn("p99_ms", "p99"),
+    FigureColumn("documents_per_s", "documents/s", "{:,.0f}".format),
+    FigureColumn("out_of_order", "out of order", "{:.2%}".format),
+    FigureColumn("reapplied", "reapplied", "{:.2%}".format),
+    FigureColumn("frames_per_document", "frames/document", "{:.2f}".format),
     *COUNTS,
 )
 NOTE = (
@@ -92,30 +92,30 @@ def measure_ordering(
     nodes: Sequence[int],
     rates: Sequence[float],
     seconds: float,
-    saturated: int,
+    saturated_documents: int,
     seed: int,
     console: Console,
 ) -> ExperimentReport[OrderingCase]:
     """Run both orderings in turn, with every rate on every number of nodes.
 
-    `seconds`: the duration of each rate; `saturated`: the number of documents of the saturated
-    runs, 0: no such runs.
+    `seconds`: the duration of each rate; `saturated_documents`: number of documents of each
+    saturated run, 0: no such runs.
     """
     cases = [
         OrderingCase(ordering, count, rate)
         for count in nodes
-        for rate in (*rates, *([None] if saturated else []))
+        for rate in (*rates, *([None] if saturated_documents else []))
         for ordering in ORDERINGS
     ]
     lines = RunLines(console, len(cases))
     rows = []
     for case in cases:
         lines.begin(case)
-        count = saturated if case.rate is None else round(case.rate * seconds)
+        count = saturated_documents if case.rate is None else round(case.rate * seconds)
         row = measure(case, documents[:count], seed)
         lines.end(", ".join(f"{f.heading} {f.text(row)}" for f in FIGURES[:5]))
         rows.append(row)
-    few = any(row.total("latencies") < P99_LATENCIES_MIN for row in rows)
+    needs_more = any(row.total("latencies") < P99_LATENCIES_MIN for row in rows)
     return ExperimentReport(
         settings={"policy": POLICY},
         keys=KEYS,
@@ -123,16 +123,18 @@ def measure_ordering(
         rows=rows,
         notes=[
             NOTE,
-            f"p99 needs {P99_LATENCIES_MIN:,} latencies: give more --seconds." if few else "",
+            f"p99 needs {P99_LATENCIES_MIN:,} latencies: give more --seconds."
+            if needs_more
+            else "",
         ],
-        if_right=IF_RIGHT,
-        if_wrong=IF_WRONG,
+        note_if_correct=CORRECT_NOTE,
+        problem_ending=PROBLEM_ENDING,
     )
 
 
 def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
     """Measure one run."""
-    meter = RunMeter(expected_outputs(documents), warmup=len(documents) // WARMUP_SHARE)
+    meter = RunMeter(expected_outputs(documents), warmup=len(documents) // WARMUP_DIVISOR)
     with Engine(documents, POLICY, nodes=case.nodes, ordering=case.ordering) as engine:
         if case.rate is None:
             closed_loop(engine, meter, WINDOW)

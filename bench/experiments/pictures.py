@@ -41,7 +41,7 @@ DASHED: LineStyle = (0, (5, 2))
 STYLES: tuple[LineStyle, ...] = (SOLID, (0, (1, 1.2)), (0, (3, 1, 1, 1)), (0, (6, 1, 1, 1, 1, 1)))
 """Line styles of the snapshot intervals, longest first."""
 
-MARKS = {
+PERCENTILE_TICKS = {
     0.0: "0",
     0.5: "50",
     0.75: "75",
@@ -56,12 +56,13 @@ MARKS = {
 PALE_BELOW_DOCUMENTS = 15
 """A curve is pale where fewer documents than this took longer: there it varies between runs."""
 
-ALL = slice(None)
+WHOLE = slice(None)
 
-LEAST_MS = 0.001
-"""Minimum of drawn values, in ms; smaller values are drawn at this height."""
+DRAWN_MS_MIN = 0.001
+"""Smaller values are drawn as this one."""
 
-ENDS = {False: "inputs and outputs in memory", True: "inputs and outputs durable"}
+TITLES = {False: "inputs and outputs in memory", True: "inputs and outputs durable"}
+"""Whether the ends of the cases are durable -> title of the column of panels."""
 
 
 def draw_latency(latencies: Results, path: Path) -> None:
@@ -83,10 +84,10 @@ def draw_latency(latencies: Results, path: Path) -> None:
         _draw_curves(lower, shown, styles, "send_delay_ms")
         plain_log_scale(upper)
         scale_by_decades(lower)
-        upper.set_title(ENDS[durable])
+        upper.set_title(TITLES[durable])
         lower.set_xlabel("percentile of the documents")
     grid[0][0].set_ylabel("latency in ms")
-    grid[1][0].set_ylabel("of it, send delay\nin ms")
+    grid[1][0].set_ylabel("part of latency:\nsend delay in ms")
     mark_percentiles(grid[1][0], max((len(row.samples["latency_ms"]) for row in rows), default=2))
     _draw_legend(figure, styles)
     rounds = max((len(row.runs) for row in rows), default=0)
@@ -106,7 +107,7 @@ def draw_throughput(throughputs: Results, path: Path) -> None:
     figure = new_figure(max(5.0, 1.8 + 1.1 * len(rows)), 4.4)
     panel = figure.subplots()
     bars = [
-        Bar(_named(row.case, "\n"), "", spread, colour_of_policy(row.case.policy))
+        Bar(_case_name(row.case, "\n"), "", spread, colour_of_policy(row.case.policy))
         for row in rows
         for spread in [row.spread("documents_per_s")]
     ]
@@ -138,19 +139,19 @@ def draw_bars(panel: Axes, bars: Sequence[Bar]) -> None:
     series = list(dict.fromkeys(bar.series for bar in bars))
     width = 0.8 / max(1, len(series))
     for number, name in enumerate(series):
-        mine = [bar for bar in bars if bar.series == name]
+        chosen = [bar for bar in bars if bar.series == name]
         panel.bar(
-            [groups.index(bar.group) + width * (number - (len(series) - 1) / 2) for bar in mine],
-            [bar.spread.median for bar in mine],
+            [groups.index(bar.group) + width * (number - (len(series) - 1) / 2) for bar in chosen],
+            [bar.spread.median for bar in chosen],
             width=0.92 * width,
             yerr=[
-                [bar.spread.median - bar.spread.least for bar in mine],
-                [bar.spread.most - bar.spread.median for bar in mine],
+                [bar.spread.median - bar.spread.least for bar in chosen],
+                [bar.spread.most - bar.spread.median for bar in chosen],
             ],
             ecolor=INK,
             capsize=3,
-            color=[bar.colour for bar in mine],
-            alpha=mine[0].opacity,
+            color=[bar.colour for bar in chosen],
+            alpha=chosen[0].opacity,
             label=name,
             zorder=2,
         )
@@ -165,11 +166,11 @@ class _Styles:
         policies = list(dict.fromkeys(case.policy for case in cases))
         intervals = {case.snapshot_interval_ms for case in cases}
         self._intervals = sorted((each for each in intervals if each is not None), reverse=True)
-        lines = {replace(case, durable=False) for case in cases}
+        entries = {replace(case, durable=False) for case in cases}
         self.cases = sorted(
-            lines, key=lambda case: (policies.index(case.policy), case.snapshot_interval_ms or 0)
+            entries, key=lambda case: (policies.index(case.policy), case.snapshot_interval_ms or 0)
         )
-        """The cases in the order of the legend; cases that differ only in their ends share one."""
+        """The cases in the order of the legend; cases that differ only in their ends are one."""
 
     def style_of(self, case: Case) -> tuple[str, LineStyle]:
         """Return the colour and line style of a case."""
@@ -183,43 +184,48 @@ class _Styles:
 
 def _draw_curves(panel: Axes, rows: Sequence[Row[Case]], styles: _Styles, sample: str) -> None:
     for row in rows:
-        values = [max(LEAST_MS, ms) for ms in row.samples[sample]]
+        values = [max(DRAWN_MS_MIN, ms) for ms in row.samples[sample]]
         colour, style = styles.style_of(row.case)
         steady = max(1, len(values) - PALE_BELOW_DOCUMENTS)
-        look = {"color": colour, "linestyle": style}
-        draw_over_percentiles(panel, values, slice(steady), linewidth=1.7, **look)
-        draw_over_percentiles(panel, values, slice(steady - 1, None), alpha=0.45, **look)
+        line = {"color": colour, "linestyle": style}
+        draw_over_percentiles(panel, values, slice(steady), linewidth=1.7, **line)
+        draw_over_percentiles(panel, values, slice(steady - 1, None), alpha=0.45, **line)
     dress_curves(panel)
 
 
 def draw_over_percentiles(
-    panel: Axes, values: Sequence[float], part: slice = ALL, **look: Any
+    panel: Axes, values: Sequence[float], part: slice = WHOLE, **line: Any
 ) -> None:
-    """Draw the distribution of values; `part`: the part of the sorted values to draw."""
+    """Draw the distribution of values.
+
+    `part`: the part of the sorted values to draw; `line`: arguments of matplotlib's `plot`.
+    """
     ranked = sorted(values)
-    places = [_place_of((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
-    panel.plot(places[part], ranked[part], **{"linewidth": 1.0, **look})
+    positions = [_axis_position((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
+    panel.plot(positions[part], ranked[part], **{"linewidth": 1.0, **line})
 
 
-def _place_of(share: float) -> float:
+def _axis_position(share: float) -> float:
     """Return the position of a share on the percentile axis: 90-99 is as wide as 99-99.9."""
     return -log10(1 - share)
 
 
 def mark_percentiles(panel: Axes, documents: int) -> None:
     """Set percentile ticks, up to the last percentile that at least one document exceeds."""
-    shown = {share: mark for share, mark in MARKS.items() if (1 - share) * documents >= 1}
-    panel.set_xticks([_place_of(share) for share in shown], list(shown.values()))
-    panel.set_xlim(0, _place_of(1 - 0.4 / documents))
+    ticks = {
+        share: label for share, label in PERCENTILE_TICKS.items() if (1 - share) * documents >= 1
+    }
+    panel.set_xticks([_axis_position(share) for share in ticks], list(ticks.values()))
+    panel.set_xlim(0, _axis_position(1 - 0.4 / documents))
 
 
 def _draw_legend(figure: Figure, styles: _Styles) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
-        Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_named(line, ", "))
-        for line in styles.cases
-        for colour, style in [styles.style_of(line)]
+        Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_case_name(case, ", "))
+        for case in styles.cases
+        for colour, style in [styles.style_of(case)]
     ]
     columns = max(1, min(len(entries), round(figure.get_figwidth() / 1.9)))
     figure.legend(
@@ -227,7 +233,7 @@ def _draw_legend(figure: Figure, styles: _Styles) -> None:
     )
 
 
-def _named(case: Case, separator: str) -> str:
-    every = "" if case.snapshot_interval_ms is None else f"{case.snapshot_interval_ms} ms"
+def _case_name(case: Case, separator: str) -> str:
+    interval = "" if case.snapshot_interval_ms is None else f"{case.snapshot_interval_ms} ms"
     ends = "durable ends" if case.durable else ""
-    return separator.join(filter(None, [case.policy, every, ends]))
+    return separator.join(filter(None, [case.policy, interval, ends]))

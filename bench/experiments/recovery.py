@@ -1,8 +1,9 @@
 """Recovery experiment, as in Figure 9 of the paper: kill -9 under load, and its effect on latency.
 
 Each trial starts a new local cluster, as `driftline run` does, and kills a node, or the master and
-all nodes, once, at a moment that differs from trial to trial. All rows take turns. Documents arrive
-at a constant rate instead of as a Poisson process, so a gap between outputs comes from the system.
+all nodes, once, at a moment that differs from trial to trial. Each round has a trial of every row.
+Documents arrive at a constant rate instead of as a Poisson process, so a gap between outputs comes
+from the system.
 The time from the kill to the first new output has four parts, computed from log events (all
 processes of a machine share one clock):
 
@@ -12,7 +13,7 @@ processes of a machine share one clock):
     replay     until the first output arrives after the restore
 
 Outputs that surviving processes had ready may still arrive after the kill; the first *new* output
-is the first one that arrives after the recovery.
+is the first one that arrives after the restore.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from rich.console import Console
 from driftline.bench.experiments.report import (
     COUNTS,
     ExperimentReport,
-    Figure,
+    FigureColumn,
     KeyColumn,
     Row,
 )
@@ -54,26 +55,26 @@ from driftline.engine.ui.pictures import (
     save,
 )
 
-BEFORE_S, AFTER_S = 3.0, 3.0
-"""Minimum seconds of load before a kill, so that snapshots exist, and after it."""
+LOAD_BEFORE_KILL_S, LOAD_AFTER_KILL_S = 3.0, 3.0
+"""Minimum duration of the load before a kill, so that snapshots exist, and after the kill."""
 
 RECOVERY_TIMEOUT_S = 60.0
-"""Seconds to wait for the end of a recovery after the load."""
+"""Timeout for the end of a recovery, from the end of the load on."""
 
-SUPERVISE_EVERY_S = 0.05
+SUPERVISION_INTERVAL_S = 0.05
 """Interval of supervision, as in a run; an exit is noticed at once."""
 
-SHOWN_S = (-1.0, 3.0)
-"""The interval that the picture shows, in seconds since the kill."""
+DRAWN_INTERVAL_S = (-1.0, 3.0)
+"""(start, end) of the interval that the picture shows, in seconds since the kill."""
 
 KEYS = (KeyColumn("killed", "killed"),)
 FIGURES = (
-    Figure("first_output_ms", "first output"),
-    Figure("first_output_max_ms", "max", combined=max, run_field="first_output_ms"),
-    Figure("detection_ms", "detection"),
-    Figure("restart_ms", "restart"),
-    Figure("restore_ms", "restore"),
-    Figure("replay_ms", "replay"),
+    FigureColumn("first_output_ms", "first output"),
+    FigureColumn("first_output_max_ms", "max", combine=max, run_field="first_output_ms"),
+    FigureColumn("detection_ms", "detection"),
+    FigureColumn("restart_ms", "restart"),
+    FigureColumn("restore_ms", "restore"),
+    FigureColumn("replay_ms", "replay"),
     *COUNTS,
 )
 
@@ -101,16 +102,16 @@ def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> Exp
         rows=rows,
         notes=[
             f"Medians of {counted(trials, 'trial')}, in ms; max: the longest. First output: "
-            "from kill -9 to the first output that the recovery has made."
+            "from kill -9 to the first output that arrives after the restore."
         ],
-        if_right="Checked: no output was lost, and none came twice.",
-        if_wrong="but a recovery must neither lose nor repeat any",
+        note_if_correct="Checked: no output was lost, and none came twice.",
+        problem_ending="but a recovery must neither lose nor repeat any",
     )
 
 
-def documents_of(rate: float, interval_ms: int) -> int:
+def documents_needed(rate: float, interval_ms: int) -> int:
     """Return the number of documents that a trial needs."""
-    return round((BEFORE_S + interval_ms / 1000 + AFTER_S) * rate)
+    return round((LOAD_BEFORE_KILL_S + interval_ms / 1000 + LOAD_AFTER_KILL_S) * rate)
 
 
 def measure_recovery(
@@ -126,12 +127,13 @@ def measure_recovery(
     """Run all kills, `trials` times in turn."""
     rows = [Row(kill, [], samples={"latencies": []}) for kill in kills]
     lines = RunLines(console, trials * len(rows))
-    chance = Random(seed)
+    random = Random(seed)
     for _ in range(trials):
-        kill_with = round((BEFORE_S + chance.uniform(0, interval_ms / 1000)) * rate)
+        kill_at_s = LOAD_BEFORE_KILL_S + random.uniform(0, interval_ms / 1000)
+        kill_before = round(kill_at_s * rate)
         for number, row in enumerate(rows):
             lines.begin(row.case)
-            engine = KilledEngine(documents, row.case, kill_with, nodes, interval_ms / 1000)
+            engine = KilledEngine(documents, row.case, kill_before, nodes, interval_ms / 1000)
             run, latencies = _trial(engine, documents, rate)
             samples = {"latencies": [*row.samples["latencies"], *latencies]}
             rows[number] = replace(row, runs=[*row.runs, run], samples=samples)
@@ -147,25 +149,26 @@ def _trial(
     The pair is (due time since the kill in s, latency in ms).
     """
     meter = RunMeter(expected_outputs(documents))
-    with events_of_log() as events, engine:
+    with collect_log_events() as events, engine:
         open_loop(engine, meter, steady_schedule(len(documents), rate))
-        kill = engine.killed_at()
-        detected, loading, running = engine.await_recovery(events)
-    first = next((at for at in engine.arrived_at if at >= running), running)
-    began = kill - meter.first_sent_s
+        kill_time = engine.killed_at()
+        exit_time, load_time, running_time = engine.await_recovery(events)
+    outputs_after_restore = (each for each in engine.arrival_times if each >= running_time)
+    output_time = next(outputs_after_restore, running_time)
+    load_before_kill_s = kill_time - meter.first_sent_s
     run = {
-        "first_output_ms": 1000 * (first - kill),
-        "detection_ms": 1000 * (detected - kill),
-        "restart_ms": 1000 * (loading - detected),
-        "restore_ms": 1000 * (running - loading),
-        "replay_ms": 1000 * (first - running),
+        "first_output_ms": 1000 * (output_time - kill_time),
+        "detection_ms": 1000 * (exit_time - kill_time),
+        "restart_ms": 1000 * (load_time - exit_time),
+        "restore_ms": 1000 * (running_time - load_time),
+        "replay_ms": 1000 * (output_time - running_time),
         "lost": meter.lost,
         "duplicated": meter.duplicated,
     }
     latencies = [
-        (sent.at_s - began, sent.latency_ms)
-        for sent in meter.documents()
-        if sent.latency_ms is not None
+        (document.at_s - load_before_kill_s, document.latency_ms)
+        for document in meter.documents()
+        if document.latency_ms is not None
     ]
     return run, latencies
 
@@ -177,11 +180,11 @@ class KilledEngine(Engine):
         self,
         documents: Documents,
         kill: Kill,
-        kill_with: int,
+        kill_before: int,
         nodes: int,
         snapshot_interval_s: float,
     ) -> None:
-        """Prepare a cluster; `kill` happens right before the document with number `kill_with`."""
+        """Prepare a cluster; `kill` happens right before document `kill_before` is sent."""
         super().__init__(
             documents,
             "exactly-once",
@@ -189,9 +192,9 @@ class KilledEngine(Engine):
             snapshot_interval_s=snapshot_interval_s,
             log_level=logging.INFO,
         )
-        self.arrived_at: list[float] = []
+        self.arrival_times: list[float] = []
         """Arrival times of outputs by `perf_counter`, in order."""
-        self._kill, self._kill_before_document = kill, kill_with
+        self._kill, self._kill_before_document = kill, kill_before
         self._killed_at: float | None = None
         self.cluster.wake(self.runtime)
 
@@ -202,7 +205,7 @@ class KilledEngine(Engine):
         return self._killed_at
 
     def send(self, number: int) -> None:
-        """Hand over a document; if the kill is due, kill first."""
+        """Send document `number`; if the kill is due, kill first."""
         if self._killed_at is None and number >= self._kill_before_document:
             pids = self.cluster.pids
             self._killed_at = perf_counter()
@@ -214,7 +217,7 @@ class KilledEngine(Engine):
     def receive(self) -> list[Arrival]:
         """Return the outputs that arrived since the last call."""
         arrivals = super().receive()
-        self.arrived_at += [at for _, _, at in arrivals]
+        self.arrival_times += [arrival_time for _, _, arrival_time in arrivals]
         self._supervise()
         return arrivals
 
@@ -228,20 +231,22 @@ class KilledEngine(Engine):
 
         Return the times at which the last exit was noticed, the nodes began to load, and the run
         resumed. If members restarted one after the other, there were several recoveries, and the
-        times are those of the last one. Raises Unavailable after RECOVERY_TIMEOUT_S, or without a
-        kill.
+        times are those of the last one. All times are by `perf_counter`. Raises Unavailable after
+        RECOVERY_TIMEOUT_S, or without a kill.
         """
-        kill, give_up_at = self.killed_at(), monotonic() + RECOVERY_TIMEOUT_S
+        kill_time, deadline = self.killed_at(), monotonic() + RECOVERY_TIMEOUT_S
         while True:
-            died, loads, runs = (
-                sorted(at for name, at in events if name == event and at >= kill)
+            exits, loads, resumptions = (
+                sorted(at for name, at in events if name == event and at >= kill_time)
                 for event in ("process-died", "load", "running")
             )
-            loads = [at for at in loads if runs and at < runs[-1]]
-            if died and loads:
-                return died[-1], loads[-1], runs[-1]
-            if monotonic() > give_up_at:
-                raise Unavailable("the run has not recovered from the kill")
+            loads = [at for at in loads if resumptions and at < resumptions[-1]]
+            if exits and loads:
+                return exits[-1], loads[-1], resumptions[-1]
+            if monotonic() > deadline:
+                raise Unavailable(
+                    f"the run did not recover from the kill within {RECOVERY_TIMEOUT_S:g} s"
+                )
             self.receive()
             self.wait(50)
 
@@ -252,21 +257,21 @@ class KilledEngine(Engine):
 
 
 @contextmanager
-def events_of_log() -> Iterator[list[tuple[str, float]]]:
+def collect_log_events() -> Iterator[list[tuple[str, float]]]:
     """Collect Driftline's log events, including those of its processes, instead of printing them.
 
     An event is (name, time in seconds by `perf_counter`, which meters use, too). The times of log
     lines are exact to a microsecond.
     """
     events: list[tuple[str, float]] = []
-    ahead_s = time() - perf_counter()
+    clock_difference_s = time() - perf_counter()
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             event = str(getattr(record, FIELDS, {}).get("event"))
-            events.append((event, record.created - ahead_s))
+            events.append((event, record.created - clock_difference_s))
 
-    collector, before = Collector(), (log.level, log.propagate)
+    collector, previous_settings = Collector(), (log.level, log.propagate)
     log.addHandler(collector)
     log.setLevel(logging.INFO)
     log.propagate = False
@@ -274,36 +279,35 @@ def events_of_log() -> Iterator[list[tuple[str, float]]]:
         yield events
     finally:
         log.removeHandler(collector)
-        log.level, log.propagate = before
+        log.level, log.propagate = previous_settings
 
 
 def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
     """Draw the latency of documents over the time since the kill, with a panel per victim."""
     rows = recoveries.rows
-    kinds = list(dict.fromkeys(row.case.killed for row in rows))
-    colours = colours_of(kinds)
-    figure = new_figure(1.4 + 4.0 * len(kinds), 4.2)
-    grid = figure.subplots(1, len(kinds), sharey=True, squeeze=False)
-    for panel, kind in zip(grid[0], kinds, strict=True):
+    victims = list(dict.fromkeys(row.case.killed for row in rows))
+    colours = colours_of(victims)
+    figure = new_figure(1.4 + 4.0 * len(victims), 4.2)
+    grid = figure.subplots(1, len(victims), sharey=True, squeeze=False)
+    start_s, end_s = DRAWN_INTERVAL_S
+    for panel, victim in zip(grid[0], victims, strict=True):
         for row in rows:
-            if row.case.killed != kind:
+            if row.case.killed != victim:
                 continue
-            points = [
-                point for point in row.samples["latencies"] if SHOWN_S[0] <= point[0] <= SHOWN_S[1]
-            ]
+            points = [point for point in row.samples["latencies"] if start_s <= point[0] <= end_s]
             panel.scatter(
-                [at for at, _ in points],
+                [due_s for due_s, _ in points],
                 [ms for _, ms in points],
                 s=7,
                 alpha=0.5,
                 linewidths=0,
-                color=colours[kind],
-                label=kind,
+                color=colours[victim],
+                label=victim,
             )
         panel.axvline(0, color=INK, linewidth=0.8)
         dress_curves(panel)
         plain_log_scale(panel)
-        panel.set_title(f"kill -9: {kind}")
+        panel.set_title(f"kill -9: {victim}")
         panel.set_xlabel("document due, in s since the kill")
         panel.legend(frameon=False, markerscale=2)
     grid[0][0].set_ylabel("latency in ms")

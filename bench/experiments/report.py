@@ -1,11 +1,11 @@
 """Report of an experiment: the rows, and the tables, JSON and verdict computed from them.
 
-An experiment has *cases*. A `Row` contains the figures of each run of a case. A `Figure` defines
-how these are combined and how a table shows the result. Usually the combined figure is the median
-of the runs; a table may add the smallest and the largest value.
+An experiment has *cases*. A `Row` contains the figures of each run of a case. A `FigureColumn`
+defines how to combine the figures of the runs, and how a table shows the result. Usually it shows
+the median of the runs; a table may add the smallest and the largest value.
 
     >>> row = Row("none", [{"p50_ms": 0.951}, {"p50_ms": 1.02}, {"p50_ms": 0.906}])
-    >>> figure = Figure("p50_ms", "p50", with_spread=True)
+    >>> figure = FigureColumn("p50_ms", "p50", with_spread=True)
     >>> figure.text(row), figure.as_json(row)
     ('0.95 (0.91-1.02)', 0.951)
 """
@@ -36,7 +36,7 @@ def three_digits(value: float) -> str:
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
-def number(value: float) -> float | None:
+def to_json_number(value: float) -> float | None:
     """Round a figure to three decimal places; None for NaN and infinities, which JSON lacks."""
     return round(value, 3) if isfinite(value) else None
 
@@ -60,20 +60,21 @@ class Spread(Struct, frozen=True):
             return NO_SPREAD
         return cls(median(figures), min(figures), max(figures))
 
-    def text(self, shown: Callable[[float], str], until: str = "-") -> str:
+    def text(self, format_value: Callable[[float], str], separator: str = "-") -> str:
         """Format the spread: only the median if all values are equal, "" for NaN."""
         if isnan(self.median):
             return ""
         if self.least == self.most:
-            return shown(self.median)
-        return f"{shown(self.median)} ({shown(self.least)}{until}{shown(self.most)})"
+            return format_value(self.median)
+        extremes = f"{format_value(self.least)}{separator}{format_value(self.most)}"
+        return f"{format_value(self.median)} ({extremes})"
 
     def __str__(self) -> str:
         return self.text(three_digits)
 
     def as_json(self) -> list[float | None]:
         """Return [median, smallest, largest]."""
-        return [number(self.median), number(self.least), number(self.most)]
+        return [to_json_number(self.median), to_json_number(self.least), to_json_number(self.most)]
 
 
 NO_SPREAD = Spread(nan, nan, nan)
@@ -81,21 +82,21 @@ NO_SPREAD = Spread(nan, nan, nan)
 
 
 def compare_rows(
-    figures: Sequence[float], baseline: Sequence[float], by: Callable[[float, float], float]
+    figures: Sequence[float], baseline: Sequence[float], compare: Callable[[float, float], float]
 ) -> Spread:
-    """Return a spread of comparisons: `by` of the medians, and least and most of `by` per round.
+    """Return a spread of comparisons: of the medians, with the least and most over the rounds.
 
     Values at the same index belong to the same round; rounds with only one value are ignored.
     """
     pairs = list(zip(figures, baseline, strict=False))
-    rounds = Spread.of(by(a, b) for a, b in pairs)
+    rounds = Spread.of(compare(a, b) for a, b in pairs)
     medians = Spread.of(a for a, _ in pairs).median, Spread.of(b for _, b in pairs).median
-    return rounds if isnan(rounds.median) else replace(rounds, median=by(*medians))
+    return rounds if isnan(rounds.median) else replace(rounds, median=compare(*medians))
 
 
-def ratio(mine: float, theirs: float) -> float:
-    """Return `mine` / `theirs`, NaN if `theirs` is 0; for `compare_rows`."""
-    return mine / theirs if theirs else nan
+def ratio(value: float, baseline: float) -> float:
+    """Return `value` / `baseline`, NaN if `baseline` is 0; for `compare_rows`."""
+    return value / baseline if baseline else nan
 
 
 class Row(Struct, Generic[C_co], frozen=True):
@@ -109,7 +110,7 @@ class Row(Struct, Generic[C_co], frozen=True):
     samples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Name -> values of all runs together, for pictures."""
     comparisons: Mapping[str, Spread] = field(default_factory=dict)
-    """Name of a `Comparison` -> its spread."""
+    """Name of a `ComparisonColumn` -> the spread to show."""
 
     def values(self, name: str) -> list[float]:
         """Return a figure of each run, in the order of the runs."""
@@ -133,7 +134,7 @@ class Column(Protocol):
 
     @property
     def heading(self) -> str:
-        """The heading of the column; "": a table does not show it."""
+        """The heading of the column; "": the column is only in the JSON."""
 
     def text(self, row: Row[object]) -> str:
         """Return the cell of a row."""
@@ -147,70 +148,72 @@ class KeyColumn(Struct, frozen=True):
 
     name: str
     heading: str
-    shown: Callable[[Any], str] = str
+    format_value: Callable[[Any], str] = str
     attribute: str = ""
     """The name of the attribute; "": the same as `name`."""
 
     def text(self, row: Row[object]) -> str:
         """Return the cell of a row."""
         value = self.as_json(row)
-        return "" if value is None else self.shown(value)
+        return "" if value is None else self.format_value(value)
 
     def as_json(self, row: Row[object]) -> object:
         """Return the value of a row."""
-        found: object = getattr(row.case, self.attribute or self.name)
-        return found
+        value: object = getattr(row.case, self.attribute or self.name)
+        return value
 
 
-class Figure(Struct, frozen=True):
-    """Column with a figure of each run; `combined` reduces the figures of a row's runs to one."""
+class FigureColumn(Struct, frozen=True):
+    """Column with a figure of each run; `combine` reduces the figures of a row's runs to one."""
 
     name: str
     heading: str = ""
-    shown: Callable[[float], str] = three_digits
+    format_value: Callable[[float], str] = three_digits
     with_spread: bool = False
-    combined: Callable[[Sequence[float]], float] = median
+    """Whether the cell is the median with the smallest and the largest figure."""
+    combine: Callable[[Sequence[float]], float] = median
     run_field: str = ""
     """The name of the figure in a run; "": the same as `name`."""
 
     def value(self, row: Row[object]) -> float:
-        """Return the combined figure; NaN if there are no runs, or a run has NaN."""
+        """Return the figure of the row; NaN if there are no runs, or a run has NaN."""
         figures = row.values(self.run_field or self.name)
-        return nan if not figures or any(map(isnan, figures)) else self.combined(figures)
+        return nan if not figures or any(map(isnan, figures)) else self.combine(figures)
 
     def text(self, row: Row[object]) -> str:
         """Return the cell of a row."""
         if self.with_spread:
-            return row.spread(self.run_field or self.name).text(self.shown)
-        return "" if isnan(self.value(row)) else self.shown(self.value(row))
+            return row.spread(self.run_field or self.name).text(self.format_value)
+        return "" if isnan(self.value(row)) else self.format_value(self.value(row))
 
     def as_json(self, row: Row[object]) -> object:
-        """Return the combined figure."""
-        return number(self.value(row))
+        """Return the figure of the row."""
+        return to_json_number(self.value(row))
 
 
-class Comparison(Struct, frozen=True):
+class ComparisonColumn(Struct, frozen=True):
     """Column with a comparison of the row with another one."""
 
     name: str
     heading: str
-    shown: Callable[[float], str]
-    until: str = "-"
+    format_value: Callable[[float], str]
+    separator: str = "-"
+    """Text between the smallest and the largest value."""
 
     def text(self, row: Row[object]) -> str:
         """Return the cell of a row."""
-        return self._of(row).text(self.shown, self.until)
+        return self._spread(row).text(self.format_value, self.separator)
 
     def as_json(self, row: Row[object]) -> object:
         """Return [median, smallest, largest]."""
-        return self._of(row).as_json()
+        return self._spread(row).as_json()
 
-    def _of(self, row: Row[object]) -> Spread:
+    def _spread(self, row: Row[object]) -> Spread:
         return row.comparisons.get(self.name, NO_SPREAD)
 
 
-COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
-"""Missing outputs and repeated outputs: fields of every experiment."""
+COUNTS = (FigureColumn("lost", combine=sum), FigureColumn("duplicated", combine=sum))
+"""Missing and repeated outputs: the JSON of most experiments has these fields."""
 
 
 class ExperimentReport(Struct, Generic[C_co], frozen=True, kw_only=True):
@@ -225,10 +228,10 @@ class ExperimentReport(Struct, Generic[C_co], frozen=True, kw_only=True):
     rows: Sequence[Row[C_co]]
     notes: Sequence[str] = ()
     """Notes below the tables."""
-    if_right: str = ""
-    """Note that follows the others if no run lost or repeated an output."""
-    if_wrong: str
-    """The end of the sentence about a row with lost or repeated outputs."""
+    note_if_correct: str = ""
+    """Note below the other notes if no run lost or repeated an output."""
+    problem_ending: str
+    """The end of the error about a row with lost or repeated outputs."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -236,43 +239,45 @@ class ExperimentReport(Struct, Generic[C_co], frozen=True, kw_only=True):
 
     def row_as_json(self, row: Row[object]) -> dict[str, object]:
         """Return a row as a JSON object: all columns, and the figures of each run."""
-        columns = [
-            *self.keys,
-            *(column for shown in self.columns_by_title.values() for column in shown),
-        ]
-        of_runs = {
-            column.run_field or column.name for column in columns if isinstance(column, Figure)
+        tables = self.columns_by_title.values()
+        columns = [*self.keys, *(column for table in tables for column in table)]
+        run_fields = {
+            column.run_field or column.name
+            for column in columns
+            if isinstance(column, FigureColumn)
         }
         return {
             **{column.name: column.as_json(row) for column in columns},
             "runs": [
-                {name: number(value) for name, value in run.items() if name in of_runs}
+                {name: to_json_number(value) for name, value in run.items() if name in run_fields}
                 for run in row.runs
             ],
         }
 
     def tables(self) -> list[Table]:
         """Return the figures for a terminal."""
-        made = [self._table(title, columns) for title, columns in self.columns_by_title.items()]
-        is_right = any(row.runs for row in self.rows) and not self.problems()
-        notes = [*self.notes, *([self.if_right] if is_right else [])]
-        made[-1].caption = Text("\n".join(filter(None, notes)))
-        return made
+        tables = [self._table(title, columns) for title, columns in self.columns_by_title.items()]
+        is_correct = any(row.runs for row in self.rows) and not self.problems()
+        notes = [*self.notes, *([self.note_if_correct] if is_correct else [])]
+        tables[-1].caption = Text("\n".join(filter(None, notes)))
+        return tables
 
     def problems(self) -> list[str]:
         """Return a sentence for each row with a lost or repeated output."""
         return [
             f"{row.case}: {counted(lost, 'output')} {'is' if lost == 1 else 'are'} lost and "
-            f"{again} came twice, {self.if_wrong}"
+            f"{duplicated} came twice, {self.problem_ending}"
             for row in self.rows
-            if (lost := row.total("lost")) + (again := row.total("duplicated"))
+            if (lost := row.total("lost")) + (duplicated := row.total("duplicated"))
         ]
 
     def _table(self, title: str, columns: Sequence[Column]) -> Table:
-        shown = [column for column in columns if column.heading]
-        headings = [column.heading for column in shown]
-        made = new_table(title, [key.heading for key in self.keys], headings)
-        for at, row in enumerate(self.rows):
-            ends = at + 1 < len(self.rows) and self.rows[at + 1].section != row.section
-            made.add_row(*(column.text(row) for column in (*self.keys, *shown)), end_section=ends)
-        return made
+        shown = [*self.keys, *(column for column in columns if column.heading)]
+        headings = [column.heading for column in columns if column.heading]
+        table = new_table(title, [key.heading for key in self.keys], headings)
+        for index, row in enumerate(self.rows):
+            ends_section = (
+                index + 1 < len(self.rows) and self.rows[index + 1].section != row.section
+            )
+            table.add_row(*(column.text(row) for column in shown), end_section=ends_section)
+        return table

@@ -20,8 +20,8 @@ from driftline.bench.systems.microbatch import MicroBatch
 
 Result = TypeVar("Result")
 
-Turn = tuple[int, Case]
-"""(number of the round, from 0 on; case to run in it)."""
+ScheduledRun = tuple[int, Case]
+"""(number of the round, from 0 on; case to run in the round)."""
 
 
 class Setup(Struct, frozen=True):
@@ -44,12 +44,12 @@ class Setup(Struct, frozen=True):
         )
 
 
-Measure = Callable[[System, Turn], tuple[Result, str]]
+Measure = Callable[[System, ScheduledRun], tuple[Result, str]]
 """Function that measures a started system; returns the result and its line for the console."""
 
 
-def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
-    """Return the turns of all rounds; each round reverses the order of the previous one."""
+def alternating_order(cases: Sequence[Case], rounds: int) -> list[ScheduledRun]:
+    """Return the runs of all rounds; each round reverses the order of the previous one."""
     return [
         (number, case)
         for number in range(rounds)
@@ -87,20 +87,20 @@ class Rounds(Struct, Generic[Result], frozen=True):
 
     def results_of(self, case: Case) -> list[Result]:
         """Return the results of a case, in the order of the rounds."""
-        return [result for of, result in self.runs if of == case]
+        return [result for run_case, result in self.runs if run_case == case]
 
 
 def run_rounds(
-    setup: Setup, turns: Sequence[Turn], measure: Measure[Result], console: Console
+    setup: Setup, schedule: Sequence[ScheduledRun], measure: Measure[Result], console: Console
 ) -> Rounds[Result]:
-    """Start a system for each turn and measure it."""
-    lines = RunLines(console, len(turns))
+    """Start a new system for each run and measure the system."""
+    lines = RunLines(console, len(schedule))
     runs = []
-    for turn in turns:
-        _, case = turn
+    for scheduled_run in schedule:
+        _, case = scheduled_run
         lines.begin(case)
         with setup.start(case) as system:
-            result, line = measure(system, turn)
+            result, line = measure(system, scheduled_run)
         lines.end(line)
         runs.append((case, result))
     return Rounds(runs)

@@ -22,7 +22,12 @@ from driftline.bench.experiments.pictures import (
     draw_over_percentiles,
     mark_percentiles,
 )
-from driftline.bench.experiments.report import P99_LATENCIES_MIN, Spread, number, three_digits
+from driftline.bench.experiments.report import (
+    P99_LATENCIES_MIN,
+    Spread,
+    three_digits,
+    to_json_number,
+)
 from driftline.bench.measuring.load import KINDS, Load, LoadParameters, Measurements
 from driftline.bench.measuring.loops import measure_sync_ms
 from driftline.bench.measuring.meter import percentiles
@@ -39,13 +44,20 @@ from driftline.engine.ui.pictures import (
     save,
 )
 
-OURS = "driftline"
+DRIFTLINE = "driftline"
 
-SUMMED = ("postings", "postings_bytes", "documents", "segments", "segment_bytes", "tail_versions")
+SUMMED_FIGURES = (
+    "postings",
+    "postings_bytes",
+    "documents",
+    "segments",
+    "segment_bytes",
+    "tail_versions",
+)
 """Names of figures that are summed over the shards."""
 
-BEHIND_S = 1.0
-"""A peer that ends more than this many seconds after the load does not keep up with it."""
+BEHIND_MAX_S = 1.0
+"""A peer that ends more than this many seconds after the load does not keep up with the load."""
 
 SEND_DELAY_MAX_MS = 5.0
 """If the p99 of the send delay is above this, the report notes that the machine is busy."""
@@ -53,14 +65,14 @@ SEND_DELAY_MAX_MS = 5.0
 NOTE = (
     "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
     "query that finds the document by a word of its own; durable: until the write is acknowledged. "
-    "documents/s: of those that were put in first, until the last is found."
+    "documents/s: insertion of the initial documents, until all of them can be found."
 )
 
 
 class Services(Struct, frozen=True):
     """Measurements of a service, and of each peer under the same load."""
 
-    wanted: LoadParameters
+    parameters: LoadParameters
     nodes: int
     searchers: int
     ours: Measurements
@@ -71,20 +83,20 @@ class Services(Struct, frozen=True):
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
         return {
-            **_json(self.ours),
-            "peers": {name: _json(each) for name, each in self.peers.items()},
-            "documents": self.wanted.documents,
-            "rate": self.wanted.rate,
-            "searches": self.wanted.searches,
-            "seconds": self.wanted.seconds,
+            **_measurements_as_json(self.ours),
+            "peers": {name: _measurements_as_json(each) for name, each in self.peers.items()},
+            "documents": self.parameters.documents,
+            "rate": self.parameters.documents_per_s,
+            "searches": self.parameters.queries_per_s,
+            "seconds": self.parameters.seconds,
             "nodes": self.nodes,
             "searchers": self.searchers,
-            "sync_ms": number(self.sync_ms),
+            "sync_ms": to_json_number(self.sync_ms),
         }
 
     def tables(self) -> list[Table]:
         """Return the figures for a terminal: freshness, queries, and the processes."""
-        queries = [self._queries()] if self.wanted.searches else []
+        queries = [self._queries()] if self.parameters.queries_per_s else []
         return [self._freshness(), *queries, self._processes()]
 
     def problems(self) -> list[str]:
@@ -92,40 +104,44 @@ class Services(Struct, frozen=True):
         return [f"{what}: {count} times" for what, count in sorted(self.ours.errors.items())]
 
     @property
-    def measured(self) -> dict[str, Measurements]:
-        """The measured systems, Driftline first."""
-        found = {OURS: self.ours, **self.peers}
-        return {name: each for name, each in found.items() if not each.skipped}
+    def measured_systems(self) -> dict[str, Measurements]:
+        """The measurements of each system that was not skipped, Driftline first."""
+        systems = {DRIFTLINE: self.ours, **self.peers}
+        return {name: each for name, each in systems.items() if not each.skipped}
 
     def _freshness(self) -> Table:
-        wanted = self.wanted
+        parameters = self.parameters
         table = new_table(
-            f"{wanted.rate:g} documents and {wanted.searches:g} queries a second, over "
-            f"{wanted.documents:,} documents, {wanted.seconds:g} s",
+            f"{parameters.documents_per_s:g} documents and {parameters.queries_per_s:g} queries a "
+            f"second, over {parameters.documents:,} documents, {parameters.seconds:g} s",
             ["system"],
             ["documents/s", "fresh p50", "p99", "durable p50", "p99", "send delay p99", "errors"],
         )
-        for name, each in self.measured.items():
+        for name, each in self.measured_systems.items():
             fresh, durable = percentiles(each.freshness_ms), percentiles(each.acknowledged_ms)
-            late = percentiles(each.send_delay_ms)["p99_ms"]
-            shown = [fresh["p50_ms"], fresh["p99_ms"], durable["p50_ms"], durable["p99_ms"], late]
+            send_delay_ms = percentiles(each.send_delay_ms)["p99_ms"]
+            latencies = [fresh["p50_ms"], fresh["p99_ms"], durable["p50_ms"], durable["p99_ms"]]
+            cells = map(_format_ms, [*latencies, send_delay_ms])
             errors = should_be_zero(each.errors.total())
-            table.add_row(name, f"{each.fill_per_s:,.0f}", *map(_format_ms, shown), errors)
+            table.add_row(name, f"{each.fill_per_s:,.0f}", *cells, errors)
         table.caption = Text("\n".join(self._notes()))
         return table
 
     def _notes(self) -> list[str]:
         """Return notes that define the figures, and warn of unreliable ones."""
         notes = [NOTE, f"To append 4 KiB and wait for the disk takes {self.sync_ms:.2f} ms here."]
-        if self.wanted.rate and (count := len(self.ours.freshness_ms)) < P99_LATENCIES_MIN:
+        if (
+            self.parameters.documents_per_s
+            and (count := len(self.ours.freshness_ms)) < P99_LATENCIES_MIN
+        ):
             notes.append(
                 f"A p99 is steady from {P99_LATENCIES_MIN:,} latencies on; here are {count:,}: "
                 "give more --seconds."
             )
-        if (late := percentiles(self.ours.send_delay_ms)["p99_ms"]) > SEND_DELAY_MAX_MS:
+        if (delay_ms := percentiles(self.ours.send_delay_ms)["p99_ms"]) > SEND_DELAY_MAX_MS:
             notes.append(
-                f"The load itself was late by {late:.1f} ms (p99): the machine has other work, and "
-                "the latencies are also its."
+                f"The requests were sent late by {delay_ms:.1f} ms (p99): the machine has other "
+                "work, which makes the latencies larger."
             )
         for name, each in self.peers.items():
             if each.skipped:
@@ -138,18 +154,21 @@ class Services(Struct, frozen=True):
                 + (
                     f"; it was {behind:.1f} s behind at the end, so its latencies grow with "
                     "--seconds"
-                    if behind > BEHIND_S
+                    if behind > BEHIND_MAX_S
                     else ""
                 )
             )
         return notes
 
     def _queries(self) -> Table:
-        table = new_table("Queries: p50, p99 in ms", ["form", "queries"], list(self.measured))
+        table = new_table(
+            "Queries: p50, p99 in ms", ["form", "queries"], list(self.measured_systems)
+        )
         for kind in KINDS:
             if kind in self.ours.queries:
                 figures = [
-                    percentiles(each.queries.get(kind, ())) for each in self.measured.values()
+                    percentiles(each.queries.get(kind, ()))
+                    for each in self.measured_systems.values()
                 ]
                 table.add_row(
                     kind,
@@ -160,10 +179,10 @@ class Services(Struct, frozen=True):
 
     def _processes(self) -> Table:
         table = new_table("Processes", ["process"], ["cores busy", "memory, MiB"])
-        for system, each in self.measured.items():
+        for system, each in self.measured_systems.items():
             for name, mib in each.memory_mib.items():
-                shown = f"{system}: {name}" if name != system else name
-                table.add_row(shown, f"{each.cores.get(name, nan):.2f}", f"{mib:.0f}")
+                process = f"{system}: {name}" if name != system else name
+                table.add_row(process, f"{each.cores.get(name, nan):.2f}", f"{mib:.0f}")
         figures = self.ours.figures
         per_posting = bytes_per_posting(figures)
         if per_posting is not None:
@@ -175,7 +194,12 @@ class Services(Struct, frozen=True):
 
 
 def measure_services(
-    wanted: LoadParameters, load: Load, nodes: int, searchers: int, compare: bool, console: Console
+    parameters: LoadParameters,
+    load: Load,
+    nodes: int,
+    searchers: int,
+    compare: bool,
+    console: Console,
 ) -> Services:
     """Run the load on a service; if `compare`, then on each of its peers in turn."""
     sync = measure_sync_ms()
@@ -184,7 +208,7 @@ def measure_services(
     for name in PEERS if compare else ():
         peers[name] = measure_peer(name, load)
         console.print(f"{name}: {line_of(peers[name])}", highlight=False, markup=False)
-    return Services(wanted, nodes, searchers, ours, peers, sync)
+    return Services(parameters, nodes, searchers, ours, peers, sync)
 
 
 def measure_service(load: Load, nodes: int, searchers: int, console: Console) -> Measurements:
@@ -201,24 +225,25 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
         )
         observed.memory_mib = service.memory_mib()
         observed.figures = sum_shards(service.figures())
-    (began, before), (ended, after) = samples
+    (start, start_cpu_s), (end, end_cpu_s) = samples
     observed.cores = {
-        name: (seconds - before.get(name, 0.0)) / (ended - began) for name, seconds in after.items()
+        name: (cpu_s - start_cpu_s.get(name, 0.0)) / (end - start)
+        for name, cpu_s in end_cpu_s.items()
     }
     console.print(line_of(observed), highlight=False)
     return observed
 
 
 def sum_shards(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the sums of the figures in `SUMMED`, and of posting bytes without positions."""
-    found = dict.fromkeys((*SUMMED, "postings_bytes_without_positions"), 0.0)
+    """Return the sums of `SUMMED_FIGURES` over the shards, and of bytes without positions."""
+    sums = dict.fromkeys((*SUMMED_FIGURES, "postings_bytes_without_positions"), 0.0)
     for part in figures.values():
         if "postings" in part:
-            for name in SUMMED:
-                found[name] += part[name]
-            without = part["bytes_per_posting_without_positions"] * part["postings"]
-            found["postings_bytes_without_positions"] += without
-    return found
+            for name in SUMMED_FIGURES:
+                sums[name] += part[name]
+            plain_bytes = part["bytes_per_posting_without_positions"] * part["postings"]
+            sums["postings_bytes_without_positions"] += plain_bytes
+    return sums
 
 
 def bytes_per_posting(figures: Mapping[str, float]) -> float | None:
@@ -238,14 +263,14 @@ def line_of(observed: Measurements) -> str:
 
 def draw_services(services: Services, path: Path) -> None:
     """Draw freshness over percentiles, and p50 to p99 of each kind of query, for all systems."""
-    shown = services.measured
+    systems = services.measured_systems
     figure = new_figure(11.0, 4.8)
     left, right = figure.subplots(1, 2)
-    colours = dict(zip(shown, COLOURS, strict=False))
-    freshness = {name: each.freshness_ms for name, each in shown.items() if each.freshness_ms}
+    colours = dict(zip(systems, COLOURS, strict=False))
+    freshness = {name: each.freshness_ms for name, each in systems.items() if each.freshness_ms}
     for name, values in freshness.items():
         draw_over_percentiles(left, values, color=colours[name], linewidth=1.7, label=name)
-    left.set_title(f"freshness at {services.wanted.rate:g} documents a second")
+    left.set_title(f"freshness at {services.parameters.documents_per_s:g} documents a second")
     left.set_xlabel("percentile of the documents")
     left.set_ylabel("ms from the due time until found")
     if freshness:
@@ -254,16 +279,16 @@ def draw_services(services: Services, path: Path) -> None:
         left.legend(frameon=False)
     dress_curves(left)
     bars = [
-        Bar(kind, name, Spread(found["p50_ms"], found["p50_ms"], found["p99_ms"]), colours[name])
+        Bar(kind, name, Spread(ms["p50_ms"], ms["p50_ms"], ms["p99_ms"]), colours[name])
         for kind in KINDS
-        for name, each in shown.items()
+        for name, each in systems.items()
         if kind in each.queries
-        for found in [percentiles(each.queries[kind])]
+        for ms in [percentiles(each.queries[kind])]
     ]
     draw_bars(right, bars)
     if bars:
         plain_log_scale(right)
-    right.set_title(f"queries at {services.wanted.searches:g} a second: p50 to p99")
+    right.set_title(f"queries at {services.parameters.queries_per_s:g} a second: p50 to p99")
     right.set_ylabel("ms from the due time until answered")
     save(figure, path)
 
@@ -272,7 +297,7 @@ def _format_ms(ms: float) -> str:
     return "" if isnan(ms) else three_digits(ms)
 
 
-def _json(each: Measurements) -> dict[str, object]:
+def _measurements_as_json(each: Measurements) -> dict[str, object]:
     if each.skipped:
         return {"skipped": each.skipped}
     return {
@@ -282,20 +307,20 @@ def _json(each: Measurements) -> dict[str, object]:
             kind: _percentiles(each.queries[kind]) for kind in KINDS if kind in each.queries
         },
         "send_delay": _percentiles(each.send_delay_ms),
-        "documents_per_s": number(each.fill_per_s),
+        "documents_per_s": to_json_number(each.fill_per_s),
         "errors": each.errors.total(),
         "errors_by_kind": dict(sorted(each.errors.items())),
         "bytes_per_posting": bytes_per_posting(each.figures),
-        "memory_mib": numbers(each.memory_mib),
-        "cores": numbers(each.cores),
-        "figures": numbers(each.figures),
+        "memory_mib": to_json_numbers(each.memory_mib),
+        "cores": to_json_numbers(each.cores),
+        "figures": to_json_numbers(each.figures),
     }
 
 
-def numbers(figures: Mapping[str, float]) -> dict[str, object]:
+def to_json_numbers(figures: Mapping[str, float]) -> dict[str, object]:
     """Return figures rounded for JSON."""
-    return {name: number(value) for name, value in figures.items()}
+    return {name: to_json_number(value) for name, value in figures.items()}
 
 
 def _percentiles(values: Sequence[float]) -> dict[str, object]:
-    return {**numbers(percentiles(values)), "count": len(values)}
+    return {**to_json_numbers(percentiles(values)), "count": len(values)}

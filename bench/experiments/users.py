@@ -22,19 +22,19 @@ from rich.table import Table
 from driftline.bench.experiments.report import (
     Column,
     ExperimentReport,
-    Figure,
+    FigureColumn,
     KeyColumn,
     Row,
-    number,
+    to_json_number,
 )
-from driftline.bench.experiments.service import numbers
+from driftline.bench.experiments.service import to_json_numbers
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.served import fill
 from driftline.bench.systems.service import ServedIndex
 from driftline.engine.errors import Unavailable
 from driftline.engine.ui.consoles import new_table
 
-SPAWNED_PER_S = 100
+SPAWNED_PER_S_MAX = 100
 """Maximum number of users started per second; above it, locust logs a warning."""
 
 EXTRA_TIMEOUT_S = 120.0
@@ -42,15 +42,15 @@ EXTRA_TIMEOUT_S = 120.0
 
 KEYS = (KeyColumn("request", "what"),)
 FIGURES = (
-    Figure("per_s", "a second", "{:.1f}".format),
-    Figure("p50_ms", "p50 ms", "{:.0f}".format),
-    Figure("p99_ms", "p99 ms", "{:.0f}".format),
-    Figure("count"),
-    Figure("failures", "failures", "{:.0f}".format),
+    FigureColumn("per_s", "a second", "{:.1f}".format),
+    FigureColumn("p50_ms", "p50 ms", "{:.0f}".format),
+    FigureColumn("p99_ms", "p99 ms", "{:.0f}".format),
+    FigureColumn("count"),
+    FigureColumn("failures", "failures", "{:.0f}".format),
 )
 NOTE = (
-    "From the beginning of a request; fresh: put, and found, from when it was due; change: from "
-    "the label of a document until it comes in the stream of changes."
+    "Times count from the start of a request. fresh: from the due time of a put until a query has "
+    "found the document; change: from the label's time until the change stream delivers the change."
 )
 
 
@@ -65,7 +65,7 @@ class Usage(ExperimentReport[Requests], frozen=True, kw_only=True):
 
     keys: Sequence[Column] = KEYS
     notes: Sequence[str] = (NOTE,)
-    if_wrong: str = ""
+    problem_ending: str = ""
     memory_mib: Mapping[str, float] = field(default_factory=dict)
     """Memory of each process at the end, in MiB."""
     grown_mib: Mapping[str, float] = field(default_factory=dict)
@@ -73,24 +73,27 @@ class Usage(ExperimentReport[Requests], frozen=True, kw_only=True):
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
-        memory = {"memory_mib": numbers(self.memory_mib), "grown_mib": numbers(self.grown_mib)}
+        memory = {
+            "memory_mib": to_json_numbers(self.memory_mib),
+            "grown_mib": to_json_numbers(self.grown_mib),
+        }
         return {**super().as_json(), **memory}
 
     def tables(self) -> list[Table]:
         """Return the figures for a terminal."""
-        made = super().tables()
+        tables = super().tables()
         if self.memory_mib:
-            made.append(new_table("Memory, MiB", ["process"], ["at the end", "grown by"]))
+            tables.append(new_table("Memory, MiB", ["process"], ["at the end", "grown by"]))
         for name, mib in self.memory_mib.items():
-            made[-1].add_row(name, f"{mib:.0f}", f"{self.grown_mib[name]:+.0f}")
-        return made
+            tables[-1].add_row(name, f"{mib:.0f}", f"{self.grown_mib[name]:+.0f}")
+        return tables
 
     def problems(self) -> list[str]:
         """Return a sentence for each kind of failed requests, or if there were no requests."""
         if not self.rows:
-            return ["locust has done nothing: give more --seconds"]
-        failed = {row.case.request: row.total("failures") for row in self.rows}
-        return [f"{name}: {count} failures" for name, count in failed.items() if count]
+            return ["locust finished no request: give more --seconds"]
+        failures = {row.case.request: row.total("failures") for row in self.rows}
+        return [f"{name}: {count} failures" for name, count in failures.items() if count]
 
 
 def run_users(url: str, users: int, seconds: float) -> Usage:
@@ -100,13 +103,13 @@ def run_users(url: str, users: int, seconds: float) -> Usage:
             pass
     except HTTPError as error:
         answer = error.read(300).decode(errors="replace")
-        raise Unavailable(f"{url} cannot be used: {answer}") from None
+        raise Unavailable(f"{url} is not a usable index: {answer}") from None
     except (OSError, HTTPException, ValueError) as error:
         raise Unavailable(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
     command = [
         *(sys.executable, "-m", "locust", "-f", str(Path(__file__).with_name("locustfile.py"))),
         *("--headless", "--json", "--skip-log-setup", "--host", url),
-        *("-u", str(users), "-r", str(min(users, SPAWNED_PER_S)), "-t", f"{seconds:g}s"),
+        *("-u", str(users), "-r", str(min(users, SPAWNED_PER_S_MAX)), "-t", f"{seconds:g}s"),
     ]
     try:
         done = subprocess.run(
@@ -114,7 +117,7 @@ def run_users(url: str, users: int, seconds: float) -> Usage:
         )
         statistics = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
-        raise Unavailable(f"locust has not come to its end: {error}") from None
+        raise Unavailable(f"locust failed, or did not end in time: {error}") from None
     rows = [_row(each, seconds) for each in statistics]
     return Usage(
         settings={"users": users, "seconds": seconds},
@@ -129,14 +132,14 @@ def serve_and_run_users(
     """Start a service, insert documents, and run locust users on it."""
     with ServedIndex(nodes, searchers) as service:
         per_s = fill(service.url, documents)
-        before = service.memory_mib()
+        initial_mib = service.memory_mib()
         usage = run_users(service.url, users, seconds)
-        memory = service.memory_mib()
+        memory_mib = service.memory_mib()
     return replace(
         usage,
-        settings={**usage.settings, "documents_per_s": number(per_s)},
-        memory_mib=memory,
-        grown_mib={name: mib - before.get(name, 0.0) for name, mib in memory.items()},
+        settings={**usage.settings, "documents_per_s": to_json_number(per_s)},
+        memory_mib=memory_mib,
+        grown_mib={name: mib - initial_mib.get(name, 0.0) for name, mib in memory_mib.items()},
     )
 
 
@@ -157,7 +160,9 @@ def _row(statistics: Mapping[str, object], seconds: float) -> Row[Requests]:
                 "failures": failures,
             }
             return Row(Requests(name), [run])
-    raise Unavailable("locust reports its figures in another form: is it another version?")
+    raise Unavailable(
+        "locust reports its figures in an unknown form; install the version of driftline[bench]"
+    )
 
 
 def _percentile(times: Mapping[str, int], count: int, percent: float) -> float:
@@ -165,9 +170,9 @@ def _percentile(times: Mapping[str, int], count: int, percent: float) -> float:
 
     `times`: rounded response time -> number of requests. Returns NaN if there are no requests.
     """
-    left = count * percent / 100
-    for ms, having in sorted((float(ms), having) for ms, having in times.items()):
-        left -= having
-        if left <= 0:
+    remaining = count * percent / 100
+    for ms, requests in sorted((float(ms), requests) for ms, requests in times.items()):
+        remaining -= requests
+        if remaining <= 0:
             return ms
     return nan

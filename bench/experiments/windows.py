@@ -7,8 +7,9 @@
 - `bare loop`: as many processes as nodes in plain Python, without an engine (`systems.bare_loop`).
 
 *Latency*: a flow with a plain scan and with windows gets records at even intervals, in the order of
-their event times. A row has the label of the record that ends its window. Both latencies count from
-the time at which that record is due until the output is at the consumer.
+their event times. An output of the scan has the label of its record, a row of a window the label of
+the record that ends the window. The latency of both counts from the time at which the record with
+this label is due until the output is at the consumer.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from rich.table import Table
 from driftline.bench.experiments.report import (
     COUNTS,
     Column,
-    Comparison,
+    ComparisonColumn,
     ExperimentReport,
-    Figure,
+    FigureColumn,
     KeyColumn,
     Row,
     compare_rows,
@@ -58,34 +59,34 @@ OUTPUTS = PLAIN, ROWS = "plain scan", "rows of windows"
 PATIENCE_S = 30.0
 """A run ends early if no output arrives for this long."""
 
-WARMUP_SHARE = 5
-"""The first 1 / WARMUP_SHARE of the records of a latency run is warm-up."""
+WARMUP_DIVISOR = 5
+"""The records of a latency run divided by this are the number of records in its warm-up."""
 
 KEYS_OF_LATENCY, RECORDS_PER_S = 5, 10
 """Keys of a latency run, and records in a second of event time, which is a window."""
 
 THROUGHPUT = (
-    Figure("records_per_s", "records/s", "{:,.0f}".format, with_spread=True),
-    Figure("cpu_cores", "cores", "{:.2f}".format),
-    Figure("cpu_us", "CPU us per record", "{:,.0f}".format, with_spread=True),
+    FigureColumn("records_per_s", "records/s", "{:,.0f}".format, with_spread=True),
+    FigureColumn("cpu_cores", "cores", "{:.2f}".format),
+    FigureColumn("cpu_us", "CPU us per record", "{:,.0f}".format, with_spread=True),
     *COUNTS,
-    Comparison("of_scan", "of the scan", "{:.0%}".format),
-    Comparison("of_loop", "of the bare loop", "{:.1%}".format),
+    ComparisonColumn("of_scan", "of the scan", "{:.0%}".format),
+    ComparisonColumn("of_loop", "of the bare loop", "{:.1%}".format),
 )
 LATENCY = (
-    Figure("p50_ms", "p50", with_spread=True),
-    Figure("p95_ms", "p95"),
-    Figure("max_ms", "max", combined=max),
-    Figure("latencies", combined=sum),
+    FigureColumn("p50_ms", "p50", with_spread=True),
+    FigureColumn("p95_ms", "p95"),
+    FigureColumn("max_ms", "max", combine=max),
+    FigureColumn("latencies", combine=sum),
     *COUNTS,
-    Comparison("over_scan_ms", "p50 over the scan", "{:+.2f}".format, until=" to "),
+    ComparisonColumn("over_scan_ms", "p50 over the scan", "{:+.2f}".format, separator=" to "),
 )
 
 Run = Mapping[str, float]
 
 
-class Measured(Struct, frozen=True):
-    """A system, or an output of the latency runs."""
+class WindowsCase(Struct, frozen=True):
+    """Case of a row: a system, or an output of the latency runs."""
 
     name: str
 
@@ -96,8 +97,8 @@ class Measured(Struct, frozen=True):
 class WindowsReport(Struct, frozen=True):
     """Reports of throughput and latency."""
 
-    throughput: ExperimentReport[Measured]
-    latency: ExperimentReport[Measured]
+    throughput: ExperimentReport[WindowsCase]
+    latency: ExperimentReport[WindowsCase]
     loads: Sequence[float]
     """Load average of the machine after each round."""
 
@@ -118,7 +119,11 @@ class WindowsReport(Struct, frozen=True):
 def measure_windows(
     records: int, rounds: int, nodes: int, rate: float, seconds: float, console: Console
 ) -> WindowsReport:
-    """Run everything in turn, `rounds` times; `rate`, `seconds`: of each latency run."""
+    """Run everything in turn, `rounds` times.
+
+    `records`: number of records of a throughput run; `rate`, `seconds`: records per second and
+    duration of a latency run.
+    """
     lines = RunLines(console, rounds * (len(SYSTEMS) + 1))
     runs: dict[str, list[Run]] = {name: [] for name in (*SYSTEMS, *OUTPUTS)}
     loads = []
@@ -130,44 +135,45 @@ def measure_windows(
         for number in range(rounds):
             for name in SYSTEMS if number % 2 == 0 else SYSTEMS[::-1]:
                 lines.begin(name)
-                run = _throughput(name, file, records, nodes, expected)
+                run = _measure_throughput(name, file, records, nodes, expected)
                 lines.end(f"{run['records_per_s']:,.0f} records/s")
                 runs[name].append(run)
             lines.begin("latency")
-            found = _latencies(rate, max(2, round(rate * seconds)), nodes)
-            for name, run in found.items():
+            latencies = _measure_latencies(rate, max(2, round(rate * seconds)), nodes)
+            for name, run in latencies.items():
                 runs[name].append(run)
-            lines.end(", ".join(f"{name} {run['p50_ms']:.2f} ms" for name, run in found.items()))
+            medians = (f"{name} {run['p50_ms']:.2f} ms" for name, run in latencies.items())
+            lines.end(", ".join(medians))
             loads.append(round(getloadavg()[0], 2))
     return _report(runs, loads, {"records": records, "nodes": nodes}, rate)
 
 
-def _throughput(name: str, file: Path, records: int, nodes: int, expected: Sums) -> Run:
+def _measure_throughput(name: str, file: Path, records: int, nodes: int, expected: Sums) -> Run:
     """Measure one run. Outputs that are missing, and sums that are wrong, count as lost."""
     if name == LOOP:
-        seconds, cpu, sums = run_loop(file, nodes)
-        count, labels, outputs = len(sums), len(sums), len(expected)
+        seconds, cpu_s, sums = run_loop(file, nodes)
+        outputs, labels, expected_outputs = len(sums), len(sums), len(expected)
     else:
-        outputs = len(expected) if name == TUMBLING else records
+        expected_outputs = len(expected) if name == TUMBLING else records
         with BundleEngine(f"{FLOWS}:{name}", open_source(file), nodes=nodes) as engine:
             with without_gc_pauses():
-                cpu, began = cpu_seconds(), perf_counter()
-                seconds = engine.receive_outputs(outputs, PATIENCE_S) - began
-                cpu = cpu_seconds() - cpu
+                cpu_s, start = cpu_seconds(), perf_counter()
+                seconds = engine.receive_outputs(expected_outputs, PATIENCE_S) - start
+                cpu_s = cpu_seconds() - cpu_s
             items = [item for _, item in engine.items()]
-        sums, count, labels = _sums_in(items), len(items), len({item.label for item in items})
-    wrong = sum(sums[place] != total for place, total in expected.items())
+        sums, outputs, labels = _sums_in(items), len(items), len({item.label for item in items})
+    wrong_sums = sum(sums[group] != total for group, total in expected.items())
     return {
         "records_per_s": records / seconds,
-        "cpu_cores": cpu / seconds,
-        "cpu_us": 1e6 * cpu / records,
-        "lost": max(outputs - labels, wrong),
-        "duplicated": count - labels,
+        "cpu_cores": cpu_s / seconds,
+        "cpu_us": 1e6 * cpu_s / records,
+        "lost": max(expected_outputs - labels, wrong_sums),
+        "duplicated": outputs - labels,
     }
 
 
 def _sums_in(items: Sequence[Item]) -> Sums:
-    """Return the sum of each key and minute: that in its last output."""
+    """Return the sum of each key and minute, from the last output of that key and minute."""
     sums: Sums = Counter()
     for item in sorted(items, key=lambda item: item.label):
         value: Any = item.value
@@ -179,32 +185,32 @@ def _sums_in(items: Sequence[Item]) -> Sums:
     return sums
 
 
-def _latencies(rate: float, records: int, nodes: int) -> dict[str, Run]:
+def _measure_latencies(rate: float, records: int, nodes: int) -> dict[str, Run]:
     """Measure one latency run. Return the figures of each output."""
-    due: list[float] = []
+    due_times: list[float] = []
     with BundleEngine(f"{FLOWS}:both", QueueSource("sales"), nodes=nodes) as engine:
         with without_gc_pauses():
-            began = perf_counter()
+            start = perf_counter()
             for number, offset in enumerate(steady_schedule(records, rate)):
-                due.append(began + offset)
-                engine.run_until(due[-1])
+                due_times.append(start + offset)
+                engine.run_until(due_times[-1])
                 key, at = f"k{number % KEYS_OF_LATENCY}", number / RECORDS_PER_S
                 engine.send_record({"key": key, "at": at, "value": 1})
             rows = KEYS_OF_LATENCY * ((records - 1) // RECORDS_PER_S)
             engine.receive_outputs(records + rows, PATIENCE_S)
-        arrived = engine.items()
-    found: dict[str, Run] = {}
+        items = engine.items()
+    runs: dict[str, Run] = {}
     for sink, (name, expected) in enumerate(zip(OUTPUTS, (records, rows), strict=True)):
-        outputs = [(item.label, at) for at, item in arrived if item.sink == sink]
-        labels = dict(outputs)
+        outputs = [(item.label, arrival) for arrival, item in items if item.sink == sink]
+        arrivals = dict(outputs)
         latencies = [
-            1000 * (at - due[label[0] - 1])
-            for label, at in labels.items()
-            if label[0] > records // WARMUP_SHARE
+            1000 * (arrival - due_times[label[0] - 1])
+            for label, arrival in arrivals.items()
+            if label[0] > records // WARMUP_DIVISOR
         ]
-        counts = {"lost": expected - len(labels), "duplicated": len(outputs) - len(labels)}
-        found[name] = {**percentiles(latencies), "latencies": len(latencies), **counts}
-    return found
+        counts = {"lost": expected - len(arrivals), "duplicated": len(outputs) - len(arrivals)}
+        runs[name] = {**percentiles(latencies), "latencies": len(latencies), **counts}
+    return runs
 
 
 def _report(
@@ -213,30 +219,30 @@ def _report(
     settings: Mapping[str, object],
     rate: float,
 ) -> WindowsReport:
-    rows = {name: Row(Measured(name), found) for name, found in runs.items()}
-    speeds = {name: rows[name].values("records_per_s") for name in SYSTEMS}
-    scan = compare_rows(speeds[TUMBLING], speeds[SCAN], ratio)
-    loop = compare_rows(speeds[TUMBLING], speeds[LOOP], ratio)
-    over = compare_rows(rows[ROWS].values("p50_ms"), rows[PLAIN].values("p50_ms"), sub)
-    rows[TUMBLING] = replace(rows[TUMBLING], comparisons={"of_scan": scan, "of_loop": loop})
-    rows[ROWS] = replace(rows[ROWS], comparisons={"over_scan_ms": over})
+    rows = {name: Row(WindowsCase(name), runs_of_case) for name, runs_of_case in runs.items()}
+    rates = {name: rows[name].values("records_per_s") for name in SYSTEMS}
+    of_scan = compare_rows(rates[TUMBLING], rates[SCAN], ratio)
+    of_loop = compare_rows(rates[TUMBLING], rates[LOOP], ratio)
+    over_scan = compare_rows(rows[ROWS].values("p50_ms"), rows[PLAIN].values("p50_ms"), sub)
+    rows[TUMBLING] = replace(rows[TUMBLING], comparisons={"of_scan": of_scan, "of_loop": of_loop})
+    rows[ROWS] = replace(rows[ROWS], comparisons={"over_scan_ms": over_scan})
 
     def report(
-        names: Sequence[str], title: str, columns: Sequence[Column], note: str, **more: object
-    ) -> ExperimentReport[Measured]:
+        names: Sequence[str], title: str, columns: Sequence[Column], note: str, **extra: object
+    ) -> ExperimentReport[WindowsCase]:
         return ExperimentReport(
-            settings={**settings, **more},
+            settings={**settings, **extra},
             keys=(KeyColumn("name", "system" if LOOP in names else "output"),),
             columns_by_title={title: columns},
             rows=[rows[name] for name in names],
             notes=[note],
-            if_right="Checked: all sums and all rows are there, and none twice.",
-            if_wrong="though nothing was killed; do not use its figures",
+            note_if_correct="Checked: all sums and all rows are there, and none twice.",
+            problem_ending="though nothing was killed; do not use its figures",
         )
 
-    made = f"Load averages after the rounds: {', '.join(f'{load:.1f}' for load in loads)}."
+    note = f"Load averages after the rounds: {', '.join(f'{load:.1f}' for load in loads)}."
     title = f"Sums of a minute, {KEYS} keys"
-    throughput = report(SYSTEMS, title, THROUGHPUT, made, keys=KEYS)
+    throughput = report(SYSTEMS, title, THROUGHPUT, note, keys=KEYS)
     title = f"Latency at {rate:g} records a second, in ms"
-    note = "Of a row: from the record that ends its window."
+    note = "The latency of a row counts from the record that ends its window."
     return WindowsReport(throughput, report(OUTPUTS, title, LATENCY, note, rate=rate), loads)

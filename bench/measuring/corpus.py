@@ -19,20 +19,22 @@ from driftline.engine.sources.record import Shape
 Documents = Sequence[tuple[str, str]]
 """(id, text) of each document; ids are unique."""
 
-IN_SECTIONS = Shape(sections=True)
+SECTIONS_SHAPE = Shape(sections=True)
 
 
-def load_documents(count: int, path: Path | None = None, shape: Shape = IN_SECTIONS) -> Documents:
+def load_documents(
+    count: int, path: Path | None = None, shape: Shape = SECTIONS_SHAPE
+) -> Documents:
     """Return `count` documents of a file, or of the sample if `path` is None.
 
-    Skips unreadable records. If the file has too few documents, repeats its texts with new ids:
-    `12#0`, `12#0~2`, `12#0~3`. Raises InputError if there is no document.
+    Unreadable records are skipped. If the file has too few documents, its texts are repeated with
+    new ids: `12#0`, `12#0~2`, `12#0~3`. Raises InputError if the file has no document.
     """
     path = path or find_sample()
-    once = list(islice(_readable(open_shaped(path, shape).read(1)), count))
-    if count and not once:
+    distinct = list(islice(_readable(open_shaped(path, shape).read(1)), count))
+    if count and not distinct:
         raise InputError(path.name, 1, "no record of the file is a document with a text")
-    return list(islice(_repeated(once), count))
+    return list(islice(_repeat(distinct), count))
 
 
 def _readable(records: Iterator[tuple[int, object] | BadRecord]) -> Iterator[tuple[str, str]]:
@@ -44,13 +46,13 @@ def _readable(records: Iterator[tuple[int, object] | BadRecord]) -> Iterator[tup
             yield str(document["id"]), document_text(document)
 
 
-def _repeated(documents: Documents) -> Iterator[tuple[str, str]]:
+def _repeat(documents: Documents) -> Iterator[tuple[str, str]]:
     if not documents:
         return
     yield from documents
-    for turn in count_from(2):
+    for repetition in count_from(2):
         for document, text in documents:
-            yield f"{document}~{turn}", text
+            yield f"{document}~{repetition}", text
 
 
 def expected_outputs(documents: Documents) -> list[int]:

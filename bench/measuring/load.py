@@ -19,9 +19,9 @@ from a Zipf distribution: rank r has weight 1 / r. A phrase is two words that ar
 in the documents. Words consist of ASCII letters, so that every system tokenizes them alike.
 
     >>> queries = Queries([("1", "tea tea and cake")], seed=1)
-    >>> sorted(queries.ranked)
+    >>> sorted(queries.ranked_words)
     ['and', 'cake', 'tea']
-    >>> queries.ranked[0]
+    >>> queries.ranked_words[0]
     'tea'
 """
 
@@ -42,13 +42,14 @@ from msgspec.structs import fields
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.loops import poisson_schedule
 
-LIMIT = 10
+HITS_MAX = 10
 """Maximum hits of a query."""
 
 KINDS = ("term", "union2", "union5", "intersection", "phrase")
+"""Kinds of queries; the number of a union is that of its words."""
 
 VOCABULARY_DOCUMENTS = 4000
-"""The words of queries come from this many first documents."""
+"""The words of queries come from the first documents, at most this many."""
 
 _find_words = re.compile(r"\b[a-z]{2,20}\b").findall
 
@@ -64,32 +65,33 @@ class DrawnQuery(NamedTuple):
         """Whether one matching word is enough."""
         return self.kind.startswith("union")
 
-    def text(self, together: str = " ", word: Callable[[str], str] = str) -> str:
+    def text(self, and_operator: str = " ", format_word: Callable[[str], str] = str) -> str:
         """Return the query in the syntax of a system, by default that of Driftline.
 
-        `together` joins words that are all required; `word` formats a word, but not in a phrase.
+        `and_operator` joins words that are all required. Words of a phrase are not formatted.
 
         >>> [DrawnQuery(kind, ["a", "b"]).text() for kind in ("union2", "intersection", "phrase")]
         ['a OR b', 'a b', '"a b"']
         """
         if self.kind == "phrase":
             return '"' + " ".join(self.words) + '"'
-        return (" OR " if self.is_union else together).join(map(word, self.words))
+        return (" OR " if self.is_union else and_operator).join(map(format_word, self.words))
 
 
 class Queries:
     """Generator of queries; deterministic for given documents and seed."""
 
     def __init__(self, documents: Documents, seed: int) -> None:
-        self._texts = [
-            found
+        self._word_lists = [
+            words
             for _, text in documents[:VOCABULARY_DOCUMENTS]
-            if len(found := _find_words(text.lower()))
+            if len(words := _find_words(text.lower()))
         ]
-        counts = Counter(word for words in self._texts for word in words)
-        self.ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        """The words of each text, in order."""
+        counts = Counter(word for words in self._word_lists for word in words)
+        self.ranked_words = sorted(counts, key=lambda word: (-counts[word], word))
         """All words, most frequent first."""
-        self._weights = list(accumulate(1 / rank for rank in range(1, len(self.ranked) + 1)))
+        self._weights = list(accumulate(1 / rank for rank in range(1, len(self.ranked_words) + 1)))
         self._random = Random(seed)
 
     def draw(self) -> DrawnQuery:
@@ -99,19 +101,19 @@ class Queries:
     def draw_of_kind(self, kind: str) -> DrawnQuery:
         """Return a query of a kind."""
         if kind == "phrase":
-            words = self._random.choice(self._texts)
-            first = self._random.randrange(max(1, len(words) - 1))
-            return DrawnQuery(kind, words[first : first + 2])
-        return DrawnQuery(kind, self._by_zipf({"term": 1, "union5": 5}.get(kind, 2)))
+            words = self._random.choice(self._word_lists)
+            start = self._random.randrange(max(1, len(words) - 1))
+            return DrawnQuery(kind, words[start : start + 2])
+        return DrawnQuery(kind, self._draw_words({"term": 1, "union5": 5}.get(kind, 2)))
 
-    def _by_zipf(self, count: int) -> list[str]:
+    def _draw_words(self, count: int) -> list[str]:
         """Return `count` distinct words drawn by Zipf's law; fewer if the documents have fewer."""
-        found: dict[str, None] = {}
-        while len(found) < min(count, len(self.ranked)):
-            found.update(
-                dict.fromkeys(self._random.choices(self.ranked, cum_weights=self._weights))
+        words: dict[str, None] = {}
+        while len(words) < min(count, len(self.ranked_words)):
+            words.update(
+                dict.fromkeys(self._random.choices(self.ranked_words, cum_weights=self._weights))
             )
-        return list(found)
+        return list(words)
 
 
 def unique_word(number: int) -> str:
@@ -127,7 +129,7 @@ def unique_word(number: int) -> str:
 class DocumentArrival(NamedTuple):
     """Arrival of a document; only this document contains `word`."""
 
-    due_s: float
+    due_s: float  # since the start of the load
     id: str
     text: str
     word: str
@@ -136,7 +138,7 @@ class DocumentArrival(NamedTuple):
 class QueryArrival(NamedTuple):
     """Arrival of a query."""
 
-    due_s: float
+    due_s: float  # since the start of the load
     query: DrawnQuery
 
 
@@ -145,10 +147,8 @@ class LoadParameters(Struct, frozen=True):
 
     documents: int
     """Number of initial documents."""
-    rate: float
-    """Documents per second."""
-    searches: float
-    """Queries per second."""
+    documents_per_s: float
+    queries_per_s: float
     seconds: float
     """Duration after the warm-up, in seconds."""
     seed: int = 0
@@ -161,31 +161,31 @@ class LoadParameters(Struct, frozen=True):
     @property
     def documents_needed(self) -> int:
         """The number of documents that `load` needs."""
-        return self.documents + len(self._due(self.rate, 0))
+        return self.documents + len(self._due_times(self.documents_per_s, 0))
 
     def load(self, documents: Documents) -> Load:
-        """Return the load: the first `self.documents` of `documents` are there initially, and the
-        following ones arrive.
+        """Return a load of documents: the first `self.documents` are initial, the next ones arrive.
 
         Precondition: at least `documents_needed` documents.
         """
         queries = Queries(documents, self.seed)
-        arriving = []
-        for number, due in enumerate(self._due(self.rate, 0)):
+        document_arrivals = []
+        for number, due in enumerate(self._due_times(self.documents_per_s, 0)):
             id, text = documents[self.documents + number]
             word = unique_word(number)
-            arriving.append(DocumentArrival(due, id, f"{text} {word}", word))
-        asked = [QueryArrival(due, queries.draw()) for due in self._due(self.searches, 1)]
-        return Load(documents[: self.documents], arriving, asked, self.warmup_s)
+            document_arrivals.append(DocumentArrival(due, id, f"{text} {word}", word))
+        query_due_times = self._due_times(self.queries_per_s, 1)
+        query_arrivals = [QueryArrival(due, queries.draw()) for due in query_due_times]
+        return Load(documents[: self.documents], document_arrivals, query_arrivals, self.warmup_s)
 
-    def _due(self, rate: float, stream: int) -> list[float]:
-        """Return the due times of a Poisson process; `stream`: which of two independent ones."""
+    def _due_times(self, rate: float, stream: int) -> list[float]:
+        """Return the due times of a Poisson process; `stream`: 0 or 1, for independent seeds."""
         if not rate:
             return []
         seconds = self.warmup_s + self.seconds
-        # More than needed; the duration cuts them.
-        found = poisson_schedule(round(2 * rate * seconds) + 100, rate, 2 * self.seed + stream)
-        return [due for due in found if due < seconds]
+        count = round(2 * rate * seconds) + 100  # more than needed; the duration cuts them
+        schedule = poisson_schedule(count, rate, 2 * self.seed + stream)
+        return [due for due in schedule if due < seconds]
 
 
 class Load(Struct, frozen=True):
@@ -197,7 +197,7 @@ class Load(Struct, frozen=True):
     warmup_s: float
 
     @property
-    def ends_s(self) -> float:
+    def last_due_s(self) -> float:
         """Due time of the last request, in seconds since the start."""
         due = [each.due_s for each in self.document_arrivals] + [
             each.due_s for each in self.query_arrivals
@@ -205,7 +205,7 @@ class Load(Struct, frozen=True):
         return max(due, default=0.0)
 
     def write(self, path: Path) -> None:
-        """Write the load to a file, for the process that measures another system."""
+        """Write the load to a file, for the process that measures a peer."""
         path.write_text(
             json.dumps([self.documents, self.document_arrivals, self.query_arrivals, self.warmup_s])
         )
@@ -213,11 +213,11 @@ class Load(Struct, frozen=True):
     @classmethod
     def read(cls, path: Path) -> Load:
         """Return the load that `write` wrote."""
-        documents, arriving, asked, warmup_s = json.loads(path.read_text())
+        documents, document_arrivals, query_arrivals, warmup_s = json.loads(path.read_text())
         return cls(
             [(id, text) for id, text in documents],
-            [DocumentArrival(*each) for each in arriving],
-            [QueryArrival(due, DrawnQuery(*query)) for due, query in asked],
+            [DocumentArrival(*each) for each in document_arrivals],
+            [QueryArrival(due, DrawnQuery(*query)) for due, query in query_arrivals],
             warmup_s,
         )
 
@@ -226,13 +226,13 @@ class Measurements(Struct):
     """Measurements of a system; the module's docstring defines its latencies, in ms."""
 
     fill_per_s: float = 0.0
-    """Initial documents, divided by the seconds until a query found the last one."""
+    """Initial documents, divided by the seconds until queries could find all of them."""
     freshness_ms: list[float] = field(default_factory=list)
     acknowledged_ms: list[float] = field(default_factory=list)
     queries: dict[str, list[float]] = field(default_factory=dict)
     """Kind of query -> its latencies in ms."""
     send_delay_ms: list[float] = field(default_factory=list)
-    """Delay of each request's start after its due time: the send delay."""
+    """For each request, the time from its due time until it was sent."""
     errors: Counter[str] = field(default_factory=Counter)
     """Kind of error -> number of requests."""
     memory_mib: dict[str, float] = field(default_factory=dict)
@@ -249,9 +249,9 @@ class Measurements(Struct):
         return json.dumps({each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
-    def of_json(cls, text: str) -> Measurements:
+    def from_json(cls, text: str) -> Measurements:
         """Decode the result of `as_json`."""
-        found: Mapping[str, object] = json.loads(text)
-        observed = cls(**found)  # type: ignore[arg-type]
-        observed.errors = Counter(observed.errors)
-        return observed
+        values: Mapping[str, object] = json.loads(text)
+        measurements = cls(**values)  # type: ignore[arg-type]
+        measurements.errors = Counter(measurements.errors)
+        return measurements

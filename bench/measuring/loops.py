@@ -79,13 +79,13 @@ def closed_loop(
 ) -> dict[str, float]:
     """Send all documents as fast as possible, with at most `window` of them in flight.
 
-    End once all are complete, or no output arrives for `patience_s`; then read for another
-    `settle_s`. Return the throughput figures.
+    Once all are complete, or no output arrives for `patience_s`, read for another `settle_s`, for
+    late duplicates. Return the throughput figures.
     """
     documents = len(meter.expected)
     with without_gc_pauses():
-        wall, cpu = perf_counter(), cpu_seconds()
-        last_arrival = wall
+        start, cpu_s = perf_counter(), cpu_seconds()
+        last_arrival = start
         while meter.complete < documents and perf_counter() < last_arrival + patience_s:
             while meter.sent < documents and meter.in_flight < window:
                 now = perf_counter()
@@ -95,7 +95,7 @@ def closed_loop(
                 last_arrival = perf_counter()
             else:
                 system.wait(100)
-        cores = (cpu_seconds() - cpu) / (perf_counter() - wall)
+        cores = (cpu_seconds() - cpu_s) / (perf_counter() - start)
         _settle(system, meter, settle_s)
     return meter.throughput_figures(cores)
 
@@ -118,7 +118,7 @@ def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
 
 
 def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
-    """Read for another `settle_s`: outputs that arrive now are duplicates, or late."""
+    """Read for another `settle_s`; outputs that arrive in this time are duplicates, or late."""
     end = perf_counter() + settle_s
     while perf_counter() < end:
         system.wait(10)
@@ -132,7 +132,7 @@ def without_gc_pauses() -> Iterator[None]:
     Disable cyclic garbage collection, and use the GIL switch interval of a run's processes
     (`SWITCH_S`). After a disk write, a thread then waits for the GIL no longer than in a run.
     """
-    was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
+    was_enabled, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.collect()
     gc.disable()
     sys.setswitchinterval(SWITCH_S)
@@ -140,7 +140,7 @@ def without_gc_pauses() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(interval_s)
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 
@@ -157,9 +157,9 @@ def steady_schedule(n: int, rate: float) -> list[float]:
 
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process and its descendants, including ended ones."""
-    me = psutil.Process()
+    this_process = psutil.Process()
     total = 0.0
-    for process in [me, *me.children(recursive=True)]:
+    for process in [this_process, *this_process.children(recursive=True)]:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:

@@ -2,11 +2,11 @@
 
 Latency counts from the scheduled due time, even if the producer sends the document later.
 Otherwise a producer blocked by a stalled system would omit the documents that waited (coordinated
-omission). *Lateness* is the part of the latency before the document is sent.
+omission). The *send delay* is the part of the latency before the document is sent.
 
-Each run has one `RunMeter`; the loops in `measuring.loops` drive a system under it. To the meter, a
-document is a number with a count of expected outputs, and an output is a key that occurs once per
-document.
+Each run has one `RunMeter`; the loops in `measuring.loops` report to it. To the meter, a document
+is a number with a count of expected outputs, and an output is a key that occurs once per document.
+All times are by `perf_counter`.
 
     >>> meter = RunMeter(expected=[2])
     >>> meter.record_sent(0, now=1.001, due=1.0)
@@ -28,7 +28,7 @@ Arrival = tuple[int, Sequence[object], float]
 """(document number, keys (words) of some of its outputs, time after decoding them)"""
 
 
-class Sent(NamedTuple):
+class SentDocument(NamedTuple):
     """Record of a document that was sent, with the latency of its outputs."""
 
     document: int
@@ -57,7 +57,7 @@ class RunMeter:
         self._duplicates: Counter[int] = Counter()  # outputs of each document that arrived again
 
     def record_sent(self, number: int, now: float, due: float) -> None:
-        """Record that document `number` is sent now. Precondition: numbers ascend from 0."""
+        """Record that document `number` is sent. Precondition: numbers are 0, 1, 2 and so on."""
         assert number == len(self._sent_s), f"document {number} is not the next one"
         if not number:
             self.first_sent_s = now
@@ -77,10 +77,10 @@ class RunMeter:
             return
         before = len(seen)
         seen.update(keys)
-        fresh = len(seen) - before
-        if fresh < len(keys):
-            self._duplicates[number] += len(keys) - fresh
-        self.outputs += fresh
+        new = len(seen) - before
+        if new < len(keys):
+            self._duplicates[number] += len(keys) - new
+        self.outputs += new
         self.last_arrival_s = now
         if len(seen) >= self.expected[number]:
             del self._keys[number]
@@ -107,11 +107,11 @@ class RunMeter:
         """Number of outputs that arrived again."""
         return self._duplicates.total()
 
-    def documents(self) -> Iterator[Sent]:
+    def documents(self) -> Iterator[SentDocument]:
         """Yield every sent document, including the warm-up, in order."""
         for number, (due, sent) in enumerate(zip(self._due_s, self._sent_s, strict=True)):
             seconds = self._latency_s[number]
-            yield Sent(
+            yield SentDocument(
                 number,
                 due - self._due_s[0],
                 1000 * (sent - due),
@@ -126,7 +126,7 @@ class RunMeter:
         return [1000 * s for s in self._latency_s[self.warmup :] if s is not None]
 
     def send_delay_ms(self) -> list[float]:
-        """Return how late each document was sent after its due time, without the warm-up."""
+        """Return the send delay of every sent document after the warm-up, in document order."""
         pairs = zip(self._sent_s, self._due_s, strict=True)
         return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
 
@@ -138,11 +138,11 @@ class RunMeter:
         that have words); and the numbers of `lost` and `duplicated` outputs. The last two include
         the warm-up.
         """
-        latencies, late = self.latencies_ms(), percentiles(self.send_delay_ms())
+        latencies, send_delays = self.latencies_ms(), percentiles(self.send_delay_ms())
         return {
             **percentiles(latencies),
-            "send_delay_p99_ms": late["p99_ms"],
-            "send_delay_max_ms": late["max_ms"],
+            "send_delay_p99_ms": send_delays["p99_ms"],
+            "send_delay_max_ms": send_delays["max_ms"],
             "latencies": len(latencies),
             "lost": self.lost,
             "duplicated": self.duplicated,
@@ -172,8 +172,8 @@ class RunMeter:
 def percentiles(values: Sequence[float]) -> dict[str, float]:
     """Return p50_ms, p75_ms, p95_ms, p99_ms and max_ms, each an observed value (nearest rank)."""
     ranked = sorted(values)
-    named = {f"p{p}_ms": _nearest_rank(ranked, p) for p in (50, 75, 95, 99)}
-    return {**named, "max_ms": _nearest_rank(ranked, 100)}
+    by_name = {f"p{p}_ms": _nearest_rank(ranked, p) for p in (50, 75, 95, 99)}
+    return {**by_name, "max_ms": _nearest_rank(ranked, 100)}
 
 
 def _nearest_rank(ranked: Sequence[float], percent: int) -> float:

@@ -21,7 +21,13 @@ from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.load import LIMIT, DocumentArrival, Load, Measurements, QueryArrival
+from driftline.bench.measuring.load import (
+    HITS_MAX,
+    DocumentArrival,
+    Load,
+    Measurements,
+    QueryArrival,
+)
 from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.engine.errors import Unavailable
 
@@ -37,39 +43,40 @@ CONNECTIONS_MAX = 500
 
 
 def fill(url: str, documents: Documents) -> float:
-    """Insert documents in one bulk. Return documents per second until a query finds all of them.
+    """Insert documents in one bulk. Return documents per second until a query counts all of them.
 
-    Raises Unavailable if a document is refused or not found.
+    Raises Unavailable if the service rejects or does not count a document.
     """
-    began = perf_counter()
+    start = perf_counter()
     bulk = Request(f"{url}/documents:bulk", _blocks(documents), method="POST")
     with urlopen(bulk, timeout=FILL_TIMEOUT_S) as lines:
         answers = [json.loads(line) for line in lines]
-    refused = [answer for answer in answers if "error" in answer]
-    if refused or len(answers) != len(documents):
-        first = refused[0]["error"] if refused else "lines without an answer"
-        missing = len(documents) - len(answers) + len(refused)
-        raise Unavailable(f"{missing} documents were not taken: {first}")
+    errors = [answer["error"] for answer in answers if "error" in answer]
+    if errors or len(answers) != len(documents):
+        reason = errors[0] if errors else "the service did not answer their lines"
+        missing = len(documents) - len(answers) + len(errors)
+        raise Unavailable(f"{missing} of {len(documents)} documents were not inserted: {reason}")
     label = max(str(answer["label"]) for answer in answers)
-    found = _count(f"{url}/count?q=*&after={label}", began + FILL_TIMEOUT_S)
-    seconds = perf_counter() - began
-    if found != len(documents):
-        raise Unavailable(f"{len(documents)} documents were put in, and {found} are found")
+    count = _count(f"{url}/count?q=*&after={label}", start + FILL_TIMEOUT_S)
+    seconds = perf_counter() - start
+    if count != len(documents):
+        raise Unavailable(f"{len(documents)} documents were inserted, but a query counts {count}")
     return len(documents) / seconds
 
 
-def _count(url: str, until: float) -> int:
+def _count(url: str, deadline: float) -> int:
     """Return the count from `url`. Retry on status 503, since views may lag a bulk by seconds.
 
-    Raises Unavailable for another status, or after `until`.
+    Raises Unavailable for another status, or after `deadline` (by `perf_counter`).
     """
     while True:
         try:
             with urlopen(url, timeout=FILL_TIMEOUT_S) as answer:
                 return int(json.load(answer)["total"])
         except HTTPError as error:
-            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or perf_counter() > until:
-                raise Unavailable(f"{url} is answered by {error.read().decode()}") from None
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or perf_counter() > deadline:
+                answer = error.read().decode()
+                raise Unavailable(f"GET {url} failed with status {error.code}: {answer}") from None
 
 
 def _blocks(documents: Documents) -> Iterator[bytes]:
@@ -85,7 +92,7 @@ def _blocks(documents: Documents) -> Iterator[bytes]:
 
 
 def drive(url: str, load: Load, observed: Measurements, sample: Callable[[], None]) -> None:
-    """Run the load on the service. `sample` is called at the end of the warm-up and of the load."""
+    """Run the load on the service. Call `sample` at the end of the warm-up and of the load."""
     with without_gc_pauses():
         _LoadThread(url, load, observed).run(sample)
 
@@ -100,9 +107,9 @@ class HttpClient:
     """
 
     def __init__(self, url: str) -> None:
-        found = urlsplit(url)
-        self._server_address = found.hostname or "127.0.0.1", found.port or 80
-        self._head = f"Host: {found.netloc}\r\n"
+        parts = urlsplit(url)
+        self._server_address = parts.hostname or "127.0.0.1", parts.port or 80
+        self._host_header = f"Host: {parts.netloc}\r\n"
         self._socket: socket.socket | None = None
         self._received = b""
         """The part of the response received so far."""
@@ -110,7 +117,7 @@ class HttpClient:
     def send(self, method: str, path: str, body: bytes = b"") -> None:
         """Send a request. Raises OSError."""
         length = f"Content-Length: {len(body)}\r\n" if body else ""
-        head = f"{method} {path} HTTP/1.1\r\n{self._head}{length}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{self._host_header}{length}\r\n"
         self._received = b""
         try:
             self._connection().sendall(head.encode() + body)
@@ -159,16 +166,16 @@ def _parse_response(data: bytes) -> tuple[int, bytes] | None:
     if end < 0:
         return None
     head = data[:end].lower()
-    at = head.find(b"\r\ncontent-length:")
-    if at < 0:
-        raise ConnectionError("an answer has no length")
-    size = end + 4 + int(head[at + 17 :].split(b"\r\n", 1)[0])
+    header = head.find(b"\r\ncontent-length:")
+    if header < 0:
+        raise ConnectionError("a response has no Content-Length")
+    size = end + 4 + int(head[header + 17 :].split(b"\r\n", 1)[0])
     if len(data) < size:
         return None
     return int(head.split(b" ", 2)[1]), data[end + 4 : size]
 
 
-Asking = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
+Requests = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
 """A sequence of requests, each sent after the previous response.
 
 The generator yields (method, path, body) and receives (status, body). If a request fails, OSError
@@ -187,110 +194,114 @@ class _LoadThread:
         self._url = url
         self._load = load
         self._observed = observed
-        self._began = 0.0
+        self._start_s = 0.0
+        """Start of the load, by `perf_counter`."""
         self._idle: list[HttpClient] = []
         """A stack: the client used last is reused first, while caches are still warm."""
-        self._busy: dict[HttpClient, Asking] = {}
+        self._busy: dict[HttpClient, Requests] = {}
         """Client -> the sequence whose request it has sent."""
 
     def run(self, sample: Callable[[], None]) -> None:
         load = self._load
         bodies = [json.dumps({"text": each.text}).encode() for each in load.document_arrivals]
         paths = [
-            f"/search?q={quote(each.query.text())}&limit={LIMIT}&snippets=0"
+            f"/search?q={quote(each.query.text())}&limit={HITS_MAX}&snippets=0"
             for each in load.query_arrivals
         ]
-        due: list[tuple[float, Asking]] = [
+        sequences: list[tuple[float, Requests]] = [
             *((each.due_s, self._put(each, body))
               for each, body in zip(load.document_arrivals, bodies, strict=True)),
-            *((each.due_s, self._ask(each, path))
+            *((each.due_s, self._query(each, path))
               for each, path in zip(load.query_arrivals, paths, strict=True)),
         ]  # fmt: skip
-        waiting = deque(sorted(due, key=lambda each: each[0]))
-        with ThreadPoolExecutor(1) as beside:
-            self._began = perf_counter()
-            sampled = beside.submit(_later, load.warmup_s, sample)
-            while waiting or self._busy:
-                pause_s = self._begin_due(waiting)
+        pending = deque(sorted(sequences, key=lambda each: each[0]))
+        with ThreadPoolExecutor(1) as executor:
+            self._start_s = perf_counter()
+            first_sample = executor.submit(_call_after, load.warmup_s, sample)
+            while pending or self._busy:
+                pause_s = self._start_due(pending)
                 if pause_s is None and not self._busy:
                     continue  # the requests just started have already failed
-                come, _, _ = select.select(self._busy, (), (), pause_s)
-                for client in come:
-                    self._take(client)
+                readable, _, _ = select.select(self._busy, (), (), pause_s)
+                for client in readable:
+                    self._receive(client)
         for client in self._idle:
             client.close()
-        sampled.result()
+        first_sample.result()
         sample()
 
-    def _begin_due(self, waiting: deque[tuple[float, Asking]]) -> float | None:
-        """Start the requests that are due. Return the seconds until the next one is due.
+    def _start_due(self, pending: deque[tuple[float, Requests]]) -> float | None:
+        """Start the sequences that are due. Return the seconds until the next one is due.
 
-        Return None if no request is left, or the next one has to wait for a connection.
+        Return None if no sequence is left, or the next one has to wait for a connection.
         """
-        while waiting and len(self._busy) < CONNECTIONS_MAX:
-            pause_s = self._began + waiting[0][0] - perf_counter()
+        while pending and len(self._busy) < CONNECTIONS_MAX:
+            pause_s = self._start_s + pending[0][0] - perf_counter()
             if pause_s > 0:
                 return pause_s
-            due_s, asking = waiting.popleft()
+            due_s, requests = pending.popleft()
             client = self._idle.pop() if self._idle else HttpClient(self._url)
             if due_s >= self._load.warmup_s:
                 self._observed.send_delay_ms.append(self._elapsed_ms(due_s))
-            self._send_next(client, asking, partial(next, asking))
+            self._send_next(client, requests, partial(next, requests))
         return None
 
-    def _take(self, client: HttpClient) -> None:
-        asking = self._busy[client]
+    def _receive(self, client: HttpClient) -> None:
+        requests = self._busy[client]
         try:
             answer = client.take()
         except OSError as error:
-            step = partial(asking.throw, error)
+            step = partial(requests.throw, error)
         else:
             if answer is None:
                 return
-            step = partial(asking.send, answer)
+            step = partial(requests.send, answer)
         del self._busy[client]
-        self._send_next(client, asking, step)
+        self._send_next(client, requests, step)
 
     def _send_next(
-        self, client: HttpClient, asking: Asking, step: Callable[[], tuple[str, str, bytes]]
+        self, client: HttpClient, requests: Requests, step: Callable[[], tuple[str, str, bytes]]
     ) -> None:
         try:
             client.send(*step())
         except StopIteration:
             self._idle.append(client)
         except OSError as error:
-            self._send_next(client, asking, partial(asking.throw, error))
+            self._send_next(client, requests, partial(requests.throw, error))
         else:
-            self._busy[client] = asking
+            self._busy[client] = requests
 
-    def _put(self, each: DocumentArrival, body: bytes) -> Asking:
-        path = f"/documents/{quote(each.id, safe='')}"
-        answer = yield from self._answer("put", "PUT", path, body)
+    def _put(self, arrival: DocumentArrival, body: bytes) -> Requests:
+        """Put a document, then query for the word that only this document has."""
+        path = f"/documents/{quote(arrival.id, safe='')}"
+        answer = yield from self._request("put", "PUT", path, body)
         if answer is None:
             return
-        acknowledged = self._elapsed_ms(each.due_s)
-        path = f"/search?q={each.word}&limit=1&snippets=0&after={answer['label']}"
-        found = yield from self._answer("fresh query", "GET", path)
-        fresh = self._elapsed_ms(each.due_s)
-        if found is None:
+        acknowledged_ms = self._elapsed_ms(arrival.due_s)
+        path = f"/search?q={arrival.word}&limit=1&snippets=0&after={answer['label']}"
+        result = yield from self._request("fresh query", "GET", path)
+        freshness_ms = self._elapsed_ms(arrival.due_s)
+        if result is None:
             return
-        if [hit["id"] for hit in found["hits"]] != [each.id]:  # type: ignore[attr-defined]
+        if [hit["id"] for hit in result["hits"]] != [arrival.id]:  # type: ignore[attr-defined]
             self._observed.errors["not found"] += 1
-        elif each.due_s >= self._load.warmup_s:
-            self._observed.acknowledged_ms.append(acknowledged)
-            self._observed.freshness_ms.append(fresh)
+        elif arrival.due_s >= self._load.warmup_s:
+            self._observed.acknowledged_ms.append(acknowledged_ms)
+            self._observed.freshness_ms.append(freshness_ms)
 
-    def _ask(self, each: QueryArrival, path: str) -> Asking:
-        answer = yield from self._answer(each.query.kind, "GET", path)
-        if answer is not None and each.due_s >= self._load.warmup_s:
-            self._observed.queries.setdefault(each.query.kind, []).append(
-                self._elapsed_ms(each.due_s)
-            )
+    def _query(self, arrival: QueryArrival, path: str) -> Requests:
+        kind = arrival.query.kind
+        result = yield from self._request(kind, "GET", path)
+        if result is not None and arrival.due_s >= self._load.warmup_s:
+            self._observed.queries.setdefault(kind, []).append(self._elapsed_ms(arrival.due_s))
 
-    def _answer(
+    def _request(
         self, what: str, method: str, path: str, body: bytes = b""
     ) -> Generator[tuple[str, str, bytes], tuple[int, bytes], dict[str, object] | None]:
-        """Return the response; None for a failed request or an error status, which are counted."""
+        """Return the decoded response; None for a failed request or an error status.
+
+        These are counted as errors; `what`: the request's name in them.
+        """
         try:
             status, data = yield method, path, body
         except OSError as error:
@@ -304,9 +315,10 @@ class _LoadThread:
         return None
 
     def _elapsed_ms(self, due_s: float) -> float:
-        return 1000 * (perf_counter() - self._began - due_s)
+        """Return the time since a due time, which counts from the start of the load."""
+        return 1000 * (perf_counter() - self._start_s - due_s)
 
 
-def _later(pause_s: float, call: Callable[[], None]) -> None:
+def _call_after(pause_s: float, call: Callable[[], None]) -> None:
     sleep(pause_s)
     call()

@@ -1,8 +1,8 @@
-"""The baseline of the benchmark of windows: sums by key and minute in a plain loop, in processes.
+"""The baseline of the benchmark of windows: sums by key and minute, in n processes without engine.
 
-Each process reads every n-th line of the same file of JSON lines, hashes the key, sends the records
-of other processes to them in batches, and adds its own to a dict. There are no outputs before the
-end, no acknowledgements, order, time or storage.
+Each process reads every n-th line of the same file of JSON lines. The hash of a record's key is its
+owner: a process adds its own records to a dict, and sends the others to their owners in batches.
+There are no outputs before the end, no acknowledgements, order, watermarks or storage.
 """
 
 from __future__ import annotations
@@ -34,52 +34,56 @@ from driftline.bench.systems.processes import (
 from driftline.engine.errors import Unavailable
 
 BATCH = 500
-"""Records of a message to another process."""
+"""Records in a message to another process."""
 
-START_S = 20.0
+START_TIMEOUT_S = 20.0
 """Timeout in seconds for the start of the processes."""
 
-TIMEOUT_MS = 600_000
-"""Timeout for the loop itself."""
+LOOP_TIMEOUT_MS = 600_000
+"""Timeout for the sums of a process."""
 
 END = b"end"
 """Message of a process that has sent all records."""
 
 Sums = Counter[tuple[str, int]]
+"""(key, minute) -> sum of the values."""
 
 
 def run_loop(file: Path, processes: int) -> tuple[float, float, Sums]:
-    """Sum the records of a file.
+    """Sum the records of a file. Return (elapsed seconds, CPU seconds, sums).
 
-    Return the seconds that it took, the CPU seconds, and the sums. The start of the processes does
-    not count. Raises Unavailable after START_S.
+    The start of the processes does not count. Raises Unavailable if they have not started after
+    START_TIMEOUT_S.
     """
     with tempfile.TemporaryDirectory(prefix="loop-") as name:
         directory = Path(name)
         context: Context = zmq.Context()
         results = inbox(context, directory, "results")
         arguments = [(file, directory, number, processes) for number in range(processes)]
-        started = [start_module("driftline.bench.systems.bare_loop", each) for each in arguments]
+        children = [start_module("driftline.bench.systems.bare_loop", each) for each in arguments]
         try:
-            deadline = monotonic() + START_S
-            for _ in started:
+            deadline = monotonic() + START_TIMEOUT_S
+            for _ in children:
                 if not results.poll(max(0, int(1000 * (deadline - monotonic())))):
-                    raise Unavailable("the processes of the bare loop did not start")
+                    raise Unavailable(
+                        f"the processes of the bare loop did not start in {START_TIMEOUT_S:g} s; "
+                        "see their messages above"
+                    )
                 assert results.recv() == READY
-            inboxes = [outbox(context, directory, f"loop{number}") for number in range(processes)]
-            cpu, began = cpu_seconds(), perf_counter()
-            for each in inboxes:
+            outboxes = [outbox(context, directory, f"loop{number}") for number in range(processes)]
+            cpu_s, start = cpu_seconds(), perf_counter()
+            for each in outboxes:
                 each.send(READY)
             sums: Sums = Counter()
-            results.rcvtimeo = TIMEOUT_MS
-            parts = [results.recv() for _ in started]
-            seconds, cpu = perf_counter() - began, cpu_seconds() - cpu
-            for part in parts:
-                for key, minute, total in msgpack.unpackb(part):
+            results.rcvtimeo = LOOP_TIMEOUT_MS
+            packed_sums = [results.recv() for _ in children]
+            seconds, cpu_s = perf_counter() - start, cpu_seconds() - cpu_s
+            for packed in packed_sums:
+                for key, minute, total in msgpack.unpackb(packed):
                     sums[key, minute] += total
-            return seconds, cpu, sums
+            return seconds, cpu_s, sums
         finally:
-            for process in started:
+            for process in children:
                 process.kill()
                 process.wait()
             context.destroy(linger=0)
@@ -93,21 +97,23 @@ class LoopProcess:
         self.number = number
         self.inbox = inbox(context, directory, f"loop{number}")
         self.results = outbox(context, directory, "results")
-        self.others = [open_socket(context, zmq.PUSH) for _ in range(processes)]
-        for other, socket in enumerate(self.others):
-            socket.connect(address(directory, f"loop{other}"))
+        self.outboxes = [open_socket(context, zmq.PUSH) for _ in range(processes)]
+        """For each process, this one included."""
+        for owner, socket in enumerate(self.outboxes):
+            socket.connect(address(directory, f"loop{owner}"))
         self.results.send(READY)
-        self.ended = 0
+        self.ended_processes = 0
         """Processes that have sent all their records."""
         self.sums: dict[tuple[str, int], int] = {}
+        """(key, minute) -> sum of the values."""
 
     def run(self, file: Path) -> None:
-        """Wait for the start, sum up, and send the sums."""
-        waiting = messages(self.inbox)
-        early = list(iter(lambda: next(waiting), READY))  # other processes may start sooner
+        """Wait for READY, sum up, and send the sums."""
+        incoming = messages(self.inbox)
+        early = list(iter(lambda: next(incoming), READY))  # other processes may start sooner
         for message in early:
             self.add(message)
-        processes, number = len(self.others), self.number
+        processes, number = len(self.outboxes), self.number
         batches: list[list[tuple[str, float, int]]] = [[] for _ in range(processes)]
         sums, loads = self.sums, json.loads
         with file.open("rb") as lines:
@@ -116,33 +122,33 @@ class LoopProcess:
                 key = record["key"]
                 owner = crc32(key.encode()) % processes
                 if owner == number:
-                    place = key, int(record["at"] // 60)
-                    sums[place] = sums.get(place, 0) + record["value"]
+                    group = key, int(record["at"] // 60)
+                    sums[group] = sums.get(group, 0) + record["value"]
                     continue
                 batch = batches[owner]
                 batch.append((key, record["at"], record["value"]))
                 if len(batch) == BATCH:
-                    self.others[owner].send(msgpack.packb(batch))
+                    self.outboxes[owner].send(msgpack.packb(batch))
                     batch.clear()
                     while self.inbox.poll(0):
                         self.add(self.inbox.recv())
-        for socket, batch in zip(self.others, batches, strict=True):
+        for socket, batch in zip(self.outboxes, batches, strict=True):
             socket.send(msgpack.packb(batch))
             socket.send(END)
-        while self.ended < processes:
-            self.add(next(waiting))
-        self.results.send(cast(bytes, msgpack.packb([(*key, n) for key, n in sums.items()])))
-        next(waiting, None)  # the parent kills this process
+        while self.ended_processes < processes:
+            self.add(next(incoming))
+        self.results.send(cast(bytes, msgpack.packb([(*group, n) for group, n in sums.items()])))
+        next(incoming, None)  # the parent kills this process
 
     def add(self, message: bytes) -> None:
-        """Add the records of a message."""
+        """Add the records of a message to the sums; count an END."""
         if message == END:
-            self.ended += 1
+            self.ended_processes += 1
             return
         sums = self.sums
         for key, at, value in msgpack.unpackb(message):
-            place = key, int(at // 60)
-            sums[place] = sums.get(place, 0) + value
+            group = key, int(at // 60)
+            sums[group] = sums.get(group, 0) + value
 
 
 if __name__ == "__main__":

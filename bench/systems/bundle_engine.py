@@ -1,4 +1,4 @@
-"""Driftline as a measured system with any flow: its outputs are counted, and decoded at the end."""
+"""Driftline with any flow as a measured system: outputs are counted now, and decoded at the end."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class BundleEngine(Engine):
         self.runtime.add(server, self.config.inbox("consumer"))
 
     def send_record(self, record: object) -> None:
-        """Hand over a record to a `QueueSource`."""
+        """Send a record to the front. Precondition: the source is a `QueueSource`."""
         assert isinstance(self._source, QueueSource)
         self._source.put(record)
         self.front.turn()
         self.runtime.flush(self.front)
 
-    def run_until(self, due: float) -> None:
+    def run_until(self, deadline: float) -> None:
         """Run until a time, by `perf_counter`."""
-        while (remaining := due - perf_counter()) > 0:
+        while (remaining := deadline - perf_counter()) > 0:
             # Timeouts are whole milliseconds; for the remainder, the loop polls without sleeping.
             self.runtime.step(remaining < 0.001, wait_s=remaining - 0.001)
             os.sched_yield()
@@ -53,18 +53,18 @@ class BundleEngine(Engine):
 
         Return the time of the last arrival, by `perf_counter`.
         """
-        arrived, last, more = self._consumer.outputs, perf_counter(), False
-        while arrived < count and perf_counter() < last + patience_s:
-            more = self.runtime.step(more, wait_s=0.1)
-            if self._consumer.outputs > arrived:
-                arrived, last = self._consumer.outputs, perf_counter()
-        return last
+        outputs, last_arrival, has_more = self._consumer.outputs, perf_counter(), False
+        while outputs < count and perf_counter() < last_arrival + patience_s:
+            has_more = self.runtime.step(has_more, wait_s=0.1)
+            if self._consumer.outputs > outputs:
+                outputs, last_arrival = self._consumer.outputs, perf_counter()
+        return last_arrival
 
     def items(self) -> list[tuple[float, Item]]:
-        """Return all outputs, each with the time of its arrival."""
+        """Return (time of arrival by `perf_counter`, output) for all outputs."""
         return [
-            (at, item)
-            for at, bundle in self._consumer.bundles
+            (arrival, item)
+            for arrival, bundle in self._consumer.bundles
             for blob in bundle.blobs
             for item in from_blob(blob)
         ]
@@ -77,6 +77,7 @@ class BundleConsumer:
         self.bundles: list[tuple[float, Bundle]] = []
         """(time of arrival by `perf_counter`, bundle)."""
         self.outputs = 0
+        """Number of outputs in the bundles."""
         self._last: dict[str, LastStored] = {}
 
     def deliver(self, bundle: Bundle) -> None:

@@ -27,9 +27,10 @@ MICRO_BATCH = "micro-batch"
 """The same flow on Spark."""
 
 CHOICES = (*POLICIES, MICRO_BATCH)
+"""Values of the option --policies."""
 
-WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""Cuts of policies without a snapshot interval: no checkpoints, or one in each turn."""
+CUTS_WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
+"""Cuts of policies without a snapshot interval: no checkpoints, or one in each turn of a node."""
 
 
 class Case(Struct, frozen=True):
@@ -41,8 +42,8 @@ class Case(Struct, frozen=True):
 
     def __str__(self) -> str:
         interval = self.snapshot_interval_ms
-        every = "" if interval is None else f", snapshot every {interval} ms"
-        return self.policy + every + (", durable ends" if self.durable else "")
+        snapshots = "" if interval is None else f", snapshot every {interval} ms"
+        return self.policy + snapshots + (", durable ends" if self.durable else "")
 
     @property
     def is_floor(self) -> bool:
@@ -56,33 +57,39 @@ class Case(Struct, frozen=True):
 
     @property
     def durable_parts(self) -> list[str]:
-        """Those of "inputs", "state" and "outputs" that survive a crash of all processes."""
+        """The parts ("inputs", "state", "outputs") that survive a crash of all processes."""
         policy = POLICIES.get(self.policy)
-        has_state = policy.cut is not SnapshotCut.NONE if policy else self.is_micro_batch
-        parts = {"inputs": self.durable, "state": has_state, "outputs": self.durable}
-        return [name for name, is_kept in parts.items() if is_kept]
+        saves_state = policy.cut is not SnapshotCut.NONE if policy else self.is_micro_batch
+        parts = {"inputs": self.durable, "state": saves_state, "outputs": self.durable}
+        return [name for name, survives in parts.items() if survives]
 
 
 def cases(
-    policies: Sequence[str], snapshot_intervals_ms: Sequence[int], durable_ms: int | None = None
+    policies: Sequence[str],
+    snapshot_intervals_ms: Sequence[int],
+    durable_interval_ms: int | None = None,
 ) -> list[Case]:
     """Return the floor, policies without an interval, other policies per interval, then Spark.
 
-    `durable_ms`: if not None, add all cases except Spark again, with durable ends and only this
-    snapshot interval.
+    `durable_interval_ms`: if not None, add all cases except Spark again, with durable ends and only
+    this snapshot interval.
     """
-    ours = [name for name in policies if name in POLICIES]
-    without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
+    names = [name for name in policies if name in POLICIES]
+    without_interval = [name for name in names if POLICIES[name].cut in CUTS_WITHOUT_INTERVAL]
+    with_interval = [name for name in names if name not in without_interval]
 
-    def with_ends(intervals_ms: Sequence[int], durable: bool) -> list[Case]:
+    def cases_with_ends(intervals_ms: Sequence[int], durable: bool) -> list[Case]:
         return [
             Case(FLOOR, None, durable),
-            *(Case(name, None, durable) for name in without),
-            *(Case(n, ms, durable) for ms in intervals_ms for n in ours if n not in without),
+            *(Case(name, None, durable) for name in without_interval),
+            *(Case(name, ms, durable) for ms in intervals_ms for name in with_interval),
         ]
 
+    durable_cases: list[Case] = []
+    if durable_interval_ms is not None:
+        durable_cases = cases_with_ends([durable_interval_ms], durable=True)
     return [
-        *with_ends(snapshot_intervals_ms, durable=False),
+        *cases_with_ends(snapshot_intervals_ms, durable=False),
         *([Case(MICRO_BATCH, None)] if MICRO_BATCH in policies else []),
-        *(with_ends([durable_ms], durable=True) if durable_ms is not None else ()),
+        *durable_cases,
     ]

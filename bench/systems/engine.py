@@ -1,10 +1,10 @@
 """Driftline as a measured system: the inverted index on a local cluster.
 
-This process contains the front and the meter, like the server in the paper's experiments (section
-VI-A). `Engine` keeps documents and outputs in the memory of this process. `DurableEngine` uses the
-parts of a run with producers: `ReceivedSource` with its input log at the front, and a consumer that
-writes JSON lines. That consumer is a separate process (`engine_consumer`), so that writing does not
-slow down the producer.
+The measuring process contains the front and the meter, like the server in the paper's experiments
+(section VI-A). `Engine` keeps documents and outputs in the memory of that process. `DurableEngine`
+uses the parts of a run with producers: `ReceivedSource` with its input log at the front, and a
+consumer that writes JSON lines. That consumer is a separate process (`engine_consumer`), so that
+its writes do not slow down the producer.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ FLOW = "driftline.index"
 
 PRODUCER = "bench"
 
-START_S = 30.0
-"""Timeout in seconds for the start of the cluster, and of a consumer process."""
+START_TIMEOUT_S = 30.0
+"""Timeout for the start of the cluster and of a consumer process, and for the nodes' figures."""
 
 
 class Engine(StartedProcesses):
@@ -126,17 +126,17 @@ class Engine(StartedProcesses):
         self._queue.put(record)
 
     def start(self) -> None:
-        """Start the cluster. Raises Unavailable after START_S."""
+        """Start the cluster. Raises Unavailable after START_TIMEOUT_S."""
         self.cluster.__enter__()
-        deadline = monotonic() + START_S
+        deadline = monotonic() + START_TIMEOUT_S
         while not self.front.incarnation:
             self.runtime.step(wait_s=0.05)
             self.cluster.supervise()
             if monotonic() > deadline:
-                raise Unavailable(f"the cluster did not start within {START_S:g} s")
+                raise Unavailable(f"the cluster did not start within {START_TIMEOUT_S:g} s")
 
     def send(self, number: int) -> None:
-        """Hand over a document."""
+        """Send document `number` through the front."""
         document, text = self.documents[number]
         self.put({"id": document, "text": text})
         self.front.turn()
@@ -155,18 +155,18 @@ class Engine(StartedProcesses):
             self.runtime.step(wait_s=timeout_ms / 1000)
 
     def figures(self) -> dict[str, int]:
-        """Return the nodes' figures by name, summed over the nodes."""
+        """Return the nodes' figures by name, summed over the nodes that answer in time."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
         self.status_poller.reports.clear()
         self.status_poller.addresses.update(nodes)
         self.status_poller.ask()
-        deadline = monotonic() + START_S
+        deadline = monotonic() + START_TIMEOUT_S
         while len(self.status_poller.reports) < len(nodes) and monotonic() < deadline:
             self.runtime.step(wait_s=0.05)
-        total: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for report in self.status_poller.reports.values():
-            total.update(dict(report.figures))
-        return dict(total)
+            totals.update(dict(report.figures))
+        return dict(totals)
 
     def close(self) -> None:
         """Stop the cluster and remove its files. Idempotent."""
@@ -205,25 +205,25 @@ class DurableEngine(Engine):
     def open_source(self) -> RetainedSource:
         """Open the source of the front with its input log, and the socket for consumer reports."""
         self._log = InputLog(self.sockets / "input-0", FLOW)
-        kind = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource
-        self._received = kind(self._log, lambda: time_ns() // 1000)
-        self._writer = _Writer(self._received, name="intake")
-        self._sent = 0
+        source = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource
+        self._received_source = source(self._log, lambda: time_ns() // 1000)
+        self._writer = _LogWriter(self._received_source, name="intake")
+        self._sent_count = 0
         self._context: Context = zmq.Context()
-        self._stored = inbox(self._context, self.sockets, "arrivals")
+        self._reports = inbox(self._context, self.sockets, "arrivals")
         self._process: subprocess.Popen[bytes] | None = None
-        return self._received
+        return self._received_source
 
     def add_consumer(self) -> None:
         """Add the log writer to the runtime, whose loop then also waits for consumer reports."""
         self.runtime.watch(
-            self._writer, self._stored, self._receive_reports, carry_out=self._log.carry_out
+            self._writer, self._reports, self._receive_reports, carry_out=self._log.carry_out
         )
 
     def put(self, record: object) -> None:
         """Put a record into the source; start a write to the log unless one is in progress."""
-        self._sent += 1
-        receipt = self._received.receive(PRODUCER, self._sent, record)
+        self._sent_count += 1
+        receipt = self._received_source.receive(PRODUCER, self._sent_count, record)
         assert receipt is Receipt.ACCEPTED, receipt
         self._writer.turn()
         self.runtime.flush(self._writer)
@@ -232,11 +232,11 @@ class DurableEngine(Engine):
         """Start the consumer, then the cluster. Raises Unavailable."""
         module = "driftline.bench.systems.engine_consumer"
         self._process = start_module(module, (self.sockets, FLOW))
-        deadline = monotonic() + START_S
-        while not self._stored.poll(100):
+        deadline = monotonic() + START_TIMEOUT_S
+        while not self._reports.poll(100):
             if monotonic() > deadline or self._process.poll() is not None:
-                raise Unavailable("the consumer did not start; its own messages are above")
-        assert self._stored.recv() == READY
+                raise Unavailable("the consumer process did not start; see its messages above")
+        assert self._reports.recv() == READY
         super().start()
 
     def close(self) -> None:
@@ -249,39 +249,39 @@ class DurableEngine(Engine):
         self._log.close()
 
     def _receive_reports(self) -> None:
-        while self._stored.poll(0):
-            for document, words, at in unpack_stored(self._stored.recv()):
-                self.arrivals.append((self.numbers[document], words, at))
+        while self._reports.poll(0):
+            for document, words, durable_at in unpack_stored(self._reports.recv()):
+                self.arrivals.append((self.numbers[document], words, durable_at))
 
 
 class DurableFirstSource(ReceivedSource):
     """Source that yields a record only once the record is durable in the log.
 
-    Needed for policies that release outputs at once: otherwise an output could leave before its
-    input is durable.
+    Policies that release outputs at once need it: otherwise an output could leave before its input
+    is durable.
     """
 
-    _held: int | None = None
+    _withheld_time: int | None = None
     """Time of the record that `read` withholds until it is durable; None if there is none."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
             while isinstance(record, tuple) and record[0] >= self.durable:
-                self._held = record[0]
+                self._withheld_time = record[0]
                 yield None
-            self._held = None
+            self._withheld_time = None
             yield record
 
     def advance_to(self, time: int) -> int:
-        moved = super().advance_to(time)
+        advanced = super().advance_to(time)
         # Do not advance beyond a withheld record.
-        return moved if self._held is None else min(moved, self._held)
+        return advanced if self._withheld_time is None else min(advanced, self._withheld_time)
 
 
-class _Writer(Receiver):
+class _LogWriter(Receiver):
     """Receiver that writes groups of records to the log.
 
-    `DurableEngine.put` adds the records to the source, so this role receives no messages.
+    `DurableEngine.put` adds the records to the source, so no process sends messages to this role.
     """
 
     def handle(self, sender: str, message: Message) -> None:

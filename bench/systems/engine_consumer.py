@@ -1,7 +1,7 @@
 """Durable consumer process of a measured Driftline.
 
 Arguments: DIRECTORY FLOW. The process stores the outputs of all nodes as JSON lines, bundle by
-bundle, as a run does, and then reports to the producer's process that they are durable.
+bundle, as a run does, and then reports to the measuring process that they are durable.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def words_by_document(bundle: Bundle) -> Iterator[tuple[str, Sequence[object]]]:
 
 
 class ReportingConsumer:
-    """Consumer that passes bundles to `store` and reports them to the producer's process."""
+    """Consumer that passes bundles to `store` and reports them to the measuring process."""
 
-    def __init__(self, store: Consumer, producer: zmq.Socket[bytes]) -> None:
+    def __init__(self, store: Consumer, reports: zmq.Socket[bytes]) -> None:
         self._store = store
-        self._producer = producer
+        self._reports = reports
 
     def deliver(self, bundle: Bundle) -> None:
         """Store a bundle, then report it."""
         self._store.deliver(bundle)
         now = perf_counter()
         stored = [(document, words, now) for document, words in words_by_document(bundle)]
-        self._producer.send(pack_stored(stored))
+        self._reports.send(pack_stored(stored))
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last stored bundle."""
@@ -71,17 +71,17 @@ class ReportingConsumer:
         self._store.close()
 
 
-class Desk(threading.Thread):
+class ConsumerThread(threading.Thread):
     """Consumer thread of one node.
 
     In a run, each node has its own consumer, which does not wait for writes of other nodes.
     """
 
-    def __init__(self, context: Context, make: Callable[[str], Consumer]) -> None:
+    def __init__(self, context: Context, make_consumer: Callable[[str], Consumer]) -> None:
         super().__init__(daemon=True)
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self._context = context
-        self._server = ConsumerServer(make)
+        self._server = ConsumerServer(make_consumer)
         self._nodes: dict[str, zmq.Socket[bytes]] = {}
         """Address of a node, which changes at each start of the node -> socket for answers."""
 
@@ -90,8 +90,8 @@ class Desk(threading.Thread):
         try:
             while True:
                 self._server.receive(self.inbox.get())
-                for to, answer in self._server.outbox:
-                    self._socket(self._server.addresses[to]).send(answer)
+                for node, answer in self._server.outbox:
+                    self._socket(self._server.addresses[node]).send(answer)
                 self._server.outbox.clear()
         except BaseException:
             traceback.print_exc()
@@ -109,24 +109,24 @@ def main() -> None:
     directory, flow = Path(sys.argv[1]), load_flow(sys.argv[2])
     context: Context = zmq.Context()
 
-    def consumer(barrier: str) -> Consumer:
-        producer = outbox(context, directory, "arrivals")  # only the desk's thread uses it
+    def make_consumer(barrier: str) -> Consumer:
+        reports = outbox(context, directory, "arrivals")  # only one thread uses this socket
         store = JsonLinesConsumer(directory / "outputs", barrier, flow, "bench")
-        return ReportingConsumer(store, producer)
+        return ReportingConsumer(store, reports)
 
     bundles = inbox(context, directory, "consumer")
     ready = outbox(context, directory, "arrivals")  # keep open: closing would drop the message
     ready.send(READY)
     gc.disable()  # like the runtime of a node, whose process contains the consumer in a run
     sys.setswitchinterval(SWITCH_S)
-    desks: dict[str, Desk] = {}
+    threads: dict[str, ConsumerThread] = {}
     for message in messages(bundles):
         header, _ = decode(message)
-        if header.sender not in desks:
-            desks[header.sender] = Desk(context, consumer)
-            desks[header.sender].start()
-        desks[header.sender].inbox.put(message)
-    os._exit(0)  # the desks' threads never end
+        if header.sender not in threads:
+            threads[header.sender] = ConsumerThread(context, make_consumer)
+            threads[header.sender].start()
+        threads[header.sender].inbox.put(message)
+    os._exit(0)  # the threads never end
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The floor: the benchmark's job without any guarantees, as fast as Python can do it.
 
-The difference between the figures of an engine and of the floor is the cost of the engine. This
-process is the producer and the consumer, as in every other run of the benchmark. The workers are
-separate processes (`floor_processes`); all communicate by ZeroMQ over Unix sockets:
+The difference between the figures of an engine and of the floor is the cost of the engine. The
+measuring process is the producer, and with ends in memory also the consumer. The workers, and with
+durable ends the consumer, are separate processes (`floor_processes`). All communicate by ZeroMQ
+over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
@@ -44,10 +45,10 @@ from driftline.engine.errors import Unavailable
 Changes = tuple[str, Sequence[str], Sequence[Positions], Sequence[int]]
 """(document, words, positions per word, new number of documents per word)."""
 
-START_S = 20.0
-"""Timeout in seconds for the start of the workers."""
+START_TIMEOUT_S = 20.0
+"""Timeout for the start of the workers."""
 
-READ_AT_ONCE = 64
+MESSAGES_AT_ONCE = 64
 """Messages that the consumer reads before the loop checks the clock."""
 
 
@@ -65,23 +66,23 @@ class FloorProcesses(StartedProcesses):
         """Directory of the sockets and all files."""
         self._context: Context = zmq.Context()
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._workers: list[zmq.Socket[bytes]] = []
+        self._worker_outboxes: list[zmq.Socket[bytes]] = []
         self.inbox = open_socket(self._context, zmq.PULL)
         """Socket on which outputs arrive."""
 
     def start(self) -> None:
-        """Start the workers. Raises Unavailable after START_S."""
+        """Start the workers. Raises Unavailable after START_TIMEOUT_S."""
         self.open_inbox()
         for number in range(self.workers):
             self.start_process("worker", number, self.workers)
-            self._workers.append(outbox(self._context, self.directory, f"worker{number}"))
-        deadline = monotonic() + START_S
+            self._worker_outboxes.append(outbox(self._context, self.directory, f"worker{number}"))
+        deadline = monotonic() + START_TIMEOUT_S
         ready = 0
         while ready < self.workers:
             if monotonic() > deadline or any(p.poll() is not None for p in self._processes):
                 raise Unavailable(
                     f"only {ready} of {self.workers} workers of the floor have started "
-                    f"(within {START_S:.0f} s); their own messages are above"
+                    f"(within {START_TIMEOUT_S:.0f} s); see their messages above"
                 )
             if self.inbox.poll(100):
                 assert self.inbox.recv() == READY
@@ -92,16 +93,16 @@ class FloorProcesses(StartedProcesses):
         self.inbox.bind(address(self.directory, "results"))
 
     def send(self, number: int) -> None:
-        """Hand over a document."""
-        self.hand_over(number, self.packed(number))
+        """Send document `number` to its worker."""
+        self.send_packed(number, self.pack_document(number))
 
-    def packed(self, number: int) -> bytes:
-        """Encode a document as a message."""
+    def pack_document(self, number: int) -> bytes:
+        """Encode document `number` as a message."""
         return cast(bytes, self._pack(self.documents[number]))
 
-    def hand_over(self, number: int, message: bytes) -> None:
-        """Send a document to its worker."""
-        self._workers[number % self.workers].send(message)
+    def send_packed(self, number: int, message: bytes) -> None:
+        """Send the message of document `number` to its worker."""
+        self._worker_outboxes[number % self.workers].send(message)
 
     def start_process(self, kind: str, *arguments: object) -> None:
         """Start a worker or consumer process; `close` kills it."""
@@ -116,10 +117,10 @@ class FloorProcesses(StartedProcesses):
         ]
 
     def changes(self) -> Iterator[Changes]:
-        """Yield the changes that have arrived, decoded; at most READ_AT_ONCE messages."""
+        """Yield the changes that have arrived, decoded; at most MESSAGES_AT_ONCE messages."""
         receive = self.inbox.recv
         try:
-            for _ in range(READ_AT_ONCE):
+            for _ in range(MESSAGES_AT_ONCE):
                 yield cast(Changes, decode(receive(zmq.NOBLOCK)))
         except zmq.Again:
             pass
@@ -143,9 +144,9 @@ class DurableFloor(FloorProcesses):
 
         producer --> file, then worker --> owner --> consumer: file, then the meter
 
-    A thread appends the documents to a file and sends them once they are on disk. Documents that
-    arrive meanwhile form the next group, as in Driftline's input log. The consumer is a separate
-    process, like that of `DurableEngine`, and appends changes in the same way.
+    A thread of the producer, the writer, appends the documents to a file and sends them once they
+    are on disk. Documents that arrive meanwhile form the next group, as in Driftline's input log.
+    The consumer is a separate process, like that of `DurableEngine`, and appends changes likewise.
     """
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
@@ -165,15 +166,15 @@ class DurableFloor(FloorProcesses):
         self._writer.start()
 
     def send(self, number: int) -> None:
-        """Hand over a document; the writer sends it once it is durable."""
-        self._tasks.put((number, self.packed(number)))
+        """Queue document `number`; the writer sends it to its worker once it is durable."""
+        self._tasks.put((number, self.pack_document(number)))
 
     def receive(self) -> list[Arrival]:
         """Return the outputs that have become durable."""
         numbers, arrivals = self.numbers, []
         while self.inbox.poll(0):
-            for document, words, at in unpack_stored(self.inbox.recv()):
-                arrivals.append((numbers[document], words, at))
+            for document, words, durable_at in unpack_stored(self.inbox.recv()):
+                arrivals.append((numbers[document], words, durable_at))
         return arrivals
 
     def close(self) -> None:
@@ -191,7 +192,7 @@ class DurableFloor(FloorProcesses):
                 os.write(file, b"".join([message for _, message in group]))
                 os.fdatasync(file)
                 for number, message in group:
-                    self.hand_over(number, message)
+                    self.send_packed(number, message)
         except zmq.ZMQError:
             pass  # `close` destroyed the sockets
         finally:

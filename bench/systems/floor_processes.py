@@ -6,8 +6,8 @@ words, positions) from other workers. Blocking in `recv` costs less than polling
 `recv` sleeps only when the inbox is empty. A worker gives no guarantees.
 
 The *consumer* process exists only with durable ends. It appends the workers' messages to a file and
-reports them to the producer. All queued messages form one group, with one write and one fdatasync;
-meanwhile the next group accumulates. A group is decoded only once it is durable.
+reports them to the measuring process. All queued messages form one group, with one write and one
+fdatasync; meanwhile the next group accumulates. A group is decoded only once it is durable.
 
 Arguments: `worker DIRECTORY NUMBER WORKERS`, or `consumer DIRECTORY`.
 """
@@ -38,7 +38,7 @@ from driftline.connectors.files.generated import positions_of_words
 
 Positions = tuple[int, ...]
 Share = tuple[str, list[str], list[Positions]]
-"""(document, those of its words that one worker owns, positions per word)."""
+"""(document id, the document's words that one worker owns, positions per word)."""
 
 _pack = msgpack.Packer(autoreset=True).pack
 
@@ -115,11 +115,11 @@ class FloorWorker:
 
 
 class FloorConsumer:
-    """Consumer that writes changes to a file and reports them to the producer."""
+    """Consumer that writes changes to a file and reports them to the measuring process."""
 
     def __init__(self, context: Context, directory: Path) -> None:
         self.results = inbox(context, directory, "results")
-        self.producer = outbox(context, directory, "arrivals")
+        self.reports = outbox(context, directory, "arrivals")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self.file = os.open(directory / "changes", flags, 0o644)
 
@@ -133,7 +133,7 @@ class FloorConsumer:
 
     def _store(self, group: list[bytes]) -> None:
         for _ in range(group.count(READY)):  # forward the workers' start messages
-            self.producer.send(READY)
+            self.reports.send(READY)
         changes = [message for message in group if message != READY]
         if not changes:
             return
@@ -141,7 +141,7 @@ class FloorConsumer:
         os.fdatasync(self.file)
         now = perf_counter()
         decoded = [cast(tuple[str, list[str]], decode(message)[:2]) for message in changes]
-        self.producer.send(pack_stored([(document, words, now) for document, words in decoded]))
+        self.reports.send(pack_stored([(document, words, now) for document, words in decoded]))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Micro-batches as a measured system: the inverted index on Spark Structured Streaming.
 
-The measuring process is the producer and the consumer, as in every other run. Spark runs in another
-process, whose entry point is this module, with arguments DIRECTORY CORES. That process reads the
-documents that the producer appends to DIRECTORY/log, and sends the outputs of each batch. When its
-standard input ends, it stops Spark and exits. Appending to the log never waits for Spark.
+The measuring process is the producer and the consumer, as in other runs with ends in memory. Spark
+runs in another process, whose entry point is this module, with arguments DIRECTORY CORES. That
+process reads the documents that the producer appends to DIRECTORY/log, and sends the outputs of
+each batch. When its standard input ends, it stops Spark and exits. Appending never waits for Spark.
 
 Spark gets more warm-up than the other systems: `MicroBatch.start` runs the batches of `WARM_UP`
 over documents with other ids, so that the JVM compiles the measured code before the measurement.
@@ -41,17 +41,16 @@ from driftline.pipeline.session import session
 READY = "ready"
 """Message sent once the query has started. Any other string is an error of Spark."""
 
-LOOK_S = 0.5
-"""Interval in seconds between checks whether the query has failed."""
+QUERY_CHECK_S = 0.5
+"""Interval between checks whether the query has failed."""
 
 WARM_UP = (*[1] * 30, *[20] * 5)
 """Number of documents in each warm-up batch: single ones, then groups as from a queue."""
 
-START_S = 120.0
-"""Timeout in seconds for starting Spark, and for warming it up."""
+START_TIMEOUT_S = 120.0
+"""Timeout for starting Spark, and again for warming it up."""
 
 STOP_TIMEOUT_S = 20.0
-"""Timeout in seconds for stopping Spark."""
 
 
 class MicroBatch(StartedProcesses):
@@ -60,9 +59,10 @@ class MicroBatch(StartedProcesses):
     def __init__(self, documents: Documents, cores: int = 2) -> None:
         self.documents = documents
         self.cores = cores
-        self.batch = -1
+        self.last_batch = -1
         """Number of the last received batch; batches that Spark repeats are dropped."""
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+        """Id -> number of a document."""
         self._directory = tempfile.TemporaryDirectory(prefix="driftline-microbatch-")
         self._context: Context = zmq.Context()
         self._results = open_socket(self._context, zmq.PULL)
@@ -77,30 +77,30 @@ class MicroBatch(StartedProcesses):
         self._process = start_module(
             "driftline.bench.systems.microbatch", arguments, stdin=subprocess.PIPE
         )
-        ready = self._next(monotonic() + START_S)
+        ready = self._next_message(monotonic() + START_TIMEOUT_S)
         assert ready == READY, ready
         self._warm_up()
 
     def _warm_up(self) -> None:
         """Run the warm-up: send documents with the measured texts under other ids."""
-        deadline = monotonic() + START_S
+        deadline = monotonic() + START_TIMEOUT_S
         texts = cycle(text for _, text in self.documents)
         for number, size in enumerate(WARM_UP):
-            some = [(f"warm-up {number}.{i}", text) for i, text in enumerate(islice(texts, size))]
-            for document in some:
+            batch = [(f"warm-up {number}.{i}", text) for i, text in enumerate(islice(texts, size))]
+            for document in batch:
                 self._append(*document)
-            missing = sum(expected_outputs(some))
+            missing = sum(expected_outputs(batch))
             while missing > 0:
-                missing -= len(self._outputs(self._next(deadline)))
+                missing -= len(self._outputs(self._next_message(deadline)))
 
-    def _next(self, deadline: float) -> object:
+    def _next_message(self, deadline: float) -> object:
         """Return the next message. Raises Unavailable if Spark has failed, or after `deadline`."""
         while not self._results.poll(100):
             if monotonic() > deadline:
-                raise Unavailable("Spark has not answered in time")
-            ended = self._process is not None and self._process.poll() is not None
-            if ended and not self._results.poll(100):
-                raise Unavailable("Spark has ended; its own messages are above")
+                raise Unavailable(f"Spark did not answer within {START_TIMEOUT_S:g} s")
+            has_exited = self._process is not None and self._process.poll() is not None
+            if has_exited and not self._results.poll(100):
+                raise Unavailable("Spark exited; see its messages above")
         message = unpack(self._results.recv())
         if isinstance(message, str) and message != READY:
             raise Unavailable(message)
@@ -113,29 +113,30 @@ class MicroBatch(StartedProcesses):
         """Return the encoded outputs of a batch; none if the batch was received before."""
         assert isinstance(message, tuple)
         batch, outputs = message
-        if batch <= self.batch:
+        if batch <= self.last_batch:
             return ()
-        self.batch = batch
+        self.last_batch = batch
         assert isinstance(outputs, tuple)
         return outputs
 
     def send(self, number: int) -> None:
-        """Hand over a document."""
+        """Append document `number` to the log."""
         self._append(*self.documents[number])
 
     def receive(self) -> list[Arrival]:
         """Return the outputs of at most one batch. Raises Unavailable if Spark has failed."""
         if not self._results.poll(0):
             return []
-        outputs = self._outputs(self._next(monotonic()))
+        outputs = self._outputs(self._next_message(monotonic()))
         changes = sorted(self._change(output) for output in outputs)
         now = perf_counter()
         return [
-            (number, [word for _, word in run], now)
-            for number, run in groupby(changes, key=itemgetter(0))
+            (number, [word for _, word in changes_of_document], now)
+            for number, changes_of_document in groupby(changes, key=itemgetter(0))
         ]
 
     def _change(self, output: bytes) -> tuple[int, str]:
+        """Return (number of the document, word) of an output."""
         change = unpack(output)
         assert isinstance(change, tuple)
         word, document, _, _ = change
@@ -178,11 +179,11 @@ def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
                 deliver,
             )
             results.send(pack(READY))
-            while query.isActive and not select([sys.stdin], [], [], LOOK_S)[0]:
+            while query.isActive and not select([sys.stdin], [], [], QUERY_CHECK_S)[0]:
                 pass  # standard input becomes readable only at its end
             query.stop()
             query.awaitTermination()  # raises the error of a failed query
-        except Exception as error:  # get its message before the session ends: it needs the session
+        except Exception as error:  # read its message while the session, which it needs, runs
             raise Unavailable(summarise_error(error)) from None
 
 

@@ -3,8 +3,8 @@
 The load generator calls a peer in the same process, without network or HTTP, which is the best case
 for the peer. One thread writes and another one queries, so a commit delays queries only as much as
 the library itself does. Both threads follow their schedules. As with Driftline, the writer queries
-for the word that only its document has, with the same limits and documents. All ids are new; a peer
-only inserts documents, while Driftline can also replace existing ones.
+for the word that only the new document has, and documents and limits of hits are the same. All ids
+are new; a peer only inserts documents, while Driftline can also replace existing ones.
 
 This module is also the entry point of a peer's process; a separate process shows the peer's memory.
 Arguments: NAME and the load file. The process prints the measurements as JSON.
@@ -27,7 +27,7 @@ from typing import Protocol
 import psutil
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.load import LIMIT, DocumentArrival, DrawnQuery, Load, Measurements
+from driftline.bench.measuring.load import HITS_MAX, DocumentArrival, DrawnQuery, Load, Measurements
 from driftline.bench.measuring.loops import without_gc_pauses
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.systems.service import MIB
@@ -89,13 +89,13 @@ class Fts5:
     def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
         connection = self._connect()
-        select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank LIMIT ?"
+        select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank HITS_MAX ?"
 
-        def ask(query: DrawnQuery) -> list[str]:
-            rows = connection.execute(select, (query.text(" AND ", '"{}"'.format), LIMIT))
+        def search(query: DrawnQuery) -> list[str]:
+            rows = connection.execute(select, (query.text(" AND ", '"{}"'.format), HITS_MAX))
             return [id for (id,) in rows]
 
-        return ask
+        return search
 
     def close(self) -> None:
         """See Peer."""
@@ -103,14 +103,14 @@ class Fts5:
             connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        found = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         for setting in (
             *("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"),
             *("mmap_size = 1073741824", "temp_store = MEMORY", "busy_timeout = 10000"),
         ):
-            found.execute(f"PRAGMA {setting}")
-        self._connections.append(found)
-        return found
+            connection.execute(f"PRAGMA {setting}")
+        self._connections.append(connection)
+        return connection
 
 
 class Tantivy:
@@ -148,13 +148,13 @@ class Tantivy:
     def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
 
-        def ask(query: DrawnQuery) -> list[str]:
+        def search(query: DrawnQuery) -> list[str]:
             searcher = self._index.searcher()
-            text = query.text(word=str if query.is_union else "+{}".format)
-            found = searcher.search(self._index.parse_query(text, ["text"]), LIMIT, count=False)
-            return [str(searcher.doc(address).get_first("id")) for _, address in found.hits]
+            text = query.text(format_word=str if query.is_union else "+{}".format)
+            result = searcher.search(self._index.parse_query(text, ["text"]), HITS_MAX, count=False)
+            return [str(searcher.doc(address).get_first("id")) for _, address in result.hits]
 
-        return ask
+        return search
 
     def close(self) -> None:
         """See Peer."""
@@ -169,7 +169,7 @@ PEERS: dict[str, Callable[[Path], Peer]] = {
 
 
 def measure_peer(name: str, load: Load) -> Measurements:
-    """Measure a peer in a separate process; if that fails, `Measurements.skipped` is the reason."""
+    """Measure a peer in a separate process; if that fails, `Measurements.skipped` says why."""
     if name.startswith("tantivy") and find_spec("tantivy") is None:
         return Measurements(skipped="not installed: pip install 'driftline[bench]'")
     with TemporaryDirectory(prefix="driftline-bench-") as directory:
@@ -180,112 +180,115 @@ def measure_peer(name: str, load: Load) -> Measurements:
                 child.command("driftline.bench.systems.peers", name, file),
                 stdout=subprocess.PIPE,
                 env=child.environment(),
-                timeout=load.ends_s + EXTRA_TIMEOUT_S,
+                timeout=load.last_due_s + EXTRA_TIMEOUT_S,
                 text=True,
             )
         except subprocess.TimeoutExpired:
             return Measurements(
-                skipped=f"it has not ended within {EXTRA_TIMEOUT_S:g} s after the load"
+                skipped=f"did not finish within {EXTRA_TIMEOUT_S:g} s after the load"
             )
     if done.returncode:
-        return Measurements(skipped="it has failed; its own messages are above")
-    return Measurements.of_json(done.stdout)
+        return Measurements(skipped=f"exited with status {done.returncode}; see its messages above")
+    return Measurements.from_json(done.stdout)
 
 
 def observe(peer: Peer, load: Load) -> Measurements:
     """Fill a peer and run the load on it."""
     observed = Measurements()
     documents = load.documents
-    began = perf_counter()
-    for first in range(0, len(documents), BULK):
-        peer.write(documents[first : first + BULK])
+    start = perf_counter()
+    for index in range(0, len(documents), BULK):
+        peer.write(documents[index : index + BULK])
     if documents:
-        observed.fill_per_s = len(documents) / (perf_counter() - began)
+        observed.fill_per_s = len(documents) / (perf_counter() - start)
     with without_gc_pauses():
-        drive = _PeerThread(peer, load, observed)
-        searching = threading.Thread(target=drive.run, args=(drive.search,))
-        searching.start()
-        drive.run(drive.write)
-        searching.join()
-    commits = percentiles(drive.commits)
+        load_run = _LoadRun(peer, load, observed)
+        query_thread = threading.Thread(target=load_run.run, args=(load_run.search,))
+        query_thread.start()
+        load_run.run(load_run.write)
+        query_thread.join()
+    commits = percentiles(load_run.commits_ms)
     observed.figures = {
         "commit_p50_ms": commits["p50_ms"],
         "commit_p99_ms": commits["p99_ms"],
-        "behind_s": max(0.0, drive.ended - load.ends_s),
+        "behind_s": max(0.0, load_run.last_found_s - load.last_due_s),
     }
     return observed
 
 
-class _PeerThread:
+class _LoadRun:
+    """A run of the load on a peer; all times are in seconds since its start."""
+
     def __init__(self, peer: Peer, load: Load, observed: Measurements) -> None:
         self._peer = peer
         self._load = load
         self._observed = observed
-        self._began = perf_counter() + 0.1
-        self.commits: list[float] = []
-        """Duration of each commit in ms; documents that were due during a commit waited longer."""
-        self.ended = 0.0
-        """Time at which the last document was found; late if commits are slow."""
+        self._start = perf_counter() + 0.1
+        self.commits_ms: list[float] = []
+        """Duration of each commit; documents that were due during a commit waited longer."""
+        self.last_found_s = 0.0
+        """Time at which the last document was searched for; late if commits are slow."""
 
-    def run(self, does: Callable[[], None]) -> None:
-        """Run the function of a thread, `write` or `search`; count an exception as an error."""
+    def run(self, loop: Callable[[], None]) -> None:
+        """Run the loop of a thread, `write` or `search`; count an exception as an error."""
         try:
-            does()
+            loop()
         except Exception as error:
             self._observed.errors[f"{type(error).__name__}: {error}"] += 1
 
     def write(self) -> None:
         """Write the arriving documents, and query for each; runs in the writing thread."""
-        ask = self._peer.open_searcher()
-        waiting: list[DocumentArrival] = []
-        tick = 0.0
+        search = self._peer.open_searcher()
+        batch: list[DocumentArrival] = []
+        commit_at_s = 0.0
         for each in self._load.document_arrivals:
-            every = self._peer.commit_every_s
-            while every and waiting and tick < each.due_s:
-                self._wait(tick)
-                self._commit(waiting, ask)
-                waiting = []
+            interval_s = self._peer.commit_every_s
+            while interval_s and batch and commit_at_s < each.due_s:
+                self._wait(commit_at_s)
+                self._commit(batch, search)
+                batch = []
             self._wait(each.due_s)
             self._record_send_delay(each.due_s)
-            if not waiting:
+            if not batch:
                 now = self._now()
-                tick = now - now % every + every if every else now
-            waiting.append(each)
-            if not every:
-                self._commit(waiting, ask)
-                waiting = []
-        if waiting:
-            self._wait(tick)
-            self._commit(waiting, ask)
+                commit_at_s = now - now % interval_s + interval_s if interval_s else now
+            batch.append(each)
+            if not interval_s:
+                self._commit(batch, search)
+                batch = []
+        if batch:
+            self._wait(commit_at_s)
+            self._commit(batch, search)
 
     def search(self) -> None:
         """Send the queries of the load; runs in the querying thread."""
-        ask = self._peer.open_searcher()
+        search = self._peer.open_searcher()
         for due_s, query in self._load.query_arrivals:
             self._wait(due_s)
             self._record_send_delay(due_s)
-            ask(query)
+            search(query)
             if due_s >= self._load.warmup_s:
                 self._observed.queries.setdefault(query.kind, []).append(self._elapsed_ms(due_s))
 
     def _commit(
-        self, batch: Sequence[DocumentArrival], ask: Callable[[DrawnQuery], list[str]]
+        self, batch: Sequence[DocumentArrival], search: Callable[[DrawnQuery], list[str]]
     ) -> None:
-        began = self._now()
+        """Commit a batch of documents, then search for each of them."""
+        start_s = self._now()
         self._peer.write([(each.id, each.text) for each in batch])
-        durable = self._now()
-        self.commits.append(1000 * (durable - began))
+        durable_s = self._now()
+        self.commits_ms.append(1000 * (durable_s - start_s))
         for each in batch:
-            found = ask(DrawnQuery("term", [each.word]))
-            if found != [each.id]:
+            hits = search(DrawnQuery("term", [each.word]))
+            if hits != [each.id]:
                 self._observed.errors["not found"] += 1
             elif each.due_s >= self._load.warmup_s:
-                self._observed.acknowledged_ms.append(1000 * (durable - each.due_s))
+                self._observed.acknowledged_ms.append(1000 * (durable_s - each.due_s))
                 self._observed.freshness_ms.append(self._elapsed_ms(each.due_s))
-        self.ended = self._now()
+        self.last_found_s = self._now()
 
     def _now(self) -> float:
-        return perf_counter() - self._began
+        return perf_counter() - self._start
 
     def _elapsed_ms(self, due_s: float) -> float:
         return 1000 * (self._now() - due_s)
@@ -299,17 +302,17 @@ class _PeerThread:
             self._observed.send_delay_ms.append(self._elapsed_ms(due_s))
 
 
-def main(name: str, load: Path) -> None:
+def main(name: str, load_file: Path) -> None:
     """Measure a peer and print the measurements."""
     process = psutil.Process()
-    read = Load.read(load)
-    before_mib = process.memory_info().rss / MIB
+    load = Load.read(load_file)
+    initial_mib = process.memory_info().rss / MIB
     with TemporaryDirectory(prefix="driftline-bench-") as directory:
         peer = PEERS[name](Path(directory))
-        began, cpu = perf_counter(), sum(process.cpu_times()[:2])
-        observed = observe(peer, read)
-        observed.cores[name] = (sum(process.cpu_times()[:2]) - cpu) / (perf_counter() - began)
-        observed.memory_mib[name] = process.memory_info().rss / MIB - before_mib
+        start, cpu_s = perf_counter(), sum(process.cpu_times()[:2])
+        observed = observe(peer, load)
+        observed.cores[name] = (sum(process.cpu_times()[:2]) - cpu_s) / (perf_counter() - start)
+        observed.memory_mib[name] = process.memory_info().rss / MIB - initial_mib
         peer.close()
     print(observed.as_json())
 

@@ -1,10 +1,10 @@
 """Processes of measured systems, and the sockets between them and the measuring process.
 
-Processes always exit with the measuring process. Sockets have no back-pressure: only the loop may
-bound the documents in flight.
+Processes always exit with the measuring process. Sockets have no back-pressure: only the loop
+(`measuring.loops`) may bound the documents in flight.
 
-A consumer in a separate process reports which outputs it has made durable, and when. Its timestamps
-are comparable to those of the measuring process: `perf_counter` is the system's monotonic clock.
+A consumer in a separate process reports which outputs it has made durable, and when. Timestamps of
+all processes are comparable: `perf_counter` is the system's monotonic clock.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ORPHAN_CHECK_MS = 1000
 """How long a process waits for a message before it checks that its parent is alive."""
 
 READY = b""
-"""First message of a process, sent when its inbox is open."""
+"""First message of a process, sent once its inbox is open."""
 
-Stored = Sequence[tuple[str, Sequence[object], float]]
+StoredOutputs = Sequence[tuple[str, Sequence[object], float]]
 """For each document: (id, words of its outputs, `perf_counter` time when they were durable)."""
 
 RECONNECT_MS = 5
@@ -112,11 +112,11 @@ def messages(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
         yield message
 
 
-def pack_stored(stored: Stored) -> bytes:
+def pack_stored(stored: StoredOutputs) -> bytes:
     """Encode a consumer's report of durable outputs."""
     return cast(bytes, msgpack.packb(stored))
 
 
-def unpack_stored(message: bytes) -> Stored:
+def unpack_stored(message: bytes) -> StoredOutputs:
     """Decode the result of `pack_stored`."""
-    return cast(Stored, msgpack.unpackb(message))
+    return cast(StoredOutputs, msgpack.unpackb(message))

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
 from urllib.request import urlopen
 
 import psutil
@@ -34,7 +33,7 @@ MIB = 1 << 20
 
 
 class ServedIndex(StartedProcesses):
-    """A served index; `searchers`: shards; `options`: further options of `driftline serve`."""
+    """A served index; `searchers`: shards, one process each; `options`: more of its options."""
 
     def __init__(self, nodes: int = 1, searchers: int = 1, options: Sequence[str] = ()) -> None:
         self.url = ""
@@ -61,13 +60,13 @@ class ServedIndex(StartedProcesses):
         line = self._first_line()
         if not line.startswith("ready: "):
             raise Unavailable(
-                f"driftline serve has not become ready within {START_TIMEOUT_S:g} s; it says:\n"
-                + log_path.read_text(errors="replace")[-2000:]
+                f"driftline serve exited, or was not ready within {START_TIMEOUT_S:g} s; its log "
+                "ends with:\n" + log_path.read_text(errors="replace")[-2000:]
             )
         self.url = line.removeprefix("ready: ").strip()
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """Return the figures of `GET /metrics`, by part of the service."""
+        """Return the figures of `GET /metrics`: part of the service -> name -> value."""
         with urlopen(f"{self.url}/metrics", timeout=10) as answer:
             return figures_in(answer.read().decode())
 
@@ -104,6 +103,5 @@ class ServedIndex(StartedProcesses):
     def _first_line(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        until = monotonic() + START_TIMEOUT_S
-        ready, _, _ = select.select([self._process.stdout], [], [], until - monotonic())
-        return self._process.stdout.readline().decode() if ready else ""
+        readable, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
+        return self._process.stdout.readline().decode() if readable else ""

@@ -1,7 +1,7 @@
 """Flows and records of the benchmark of windows.
 
-A record is `{"key": k, "at": s, "value": v}`; `at` counts seconds since 1970. Records are in order
-but for `DISORDER_S`, so none is late.
+A record is `{"key": k, "at": s, "value": v}`; `at` counts seconds since 1970. Event times are out
+of order by at most `DISORDER_S`, which the window operator allows, so no record is late.
 
     >>> next(sales(1))
     {'key': 'k974', 'at': 600000000.492, 'value': 0}
@@ -23,9 +23,10 @@ PER_MINUTE = 10
 """Records of each key in a minute of event time, on average."""
 
 DISORDER_S = 0.5
-"""By how much an event time may be smaller than that of an earlier record."""
+"""Maximum by which an event time is smaller than that of an earlier record."""
 
 _FIRST_S = 600_000_000
+"""Event time at which the records begin."""
 
 
 class Sale(TypedDict):
@@ -59,7 +60,7 @@ def sums_of(records: Iterable[Sale]) -> Counter[tuple[str, int]]:
 
 
 def tumbling() -> Flow:
-    """Return the flow that sums by a window operator."""
+    """Return the flow that sums each minute by a window operator."""
     flow = Flow("tumbling")
     keyed = flow.source("sales", event_time="at", max_delay=DISORDER_S).key_by("key")
     keyed.window(Tumbling("1m")).aggregate(total=Sum("value")).sink("rows")
@@ -67,7 +68,7 @@ def tumbling() -> Flow:
 
 
 def scan() -> Flow:
-    """Return the flow that sums by a function with a state; it has an output per record."""
+    """Return the flow that sums each minute by a stateful function, with an output per record."""
     flow = Flow("scan")
     keyed = flow.source("sales").key_by("key")
     keyed.scan(_add, MapState[int, int]("sums")).sink("sums")
@@ -84,7 +85,7 @@ def both() -> Flow:
     """Return a flow with a plain scan at sink 0, and windows of a second at sink 1."""
     flow = Flow("both")
     keyed = flow.source("sales", event_time="at").key_by("key")
-    total = ReducingState[int]("total", lambda one, other: one + other)
+    total = ReducingState[int]("total", lambda a, b: a + b)
     keyed.scan(lambda sale, total: total.add(sale["value"]), total).sink("totals")
     keyed.window(Tumbling("1s")).aggregate(total=Sum("value")).sink("rows")
     return flow

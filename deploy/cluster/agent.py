@@ -2,7 +2,7 @@
 
 The agent follows the submissions of its cluster, runs a `FlowRunner` for each flow that has
 processes on this host, and publishes a record of itself, with its problems. If an agent is killed,
-its processes end; its next start restarts them.
+its processes end; the agent's next start restarts them.
 
 A flow is over once its registry has the outcome of its run. If a flow cannot run here now, for
 example because a module is missing, the agent retries it; other flows continue.
@@ -55,7 +55,7 @@ PLACEHOLDER_PORT = 1
 def record_of(
     name: str, roles: tuple[AgentRole, ...], slots: int, network: TransportConfig, state: Path
 ) -> AgentRecord:
-    """Return the record of an agent in this process before it runs anything.
+    """Return the record of an agent in this process; it contains no problems yet.
 
     Raises NotPermitted or Unavailable if this host's processes could not listen at the addresses of
     `network`.
@@ -79,7 +79,7 @@ def record_of(
 class Registration:
     """Registration of an agent in the tree.
 
-    `record`: the agent's record without its problems, the only part that changes.
+    `record`: the agent's record without its problems; only the problems change.
     """
 
     def __init__(self, tree: ZooKeeperTree, record: AgentRecord) -> None:
@@ -92,7 +92,7 @@ class Registration:
     def publish(self, problems: tuple[tuple[str, str], ...] = ()) -> None:
         """Write the agent's record if it is new or changed. Raises InUse, Unavailable.
 
-        `problems`: (flow, why it cannot run here) of each.
+        `problems`: (flow, why it cannot run here) pairs.
         """
         record = replace(self._record, trouble=problems)
         if record != self._published:
@@ -101,19 +101,19 @@ class Registration:
 
     def end(self) -> None:
         """Remove the agent's record."""
-        with suppress(Unavailable):  # the record disappears with the session
+        with suppress(Unavailable):  # the record then disappears with the session
             self._tree.remove_ephemeral(self._path)
 
     def name_taken_error(self) -> InUse:
         """Return the error for a name that another agent has. Raises Unavailable."""
         name, where = self._record.name, self._tree.where
-        which = [
+        holder = [
             f" (host {each.host}, pid {each.pid})"
             for each in list_agents(self._tree)
             if each.name == name
         ]
         return InUse(
-            f"{where} has an agent {name!r} already{''.join(which)}: give this one another --name"
+            f"{where} has an agent {name!r} already{''.join(holder)}: give this one another --name"
         )
 
 
@@ -145,7 +145,8 @@ class AgentConfig(Struct, frozen=True):
 def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
     """Run an agent until a signal ends it.
 
-    Raises Unavailable, InUse, NotPermitted, FlowError."""
+    Raises Unavailable, InUse, NotPermitted, FlowError.
+    """
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "agent.lock", "agent").release)
@@ -168,13 +169,13 @@ def _set_process_name(record: logging.LogRecord) -> bool:
     """
     thread = record.threadName or ""
     if record.processName == MAIN:
-        of_flow = thread.startswith(FLOW_THREAD)
-        record.processName = thread.removeprefix(FLOW_THREAD) if of_flow else AGENT
+        is_flow = thread.startswith(FLOW_THREAD)
+        record.processName = thread.removeprefix(FLOW_THREAD) if is_flow else AGENT
     return True
 
 
 class Agent:
-    """Running agent."""
+    """Running agent; `sockets`: an empty folder for the sockets of its processes."""
 
     def __init__(self, config: AgentConfig, tree: ZooKeeperTree, sockets: Path) -> None:
         """Raise NotPermitted or Unavailable for unusable keys or addresses."""
@@ -200,16 +201,16 @@ class Agent:
         self.status = AgentStatus(config.name, config.roles, config.slots)
         self._runners = self.status.runners
         self._ended_runs: set[str] = set()
-        """Runs that are over and have left this host; they are not started again."""
+        """Tokens of runs that are over and have ended on this host; they are not started again."""
         self._troubles = self.status.troubles
-        """Flow -> why it could not run."""
+        """Flow -> why it could not run here."""
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; its running processes continue."""
         self._retry_at: dict[str, float] = {}
-        """Flow -> when to retry it."""
+        """Flow -> when to retry it (seconds, monotonic)."""
         self._runners_created = 0
         self._woken = Event()
-        """Set when the tree or a runner has changed."""
+        """Set when the tree or a runner has changed, to wake the loop."""
         self._outage = Trouble("cluster-unavailable")
         """Logs that the tree cannot be read."""
 
@@ -240,8 +241,8 @@ class Agent:
             self._reap_runners(now)
             self._woken.wait(CHECK_EVERY_S)
         fields = event_fields("agent-ends", name=config.name, signal=signals.stop_signal.name)
-        ends = "agent %s ends on %s, with all its processes"
-        log.info(ends, config.name, signals.stop_signal.name, extra=fields)
+        text = "agent %s ends on %s, with all its processes"
+        log.info(text, config.name, signals.stop_signal.name, extra=fields)
 
     def close(self) -> None:
         """End all processes of this agent."""
@@ -258,12 +259,12 @@ class Agent:
             self._tree.restore_ephemerals()
             self._publish_record()
             damaged: dict[str, str] = {}
-            known = list_submissions(self._tree, damaged)
-            states = self._read_registries(known, damaged)
-            known = [each for each in known if each.name in states]
+            submissions = list_submissions(self._tree, damaged)
+            states = self._read_registries(submissions, damaged)
+            submissions = [each for each in submissions if each.name in states]
         except InUse:
-            raise  # another agent took this name after the session expired
-        except Disconnected as error:  # the client has logged it; running processes continue
+            raise  # another agent took this name after this one's session expired
+        except Disconnected as error:  # already logged by the client; running processes continue
             self.status.unreachable_reason = str(error)
             return
         except (Unavailable, StateMismatch) as error:  # a record may be of a later version
@@ -274,7 +275,7 @@ class Agent:
         self._outage.record_success(now, f"{self._tree.where} can be reached again")
         concerned = [
             each
-            for each in known
+            for each in submissions
             if each.concerns(config.name, config.roles, each.current_layout(states[each.name]))
         ]
         for each in concerned:
@@ -286,16 +287,16 @@ class Agent:
             del self._troubles[name]
 
     def _read_registries(
-        self, known: Sequence[Submission], damaged: dict[str, str]
+        self, submissions: Sequence[Submission], damaged: dict[str, str]
     ) -> dict[str, ClusterState]:
-        """Return the contents of the flows' registries that are readable.
+        """Return the contents of the flows' registries that are readable, by flow.
 
-        `damaged`: flow -> reason; contains the flows with a damaged submission, and is extended by
-        those with a damaged registry. Raises Unavailable.
+        `damaged`: flow -> reason; contains the flows with a damaged submission. This function adds
+        those with a damaged registry, and logs the new ones. Raises Unavailable.
         """
         states: dict[str, ClusterState] = {}
         previously_unreadable, self._unreadable = self._unreadable, damaged
-        for each in known:
+        for each in submissions:
             try:
                 states[each.name] = registry_of(self._tree, each.name)
             except StateMismatch as error:
@@ -308,18 +309,18 @@ class Agent:
     def _reconcile_flow(self, submission: Submission, state: ClusterState, now: float) -> None:
         """Start, update or end a flow as its submission demands."""
         runner = self._runners.get(submission.name)
-        ended = has_ended(state, submission)
+        is_over = has_ended(state, submission)
         if runner is not None and runner.submission.run != submission.run:
             # The flow was submitted again: its new run starts once this one has ended.
             runner.stop_requested.set()
         elif runner is not None:
             runner.submission = submission
             runner.draining = submission.desired_state is DesiredState.STOP
-            runner.flow_ended |= ended
+            runner.flow_ended |= is_over
             if submission.desired_state is DesiredState.CANCEL:
                 runner.stop_requested.set()
         elif (
-            not ended
+            not is_over
             and submission.desired_state is not DesiredState.CANCEL
             and self._may_run(submission, now)
         ):
@@ -398,11 +399,11 @@ class Agent:
         self._runners[name].submission = submission
 
     def _log_outcome(self, submission: Submission) -> None:
-        """Log how a flow ended, if it did: its processes do not log it."""
+        """Log how a flow ended, if it did: the flow's processes do not log this."""
         try:
             outcome = registry_of(self._tree, submission.name).outcome
         except DriftlineError:
-            return  # `driftline status` shows it
+            return  # `driftline status` shows the outcome
         if outcome is None or outcome.run != submission.run:
             return
         name = submission.name

@@ -1,9 +1,9 @@
 """Runner of one flow's processes on one host, in a thread of an agent.
 
-Takes: the submission, the names of its processes here, and flags that the agent sets. Gives: how
-the flow ended here. Like the command of a local run, the thread contains the supervisor of the
-processes and the `StatusPoller` that it uses, and also the guide, which sends them the master's
-address.
+Takes: the submission, the names of its processes on this host, and flags that the agent sets.
+Gives: how the flow ended here. Like the command of a local run, the thread contains the supervisor
+of the processes and the `StatusPoller` that the supervisor uses. It also contains the guide, which
+sends the processes the master's address.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HostResources(Struct, frozen=True):
     session_s: float = SESSION_S
     log_level: int = 0
     metrics: str = ""
-    """Metrics address of its processes, each at a free port: `HOST:0`; "": none."""
+    """Metrics address of the agent's processes, each at a free port: `HOST:0`; "": none."""
 
 
 def process_config(
@@ -53,7 +53,7 @@ def process_config(
 ) -> ProcessConfig:
     """Return the configuration of a flow's processes. `sockets`: the folder to create for sockets.
 
-    Raises Unavailable, StateMismatch if its wheel cannot be fetched.
+    Raises Unavailable or StateMismatch if the flow's wheel cannot be fetched.
     """
     sockets.mkdir(mode=0o700, exist_ok=True)
     paths: tuple[str, ...] = ()
@@ -65,8 +65,8 @@ def process_config(
     if submission.consumer:
         network = replace(network, known=(*network.known, (CONSUMER, submission.consumer)))
     else:
-        place = resolve_output(submission.output, state)
-        output, sink = str(place.directory), place.address
+        resolved = resolve_output(submission.output, state)
+        output, sink = str(resolved.directory), resolved.address
     return ProcessConfig(
         flow=submission.flow,
         nodes=submission.initial_nodes,
@@ -98,7 +98,7 @@ def process_config(
     )
 
 
-class Guiding:
+class FlowGuide:
     """Guide of a flow in a runtime of this process, and the queue of masters that it queries."""
 
     def __init__(self, tree: ZooKeeperTree, flow: str, runtime: Runtime, inbox: str) -> None:
@@ -141,31 +141,31 @@ class FlowRunner(threading.Thread):
     ) -> None:
         """Create the thread; it is not started.
 
-        `number`: unique among the flow runners of this agent; `changed`: called as long as all
-        processes have ended although the flow is not over, so that the agent checks the cause.
+        `number`: unique among the flow runners of this agent; `changed`: called repeatedly while
+        all processes have ended and the flow is not over, so that the agent checks why.
         """
         super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
         """Set by the agent: the newest version of the submission."""
         self.draining = False
-        """Set by the agent: the flow is to drain and stop."""
+        """Set by the agent: whether the flow is to drain and stop."""
         self.stop_requested = threading.Event()
-        """Set by the agent: the processes end at once."""
+        """Set by the agent to end the processes at once."""
         self.flow_ended = False
-        """Set by the agent: the registry has the outcome, so the processes should end soon."""
+        """Set by the agent: whether the registry has an outcome; the processes should end soon."""
         self.rescale_failed = False
         """Whether the flow keeps its nodes because a node of the next layout does not start
         here."""
         self.is_done = False
         """Whether the flow is over and its processes had time to end."""
         self.transient_error = ""
-        """Why the flow cannot run here for now."""
+        """Why the flow cannot run here for now; "" if it can."""
         self.fatal_error = ""
-        """Why the flow cannot continue at all."""
+        """Why the flow cannot continue at all; "" if it can."""
         self.created_at = monotonic()
         """Time of creation (seconds, monotonic)."""
         self.cluster: LocalCluster | None = None
-        """The processes, once started. Other threads may read their names from it."""
+        """The processes, once started. Other threads may read their names here."""
         self.sockets = str(host.sockets / str(number))
         """Folder of the sockets of the processes."""
         self._names = list(names)
@@ -195,52 +195,55 @@ class FlowRunner(threading.Thread):
         config = process_config(self.submission, self._layout, self._host, self._tree, sockets)
         runtime = Runtime(transport=config.transport())
         stack.callback(runtime.close, linger_ms=0)
-        guiding = Guiding(self._tree, self.submission.name, runtime, config.inbox(AGENT))
-        stack.callback(guiding.close)
+        flow_guide = FlowGuide(self._tree, self.submission.name, runtime, config.inbox(AGENT))
+        stack.callback(flow_guide.close)
         watch = StatusPoller(name=f"{WATCH}-{self._host.agent}")
         watch.address = runtime.add(watch, config.inbox(WATCH))
-        guiding.guide.addresses[watch.name] = watch.address
-        at = guiding.address, watch.address, watch.name
-        config = replace(config, guide=at[0], watch_address=at[1], watch_name=at[2])
+        flow_guide.guide.addresses[watch.name] = watch.address
+        config = replace(
+            config,
+            guide=flow_guide.address,
+            watch_address=watch.address,
+            watch_name=watch.name,
+        )
         cluster = stack.enter_context(
             LocalCluster(
                 config,
                 names=self._names,
                 module=FRONT_MODULE,
                 accepts_node=self._is_placed_here,
-                died=guiding.masters.forget,
+                died=flow_guide.masters.forget,
             )
         )
         self.cluster = cluster
         cluster.wake(runtime)
         try:
-            self._supervise(runtime, cluster, guiding, watch)
+            self._supervise(runtime, cluster, flow_guide, watch)
         except CannotStart:
             raise
-        except Unavailable as error:  # its processes crash repeatedly: a retry would not help
+        except Unavailable as error:  # processes crash repeatedly: a retry would not help
             self.fatal_error = str(error)
 
     def _supervise(
-        self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: StatusPoller
+        self, runtime: Runtime, cluster: LocalCluster, flow_guide: FlowGuide, watch: StatusPoller
     ) -> None:
-        guide, wanted = guiding.guide, (0, 0)
+        guide, requested = flow_guide.guide, (0, 0)
         give_up_at: float | None = None
-        more = False
+        has_more = False
         while not self.stop_requested.is_set():
-            more = runtime.step(more, wait_s=CHILD_POLL_S)
+            has_more = runtime.step(has_more, wait_s=CHILD_POLL_S)
             now = monotonic()
             guide.draining = self.draining
             if not cluster.is_due(now):
                 continue
-            if (
-                wish := (self.submission.desired_nodes, self.submission.first_desired_node)
-            ) != wanted:
-                wanted = wish
-                cluster.rescale(*wanted)
+            desired = self.submission.desired_nodes, self.submission.first_desired_node
+            if desired != requested:
+                requested = desired
+                cluster.rescale(*requested)
             cluster.supervise(
                 watch.master_figure("delivered"), watch.master_figure("reached"), watch
             )
-            self.rescale_failed = cluster.desired_nodes != wanted[0]
+            self.rescale_failed = cluster.desired_nodes != requested[0]
             guide.retain_members([*cluster.pids, watch.name])
             if self.flow_ended:
                 give_up_at = give_up_at or now + EXIT_TIMEOUT_S

@@ -1,8 +1,9 @@
 """Process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow. Its input log or
-its used file is in the state directory on its host. It starts at the last snapshot in the registry,
-if there is one. Exit statuses are those of `deploy.runtime.process`.
+CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow. The state directory
+on its host contains its input log or, for files, the fingerprint of the records read. The front
+starts at the last snapshot in the registry, if there is one. Exit statuses are those of
+`deploy.runtime.process`.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from driftline.engine.policy import Policy
 from driftline.engine.sources import RetainedSource, Source
 
 
-def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+def run_front(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     """Run the front of input `config.index`. Return the exit status."""
     state, number, flow = Path(config.state), config.index, flow_plan.flow
     claim(state / f"front-{number}.lock")
-    before = open_with_retry(config, lambda: _read_registry(config))
+    registry_state = open_with_retry(config, lambda: _read_registry(config))
     reading, keys = config.reading, config.network.keys
     sources = tuple(source.name for source in flow.sources)
-    given = open_one_input(flow, reading.inputs, number, reading.shape)
+    opened_input = open_one_input(flow, reading.inputs, number, reading.shape)
     run_config = RunConfig(
         config.flow,
-        (given,),
+        (opened_input,),
         OutputPlace(config.sink, Path(config.output)),
         config.nodes,
-        chosen,
+        policy,
         config.snapshot_interval_s,
         state,
         config.dead_letters,
@@ -60,33 +61,35 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         limits=config.limits,
         sender_rules=SenderRules(reading.let_anyone_send, Path(keys) if keys else None, sources),
     )
-    check_input(number, given, run_config.sender_rules)
+    check_input(number, opened_input, run_config.sender_rules)
     with ExitStack() as stack:
         runtime = Runtime(transport=config.transport())
         stack.callback(runtime.close)
-        aside = BadRecordFile(run_config.output.directory / DEAD_LETTERS / f"input-{number}.jsonl")
-        stack.callback(aside.close)
-        asked: list[Front] = []
+        bad_records = BadRecordFile(
+            run_config.output.directory / DEAD_LETTERS / f"input-{number}.jsonl"
+        )
+        stack.callback(bad_records.close)
+        fronts: list[Front] = []  # the front, once it is open
         source = open_input(
             number,
-            given,
+            opened_input,
             run_config,
             config,
             runtime,
             stack,
-            lambda: any(front.draining for front in asked),
+            lambda: any(front.draining for front in fronts),
             alone=len(flow.sources) == 1,
             event_time=flow.sources[number].event_time,
         )
-        if before.base and not before.incarnation:
+        if registry_state.base and not registry_state.incarnation:
             _check_initial_state(config, flow_plan, number, source)
-        start = find_start_time(before, chosen, number, source)
-        parts = number, source, aside, start, flow_plan, run_config, config, runtime
-        front = open_front(*parts, token=config.process)
-        asked.append(front)
-        tally = InputProgress(front, source, start)
-        front.more_figures = lambda: {"lag_ms": int(tally.read_figures(front.now).lag_s * 1000)}
-        samples = OfInputs([(flow.sources[number].name, tally, aside)])
+        start = find_start_time(registry_state, policy, number, source)
+        arguments = number, source, bad_records, start, flow_plan, run_config, config, runtime
+        front = open_front(*arguments, token=config.process)
+        fronts.append(front)
+        progress = InputProgress(front, source, start)
+        front.more_figures = lambda: {"lag_ms": int(progress.read_figures(front.now).lag_s * 1000)}
+        samples = OfInputs([(flow.sources[number].name, progress, bad_records)])
 
         def ended() -> bool:
             if config.metrics:
@@ -97,7 +100,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         with heartbeat, serve_front(config, flow.name, front, runtime, heartbeat, samples):
             runtime.run(ended)
         if front.outcome is not None:
-            note_used([front], chosen, well=not front.outcome.error)
+            note_used([front], policy, well=not front.outcome.error)
             runtime.flush(front)
     return STOPPED
 
@@ -116,12 +119,12 @@ def _read_registry(config: ProcessConfig) -> ClusterState:
     """Return the contents of the registry. Raises Unavailable, StateMismatch."""
     client = connect(config.zookeeper, config.session_s)
     try:
-        found = ZooKeeperRegistry(client, REGISTRY).read()
+        state = ZooKeeperRegistry(client, REGISTRY).read()
     finally:
         close(client)
-    if found is None:
+    if state is None:
         raise Unavailable(f"the registry of {config.flow} is empty")
-    return found
+    return state
 
 
 if __name__ == "__main__":

@@ -37,18 +37,18 @@ class AgentStatus(Struct):
     roles: tuple[AgentRole, ...]
     slots: int
     turned_at: float = field(default_factory=monotonic)
-    """When its loop last turned (seconds, monotonic)."""
+    """When the agent's loop last turned (seconds, monotonic)."""
     unreachable_reason: str = "it has not seen the cluster yet"
-    """Why it could not read the tree; "" if it could."""
+    """Why the agent could not read the tree; "" if it could."""
     runners: dict[str, FlowRunner] = field(default_factory=dict)
-    """Flow -> its processes here."""
+    """Flow -> the runner of its processes on this host."""
     troubles: dict[str, str] = field(default_factory=dict)
-    """Flow -> why it cannot run here."""
+    """Flow -> why it cannot run on this host."""
 
     def why_not_healthy(self, now: float) -> str:
         """Return why the agent is not healthy; "" if it is."""
-        silent = now - self.turned_at
-        return f"the agent's loop has not turned for {silent:.0f} s" * (silent > HANGS_AFTER_S)
+        hung_s = now - self.turned_at
+        return f"the agent's loop has not turned for {hung_s:.0f} s" * (hung_s > HANGS_AFTER_S)
 
     def why_not_ready(self) -> str:
         """Return why the agent is not ready; "" if it is."""
@@ -61,11 +61,11 @@ class AgentStatus(Struct):
         yield "", ("driftline_agent_reaches_cluster", (), not self.unreachable_reason)
         if set(self.roles) != {AgentRole.MASTER}:  # a master takes no slot
             yield "", ("driftline_agent_slots", (), self.slots)
-        hosted, troubles = self.runners.copy(), self.troubles.copy()
-        for flow in {**hosted, **troubles}:
+        runners, troubles = self.runners.copy(), self.troubles.copy()
+        for flow in {**runners, **troubles}:
             yield flow, ("driftline_agent_trouble", (), flow in troubles)
-        for flow, hosting in hosted.items():
-            cluster = hosting.cluster
+        for flow, runner in runners.items():
+            cluster = runner.cluster
             running = cluster.running if cluster is not None else ()
             yield flow, ("driftline_agent_processes", (), len(running))
             if cluster is not None:
@@ -73,19 +73,19 @@ class AgentStatus(Struct):
 
     def targets(self, host: str, port: int) -> list[dict[str, object]]:
         """Return the scrape targets of the agent and its processes; `host`: its address."""
-        places = [("", AGENT, port)]
-        for flow, hosting in self.runners.copy().items():
-            for name in hosting.cluster.pids if hosting.cluster is not None else ():
+        endpoints = [("", AGENT, port)]
+        for flow, runner in self.runners.copy().items():
+            for name in runner.cluster.pids if runner.cluster is not None else ():
                 role, _, number = name.partition("-")
-                noted = read_port_file(port_file_path(hosting.sockets, role, int(number or 0)))
-                places += [(flow, name, noted)] if noted else []
-        at = f"[{host}]" if ":" in host else host
+                own_port = read_port_file(port_file_path(runner.sockets, role, int(number or 0)))
+                endpoints += [(flow, name, own_port)] if own_port else []
+        url_host = f"[{host}]" if ":" in host else host
         return [
             {
-                "targets": [f"{at}:{port}"],
+                "targets": [f"{url_host}:{port}"],
                 "labels": {"flow": flow, "process": process, "agent": self.name},
             }
-            for flow, process, port in places
+            for flow, process, port in endpoints
         ]
 
 
@@ -100,7 +100,7 @@ def serve_agent(address: str, status: AgentStatus) -> AbstractContextManager[obj
 
 
 def process_metrics_address(address: str) -> str:
-    """Return the metrics address of an agent's processes, given the agent's; "": none."""
+    """Return the metrics address for the processes of an agent with this one; "": none."""
     if not address:
         return ""
     host, _, _ = address.rpartition(":")

@@ -1,8 +1,8 @@
 """Placement of a flow's processes at agents, also for another number of nodes (rescaling).
 
 The master makes the next layout (`coordinator.rescaling`). Before a request goes to the master,
-this module assigns numbers and agents to the next nodes; an agent starts those of the master's
-nodes that are assigned to it. Each request uses new node numbers. Therefore a node never moves to
+this module assigns numbers and agents to the next nodes; an agent starts the nodes of the master's
+layout that are assigned to it. Each request uses new node numbers. Therefore a node never moves to
 another agent, even if the master commits the layout of an earlier request at the same moment, and
 the master knows which of two requests is later.
 """
@@ -29,27 +29,27 @@ from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES, Policy
 from driftline.engine.texts import counted
 
-Taken = Mapping[str, Counter[str]]
-"""Flow -> number of slots that it takes of each agent."""
+TakenSlots = Mapping[str, Counter[str]]
+"""Flow -> agent -> number of slots that the flow takes there."""
 
 
 def used_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[str]]:
-    """Return the slots that flows take until they are over, without flow `excluding`.
+    """Return the slots that all flows take that are not over, without flow `excluding`.
 
     Raises Unavailable.
     """
     taken: dict[str, Counter[str]] = {}
     for each, state in active_flows(tree, excluding):
         layout = each.current_layout(state)
-        own = taken[each.name] = Counter(map(each.agent_of, layout))
+        slots = taken[each.name] = Counter(map(each.agent_of, layout))
         if each.desired_nodes not in (0, len(layout)):
-            own.update(map(each.agent_of, each.next_layout(layout)))
-        own.update(each.front_agents)
+            slots.update(map(each.agent_of, each.next_layout(layout)))
+        slots.update(each.front_agents)
     return taken
 
 
 def choose_agents(
-    alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken
+    alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: TakenSlots
 ) -> list[str]:
     """Choose agents for `count` processes, evenly; in a tie, the agent with the most free slots.
 
@@ -60,55 +60,58 @@ def choose_agents(
     free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
     chosen: list[str] = []
     for _ in range(count):
-        left = [name for name in free if free[name] > 0]
-        if not left:
+        candidates = [name for name in free if free[name] > 0]
+        if not candidates:
             if not fitting:
                 raise Unavailable(f"there is no agent for {role}s: start `driftline agent`")
-            have = sum(agent.slots for agent in fitting)
+            slots = sum(agent.slots for agent in fitting)
             raise Unavailable(
                 f"{count} {role} process{'es' * (count > 1)} needed, and there are "
-                f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which "
+                f"{counted(slots, 'slot')} at {counted(len(fitting), 'agent')}, of which "
                 f"{_by_flow(taken, fitting)}: start another `driftline agent`, or one with more "
                 "--slots"
             )
-        name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
+        name = min(candidates, key=lambda name: (chosen.count(name), -free[name], name))
         free[name] -= 1
         chosen.append(name)
     return chosen
 
 
-def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
+def _by_flow(taken: TakenSlots, fitting: Sequence[AgentRecord]) -> str:
     """Describe how many slots of these agents are taken, and by which flows."""
-    counts = {flow: sum(of[agent.name] for agent in fitting) for flow, of in taken.items()}
+    counts = {flow: sum(slots[agent.name] for agent in fitting) for flow, slots in taken.items()}
     total = sum(counts.values())
-    which = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
-    return f"{total} {'is' if total == 1 else 'are'} taken{' by ' * bool(which)}{which}"
+    flows = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
+    return f"{total} {'is' if total == 1 else 'are'} taken{' by ' * bool(flows)}{flows}"
 
 
 def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
     """Request another number of nodes of a flow. Return its submission with the nodes' agents.
 
-    Raises FlowError if its policy does not allow that, StateMismatch if the flow is over, or was
-    submitted again meanwhile, Unavailable if there are too few slots.
+    Raises FlowError if its policy or its number of key groups does not allow that; StateMismatch if
+    the flow is over, is being rescaled, or was submitted again; Unavailable if there are too few
+    slots.
     """
     submission = submission_of(tree, name)
     check_rescalable(name, POLICIES[submission.policy])
     if nodes > submission.groups:
-        raise FlowError(f"flow {name!r} has {submission.groups} key groups: so many nodes at most")
+        raise FlowError(
+            f"flow {name!r} has {submission.groups} key groups, which limit its number of nodes"
+        )
 
-    def with_requested_nodes(before: Submission) -> Submission:
+    def with_requested_nodes(latest: Submission) -> Submission:
         state = registry_of(tree, name)
-        if has_ended(state, before):
+        if has_ended(state, latest):
             raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
-        now = len(before.current_layout(state))
-        if nodes == (before.desired_nodes or now):
-            return before
-        if before.desired_nodes not in (0, now) and nodes != now:
+        current = len(latest.current_layout(state))
+        if nodes == (latest.desired_nodes or current):
+            return latest
+        if latest.desired_nodes not in (0, current) and nodes != current:
             raise StateMismatch(
-                f"flow {name!r} is on its way to {counted(before.desired_nodes, 'node')}: wait "
-                f"until it has them, or let it stay as it is with `driftline rescale {name} {now}`"
+                f"flow {name!r} is being rescaled to {counted(latest.desired_nodes, 'node')}: wait "
+                f"until it has them, or withdraw that with `driftline rescale {name} {current}`"
             )
-        return with_desired_nodes(tree, before, state, nodes)
+        return with_desired_nodes(tree, latest, state, nodes)
 
     return update_submission(tree, name, with_requested_nodes, submission.run)
 
@@ -119,11 +122,11 @@ def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
     Raises RunReplaced if the flow was submitted again.
     """
 
-    def with_current_nodes(before: Submission) -> Submission:
-        if before.first_desired_node != submission.first_desired_node:
-            return before
-        state = registry_of(tree, before.name)
-        return with_desired_nodes(tree, before, state, len(before.current_layout(state)))
+    def with_current_nodes(latest: Submission) -> Submission:
+        if latest.first_desired_node != submission.first_desired_node:
+            return latest
+        state = registry_of(tree, latest.name)
+        return with_desired_nodes(tree, latest, state, len(latest.current_layout(state)))
 
     return update_submission(tree, submission.name, with_current_nodes, submission.run)
 
@@ -134,20 +137,19 @@ def with_desired_nodes(
     """Return a submission that requests `nodes` nodes, with their agents. Raises Unavailable.
 
     If the number does not change, new node numbers are assigned to the current agents: the master
-    may switch to the nodes of an earlier request before it learns that they are not wanted.
+    may switch to the nodes of an earlier request before it learns of the withdrawal.
     """
     layout = submission.current_layout(state)
     if nodes == len(layout):
-        places = [submission.agent_of(number) for number in layout]
+        agents = [submission.agent_of(number) for number in layout]
     else:
         # The current nodes end as soon as the next ones run: their slots count as free.
         taken = used_slots(tree, excluding=submission.name)
         taken[submission.name] = Counter(submission.front_agents)
-        places = choose_agents(list_agents(tree), AgentRole.NODE, nodes, taken)
-    after = submission.node_agents + tuple(places)
+        agents = choose_agents(list_agents(tree), AgentRole.NODE, nodes, taken)
     return replace(
         submission,
-        node_agents=after,
+        node_agents=submission.node_agents + tuple(agents),
         desired_nodes=nodes,
         first_desired_node=len(submission.node_agents),
     )

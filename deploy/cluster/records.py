@@ -1,4 +1,4 @@
-"""Records in a cluster's tree: agents and submissions, as readable JSON.
+"""Records in a cluster's tree in ZooKeeper: agents and submissions, as readable JSON.
 
 An agent runs processes of its roles on its host. A submission names the agent of each node and of
 each front, by their numbers. A node or front never moves to another agent, as its state is on the
@@ -55,9 +55,9 @@ class AgentRecord(Struct, frozen=True):
     trouble: tuple[tuple[str, str], ...] = ()
     """(flow, why it cannot run here)"""
     public: str = ""
-    """Public key of its processes; "": they have none."""
+    """Public key of the agent's processes; "": they have none."""
     state: str = ""
-    """State directory on its host."""
+    """State directory on the agent's host."""
 
     def encode(self) -> bytes:
         """Return the bytes to store."""
@@ -72,8 +72,9 @@ class AgentRecord(Struct, frozen=True):
 class Submission(Struct, frozen=True):
     """A submitted flow.
 
-    `identity`, `code`, `lineage`, `session`, `run`: see `ProcessConfig`; `output`: a directory on
-    each host of a node, or the address of a sink; "" if there is a `consumer`.
+    `flow`: the module or file that nodes import; `identity`, `code`, `lineage`, `session`, `run`:
+    see `ProcessConfig`; `output`: a directory on each host of a node, or the address of a sink; ""
+    if there is a `consumer`; `groups`: number of key groups.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Submission(Struct, frozen=True):
     initial_nodes: _Positive
     """Number of nodes at the first submission."""
     node_agents: tuple[str, ...]
-    """Number of a node -> its agent, including past and future nodes. It only grows."""
+    """Agent of each node, by number, including past and future nodes: the tuple only grows."""
     front_agents: tuple[str, ...]
     """Agent of each front."""
     policy: str
@@ -106,11 +107,11 @@ class Submission(Struct, frozen=True):
     first_desired_node: int = 0
     """Number of the first node of the last request for nodes."""
     consumer: str = ""
-    """Address of the one consumer of all outputs; "": each node opens `output`."""
+    """Address of the service that consumes all outputs; "": each node opens `output`."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
-            raise ValueError(f"there is no policy {self.policy!r}")
+            raise ValueError(f"unknown policy {self.policy!r}")
 
     def encode(self) -> bytes:
         """Return the bytes to store."""
@@ -137,13 +138,13 @@ class Submission(Struct, frozen=True):
         """Return the processes that an agent with these roles runs for the flow in a layout."""
         masters = ["master"] if AgentRole.MASTER in roles else []
         nodes = names_of(number for number in layout if self.agent_of(number) == agent)
-        fronts = [f"front-{i}" for i, place in enumerate(self.front_agents) if place == agent]
+        fronts = [f"front-{i}" for i, name in enumerate(self.front_agents) if name == agent]
         return masters + nodes + fronts
 
     def concerns(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> bool:
         """Return whether an agent has processes of the flow, now or in the next layout."""
-        to_have = agent in map(self.agent_of, self.next_layout(layout))
-        return to_have or bool(self.processes_of(agent, roles, layout))
+        is_next = agent in map(self.agent_of, self.next_layout(layout))
+        return is_next or bool(self.processes_of(agent, roles, layout))
 
 
 def _encoded(record: AgentRecord | Submission) -> bytes:

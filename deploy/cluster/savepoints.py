@@ -1,9 +1,9 @@
 """Savepoints of running flows: write a flow's last snapshot as a directory of files.
 
-Takes `StatusReport` (master: addresses of the others), `Parts`, `Slice` and `NoParts` (nodes).
-Gives `AskReport`, `AskParts` and `AskSlice`: nodes of a next layout read in the same way
-(`deploy.node.state_transfer`). The flow continues meanwhile. If a snapshot is removed before it is
-read, the next one is read instead.
+Takes `StatusReport` (master: contains the addresses of nodes), `Parts`, `Slice` and `NoParts`
+(nodes). Gives `AskReport`, `AskParts` and `AskSlice`: nodes of a next layout read a snapshot in the
+same way (`deploy.node.state_transfer`). The flow continues meanwhile. If a snapshot is removed
+while it is being read, the newest one is read instead.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from driftline.engine.wire.kinds import MASTER, WATCH
 from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
 
 ANSWER_TIMEOUT_S = 10.0
-"""Maximum seconds without any message."""
+"""Maximum seconds without a message from the flow."""
 
-TRIES = 5
+ATTEMPTS_MAX = 5
 """Attempts to read a snapshot: a newer one may replace it meanwhile."""
 
 
@@ -56,58 +56,60 @@ def save(
 ) -> Savepoint:
     """Write the last snapshot of a running flow into a new directory.
 
-    `flow`: the flow as loaded here; `sockets`: an empty folder. Raises Unavailable if it does not
-    run, or does not answer; StateMismatch if the flow here is another one, or its snapshots are not
-    cut by label; SnapshotDamaged.
+    `flow`: the flow as loaded here; `sockets`: an empty folder. Raises Unavailable if the flow does
+    not run or does not answer; StateMismatch if its policy takes no snapshots that can be exported;
+    SnapshotDamaged.
     """
     submission = submission_of(tree, name)
     if POLICIES[submission.policy].cut is not SnapshotCut.LABEL:
         raise StateMismatch(
             f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
-            "only one with exactly-once can be saved"
+            "only a flow with exactly-once can have savepoints"
         )
     alive = list_agents(tree)
     _check_agents_alive(
         submission, _read_running_state(tree, submission), {agent.name for agent in alive}
     )
-    if why := key_mismatch(network, alive):
-        raise Unavailable(f"no state can be read: {why}")
+    if reason := key_mismatch(network, alive):
+        raise Unavailable(f"cannot read the state of flow {name!r}: {reason}")
     create_savepoint_directory(output)
-    for left in reversed(range(TRIES)):
+    for attempts_left in reversed(range(ATTEMPTS_MAX)):
         state = _read_running_state(tree, submission)
         try:
             with ExitStack() as stack:
                 runtime = Runtime(transport=network.transport())
                 stack.callback(runtime.close, linger_ms=0)
-                saver = Saver(submission.groups)
-                saver.address = runtime.add(saver, network.inbox(saver.name, str(sockets)))
+                reader = SnapshotReader(submission.groups)
+                reader.address = runtime.add(reader, network.inbox(reader.name, str(sockets)))
                 masters = tree.masters(name, lambda: None)
                 stack.callback(masters.close)
-                _, saver.addresses[MASTER] = masters.leader()
-                if not saver.addresses[MASTER]:
+                _, reader.addresses[MASTER] = masters.leader()
+                if not reader.addresses[MASTER]:
                     raise Unavailable(f"no master of flow {name!r} runs: see `driftline status`")
-                segments = saver.read(runtime, state.snapshots[0], names_of(state.layout))
+                segments = reader.read(runtime, state.snapshots[0], names_of(state.layout))
         except SnapshotDamaged:
-            if not left:
+            if not attempts_left:
                 raise
             continue
         _write(output, flow, segments)
-        received = _live_source_names(submission)
-        numbered = {source.name: source.name not in received for source in flow.sources}
+        live = _live_source_names(submission)
+        numbered = {source.name: source.name not in live for source in flow.sources}
         newest = state.snapshots[0]
         return write_manifest(output, flow, newest.time, numbered, newest.event_times)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
-class Saver(StatusPoller):
-    """Reader of a snapshot's parts from all nodes."""
+class SnapshotReader(StatusPoller):
+    """Reader of a snapshot's parts from all nodes; `groups`: number of key groups."""
 
     def __init__(self, groups: int) -> None:
         super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
         self._groups = groups
         self._fetches: dict[str, StateFetch] = {}
         self._last_message_at = 0.0
+        """When the last message arrived (seconds, monotonic)."""
         self._damage = ""
+        """Why a node cannot send its part; "" if every node can."""
         self.segments: dict[str, list[bytes]] = {}
         """Node -> the segments of its part, in order."""
 
@@ -119,51 +121,51 @@ class Saver(StatusPoller):
         self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
         self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
         groups = 0, self._groups - 1
-        ask = AskParts(self.address, record.number, record.incarnation, 0, 0, groups)
-        self._fetches = {node: StateFetch(node, ask) for node in nodes}
+        question = AskParts(self.address, record.number, record.incarnation, 0, 0, groups)
+        self._fetches = {node: StateFetch(node, question) for node in nodes}
         self.segments = {node: [] for node in nodes}
-        self._await(runtime, lambda: [n for n, pull in self._fetches.items() if not pull.is_over])
+        self._await(runtime, lambda: [n for n, fetch in self._fetches.items() if not fetch.is_over])
         return self.segments
 
     def handle(self, sender: str, message: Message) -> None:
         self._last_message_at = self.now
-        pull = self._fetches.get(sender)
+        fetch = self._fetches.get(sender)
         if isinstance(message, NoParts):
             self._damage = f"{sender}: {message.reason}"
         elif isinstance(message, Parts | Slice):
-            if pull is not None and (segment := pull.take(message)):
+            if fetch is not None and (segment := fetch.take(message)):
                 self.segments[sender].append(segment)
         else:
             super().handle(sender, message)
 
     def turn(self) -> bool:
-        for node, pull in self._fetches.items():
-            if (question := pull.question(self.now)) is not None:
+        for node, fetch in self._fetches.items():
+            if (question := fetch.question(self.now)) is not None:
                 self.send(node, question)
         return False
 
-    def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
-        """Wait until `open_ones` returns no peer. Raises SnapshotDamaged, Unavailable."""
+    def _await(self, runtime: Runtime, list_missing: Callable[[], list[str]]) -> None:
+        """Wait until `list_missing` returns no member. Raises SnapshotDamaged, Unavailable."""
         self._last_message_at = monotonic()
-        while who := open_ones():
+        while missing := list_missing():
             runtime.step(wait_s=0.1)
             if self._damage:
                 damage, self._damage = self._damage, ""
                 raise SnapshotDamaged(damage)
             if monotonic() > self._last_message_at + ANSWER_TIMEOUT_S:
                 raise Unavailable(
-                    f"{', '.join(who)} of the flow did not answer for {ANSWER_TIMEOUT_S:g} s: "
+                    f"{', '.join(missing)} of the flow did not answer for {ANSWER_TIMEOUT_S:g} s: "
                     "`driftline status` shows what is wrong"
                 )
 
 
 def _check_agents_alive(submission: Submission, state: ClusterState, alive: set[str]) -> None:
-    """Raise Unavailable if the agent of a node is away: it has a part of the state."""
+    """Raise Unavailable if the agent of a node is not alive: its host has a part of the state."""
     layout = submission.current_layout(state)
     for number, name in zip(layout, names_of(layout), strict=True):
-        if (place := submission.agent_of(number)) not in alive:
+        if (agent := submission.agent_of(number)) not in alive:
             raise Unavailable(
-                f"agent {place} is away, and has the state of {name}: start it, and try again once"
+                f"agent {agent} is away, and has the state of {name}: start it, and try again once"
                 " `driftline status` shows that the flow runs"
             )
 
@@ -173,8 +175,8 @@ def _read_running_state(tree: ZooKeeperTree, submission: Submission) -> ClusterS
     state = registry_of(tree, submission.name)
     if has_ended(state, submission):
         raise Unavailable(
-            f"flow {submission.name!r} does not run, and its nodes read its state: submit it again "
-            "first"
+            f"flow {submission.name!r} does not run, and only its nodes can read its state: submit "
+            "it again first"
         )
     if not state.snapshots:
         raise Unavailable(f"flow {submission.name!r} has no snapshot yet: try again in a while")
@@ -183,14 +185,14 @@ def _read_running_state(tree: ZooKeeperTree, submission: Submission) -> ClusterS
 
 def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> None:
     groups = GroupCache(flow.groups)
-    for of_node in segments.values():
+    for node_segments in segments.values():
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
-        restore(tables, of_node)
+        restore(tables, node_segments)
         for vertex in flow.vertices:
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
 
 
 def _live_source_names(submission: Submission) -> set[str]:
-    """Return the names of the sources whose records are received."""
+    """Return the names of the sources of live records."""
     return {text.partition("=")[0] for text in submission.reading.inputs if is_live(text)}

@@ -1,6 +1,7 @@
 """Status of a cluster: its agents, its flows, and the status of each flow.
 
-Most of it is in the tree. Progress and obstacles of a flow come from its master, if it answers.
+Most of it is in the tree. Progress and obstacles of a flow come from its master, and figures of its
+members from its nodes and fronts, if they answer.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from driftline.engine.wire.messages import StatusReport
 ANSWER_TIMEOUT_S = 2.0
 """Seconds that masters, nodes and fronts may take to answer."""
 
-ASK_AGAIN_S = 0.5
+REQUEST_REPEAT_S = 0.5
 """Seconds until a request is repeated: its answer may go to another command that polls, too."""
 
 
 class MemberStatus(Struct, frozen=True):
-    """Status of a node or a front."""
+    """Status of a node or a front; `figures`: those of its `StatusReport`."""
 
     name: str
     agent: str
@@ -69,24 +70,25 @@ class FlowStatus(Struct, frozen=True):
     incarnation: int
     recoveries: int
     frontier: int | None
-    """All outputs below this time are delivered; None if unknown, or if all are."""
+    """All outputs below this time are delivered; None if unknown, or if all outputs are."""
     lag_s: float | None
-    """Age of the oldest undelivered record; None unless all fronts answer, as only they know it."""
+    """Age of the oldest undelivered record; None unless all fronts report it."""
     last_snapshot: dict[str, int] | None
     snapshot_age_s: float | None
-    """Age of the last snapshot; None without one, or if the master that took it no longer leads."""
+    """Age of the last snapshot; None if there is none, or if another master took it."""
     waits_for: str
-    """What it waits for inside the flow; "" if unknown."""
+    """What the flow waits for inside itself; "" if unknown."""
     held_back: tuple[str, ...]
     """Members that take no input at the moment, with the reason, for people."""
     obstacles: tuple[str, ...]
-    """What it waits for outside the flow: disks, consumers."""
+    """What the flow waits for outside itself: disks, consumers."""
     rescaling: str
     """Progress of a rescaling; "" without one."""
     refused: str
-    """Why it cannot have the requested number of nodes; "" if it can."""
+    """Why the flow cannot have the requested number of nodes; "" if it can."""
     output: str
     trouble: tuple[str, ...]
+    """Why the flow cannot run, for people: see `find_problems`."""
     event_time: EventTimeStatus | None
     """Watermarks; None if the flow has no event times, or no node runs."""
 
@@ -124,12 +126,12 @@ def status_of(
     only: str = "",
     answer_s: float = ANSWER_TIMEOUT_S,
 ) -> ClusterStatus:
-    """Return the status of a cluster; `only`: of this flow; `sockets`: an empty folder.
+    """Return the status of a cluster; `only`: one flow; "": all; `sockets`: an empty folder.
 
     Raises Unavailable, StateMismatch.
     """
     alive = list_agents(tree)
-    unasked = key_mismatch(network, alive)
+    unasked_reason = key_mismatch(network, alive)
     flows = []
     damaged: dict[str, str] = {}
     for submission in list_submissions(tree, damaged):
@@ -137,14 +139,15 @@ def status_of(
             state, damage = _state_of(tree, submission)
             over = state is not None and has_ended(state, submission)
             reports: Mapping[str, StatusReport] = {}
-            if not over and not unasked:
+            if not over and not unasked_reason:
                 reports = request_reports(tree, submission, sockets, network, answer_s)
-            found = flow_status(submission, state, reports, alive, unasked)
-            flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
-    lost = tuple((name, why) for name, why in damaged.items() if only in ("", name))
-    if only and not flows and not lost:
+            status = flow_status(submission, state, reports, alive, unasked_reason)
+            trouble = (damage, *status.trouble) if damage else status.trouble
+            flows.append(replace(status, trouble=trouble))
+    unreadable = tuple(item for item in damaged.items() if only in ("", item[0]))
+    if only and not flows and not unreadable:
         submission_of(tree, only)  # raises
-    return ClusterStatus(tuple(alive), tuple(flows), lost, only)
+    return ClusterStatus(tuple(alive), tuple(flows), unreadable, only)
 
 
 def _state_of(tree: ZooKeeperTree, submission: Submission) -> tuple[ClusterState | None, str]:
@@ -164,8 +167,8 @@ def flow_status(
 ) -> FlowStatus:
     """Return the status of one flow.
 
-    `reports`: of its processes; `state`: its registry's contents; `unasked_reason`: why its
-    processes were not asked.
+    `state`: the contents of its registry; `reports`: those of its processes; `unasked_reason`: why
+    no reports were requested, or "".
     """
     over = state is not None and has_ended(state, submission)
     layout = submission.current_layout(state)
@@ -220,7 +223,7 @@ def _describe_state(
     submission: Submission,
     state: ClusterState | None,
     reports: Mapping[str, StatusReport],
-    unasked: str,
+    unasked_reason: str,
 ) -> str:
     """Describe the state of a flow, for people."""
     outcome = state.outcome if state is not None else None
@@ -232,29 +235,29 @@ def _describe_state(
         return "stopped normally" if outcome.text else "complete"
     master = reports.get(MASTER)
     if master is not None:
-        doing = master.state
-    elif unasked:
-        doing = f"not known: {unasked}"
+        summary = master.state
+    elif unasked_reason:
+        summary = f"not known: {unasked_reason}"
     elif state is None or state.last_session < submission.session:
-        doing = "starting: no master answers yet"
+        summary = "starting: no master answers yet"
     else:
-        doing = "no master answers"
-    return f"stopping: {doing}" if submission.desired_state is DesiredState.STOP else doing
+        summary = "no master answers"
+    return f"stopping: {summary}" if submission.desired_state is DesiredState.STOP else summary
 
 
 def _waits_for(master: StatusReport) -> str:
     """Return what a flow waits for, without obstacles and state, which are separate fields."""
-    rest = master.waits_for
-    for said in (*master.obstacles, master.state):
-        rest = rest.removeprefix(said).removeprefix("; ")
-    return rest
+    text = master.waits_for
+    for prefix in (*master.obstacles, master.state):
+        text = text.removeprefix(prefix).removeprefix("; ")
+    return text
 
 
 def _nodes(
     submission: Submission, layout: Layout, reports: Mapping[str, StatusReport], absent: str
 ) -> Iterator[MemberStatus]:
-    for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
-        groups = owned_groups(place, len(layout), submission.groups)
+    for position, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
+        groups = owned_groups(position, len(layout), submission.groups)
         node = _member(reports, absent, name, submission.agent_of(number))
         yield replace(node, key_groups=(groups[0], groups[-1]))
 
@@ -294,13 +297,13 @@ def find_problems(
         for flow, text in agent.trouble:
             if flow == submission.name:
                 agents_by_text.setdefault(text, []).append(agent.name)
-    found = [f"{', '.join(by)}: {text}" for text, by in agents_by_text.items()]
-    names = {agent.name for agent in alive}
-    places = dict.fromkeys((*(submission.agent_of(n) for n in layout), *submission.front_agents))
-    found += [f"agent {place} is away" for place in places if place not in names]
+    problems = [f"{', '.join(names)}: {text}" for text, names in agents_by_text.items()]
+    alive_names = {agent.name for agent in alive}
+    needed = dict.fromkeys((*(submission.agent_of(n) for n in layout), *submission.front_agents))
+    problems += [f"agent {name} is away" for name in needed if name not in alive_names]
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
-        found.append("there is no agent for masters")
-    return found
+        problems.append("there is no agent for masters")
+    return problems
 
 
 def request_reports(
@@ -312,8 +315,8 @@ def request_reports(
 ) -> Mapping[str, StatusReport]:
     """Return what the master, nodes and fronts of a flow report within `answer_s`.
 
-    Without a master there are no reports, as the addresses of the others are unknown. `sockets`: a
-    folder for sockets of this command. Raises Unavailable.
+    Without a master there are no reports, as only it knows the addresses of nodes and fronts.
+    `sockets`: a folder for sockets of this command. Raises Unavailable.
     """
     with ExitStack() as stack:
         masters = tree.masters(submission.name, lambda: None)
@@ -324,17 +327,17 @@ def request_reports(
         runtime = Runtime(transport=network.transport())
         stack.callback(runtime.close, linger_ms=0)
         watch = StatusPoller(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
-        at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
-        watch.address = runtime.add(watch, at)
+        inbox = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
+        watch.address = runtime.add(watch, inbox)
         watch.addresses[MASTER] = address
-        give_up_at, asked, again_at = monotonic() + answer_s, 0, 0.0
+        give_up_at, asked_count, repeat_at = monotonic() + answer_s, 0, 0.0
         while (now := monotonic()) < give_up_at:
-            if len(watch.addresses) > asked or now >= again_at:
-                asked = len(watch.addresses)  # first the master, then those that it names
-                again_at = now + ASK_AGAIN_S
+            if len(watch.addresses) > asked_count or now >= repeat_at:
+                asked_count = len(watch.addresses)  # at first the master; its answer names others
+                repeat_at = now + REQUEST_REPEAT_S
                 watch.ask()
             runtime.step(wait_s=0.02)
-            if watch.answered and len(watch.addresses) == asked:
+            if watch.answered and len(watch.addresses) == asked_count:
                 break
         return watch.reports
 

@@ -1,8 +1,8 @@
-"""Submissions and agents in a cluster's tree: read, change, end and remove flows.
+"""Submissions and agents in a cluster's tree: functions that read, change, end and remove flows.
 
 The registry of a flow contains its outcome. A command that ends a flow without its master replaces
 the version of the registry that it read, with the next epoch. The registry then rejects the
-master's next write: the master ends, and a later one finds the outcome.
+master's next write: the master ends, and a later master finds the outcome.
 
 Removal deletes a flow that is over from the tree in one step, provided that its records have not
 changed since the flow was found to be over. Therefore, of a concurrent submission and removal, one
@@ -31,7 +31,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.texts import did_you_mean
 
-TRIES = 20
+ATTEMPTS_MAX = 20
 """Attempts of a write: a master may write at the same moment, once for each snapshot."""
 
 CANCELLED = "Cancelled"
@@ -42,12 +42,12 @@ _Result = TypeVar("_Result")
 
 
 class RunReplaced(StateMismatch):
-    """The run in question is over, and another one has begun or the flow was removed."""
+    """The run that a command is for is over: another one has begun, or the flow was removed."""
 
     def __init__(self, flow: str) -> None:
         super().__init__(
-            f"flow {flow!r} was submitted again, or removed, meanwhile: the run that was meant is "
-            f"over, and nothing is asked of a later one. See `driftline status {flow}`"
+            f"flow {flow!r} was submitted again, or removed, meanwhile: the run that the command "
+            f"was for is over, and a later run is not affected. See `driftline status {flow}`"
         )
 
 
@@ -63,17 +63,17 @@ def registry_path(flow: str) -> str:
 
 def list_agents(tree: ZooKeeperTree) -> list[AgentRecord]:
     """Return all live agents with a readable record. Raises Unavailable."""
-    found = []
+    agents = []
     for name in tree.children(AGENTS):
         try:
             entry = tree.read(f"{AGENTS}/{name}")
             if entry is not None:
-                found.append(AgentRecord.decode(entry.data))
+                agents.append(AgentRecord.decode(entry.data))
         except StateMismatch as error:
             log.warning(
                 "agent %s: %s", name, error, extra=event_fields("agent-unreadable", name=name)
             )
-    return found
+    return agents
 
 
 # Submissions ----------------------------------------------------------------------------------
@@ -84,18 +84,18 @@ def list_submissions(
 ) -> list[Submission]:
     """Return all submissions of a cluster that can be read.
 
-    `damaged`: receives the others: flow -> reason. Raises Unavailable.
+    `damaged`: receives those that cannot: flow -> reason. Raises Unavailable.
     """
-    found = []
+    submissions = []
     for name in tree.children(FLOWS):
         try:
             entry = tree.read(path_of(name))
             if entry is not None:
-                found.append(_decoded(name, entry))
+                submissions.append(_decoded(name, entry))
         except StateMismatch as error:
             if damaged is not None:
                 damaged[name] = str(error)
-    return found
+    return submissions
 
 
 def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
@@ -107,8 +107,8 @@ def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
     if found is None:
         names = [each.name for each in list_submissions(tree)]
         known = ", ".join(names) or "no flow at all"
-        near = did_you_mean(flow, names)
-        raise Unavailable(f"{tree.where} has no flow {flow!r}{near}; it has {known}")
+        hint = did_you_mean(flow, names)
+        raise Unavailable(f"{tree.where} has no flow {flow!r}{hint}; it has {known}")
     return found[0]
 
 
@@ -125,7 +125,10 @@ def find_submission(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | 
 
 
 def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
-    """Return whether this run is still the latest. Raises Unavailable, StateMismatch."""
+    """Return whether the run of a submission is the flow's latest.
+
+    Raises Unavailable, StateMismatch.
+    """
     found = find_submission(tree, submission.name)
     return found is not None and found[0].run == submission.run
 
@@ -133,9 +136,9 @@ def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
 def update_submission(
     tree: ZooKeeperTree, flow: str, update: Callable[[Submission], Submission], run: str = ""
 ) -> Submission:
-    """Change the submission of a flow; `run`: change it only if it is of this run; "": of any.
+    """Change the submission of a flow, and return it; `run`: only if it is of this run; "": of any.
 
-    Raises Unavailable, WriteConflict, RunReplaced if another run has begun.
+    Raises Unavailable, WriteConflict; RunReplaced if it is of another run.
     """
 
     def write() -> Submission:
@@ -144,16 +147,17 @@ def update_submission(
             return submission_of(tree, flow)  # raises
         if found is None or run not in ("", found[0].run):
             raise RunReplaced(flow)
-        changed = update(found[0])
-        tree.write(path_of(flow), changed.encode(), found[1])
+        submission, version = found
+        changed = update(submission)
+        tree.write(path_of(flow), changed.encode(), version)
         return changed
 
     return _retried(write)
 
 
 def _retried(write: Callable[[], _Result]) -> _Result:
-    """Repeat a write that other processes overtake. Raises WriteConflict."""
-    for _ in range(TRIES - 1):
+    """Repeat a write that conflicts with writes of other processes. Raises WriteConflict."""
+    for _ in range(ATTEMPTS_MAX - 1):
         with suppress(WriteConflict):
             return write()
     return write()
@@ -168,7 +172,7 @@ def _decoded(flow: str, entry: ZooKeeperNode) -> Submission:
 
 def removal_advice(flow: str) -> str:
     """Return the advice for a flow whose records cannot be used."""
-    return f"`driftline remove {flow}` takes the flow away"
+    return f"`driftline remove {flow}` removes the flow"
 
 
 # Ends -----------------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ def active_flows(
 
 
 def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> bool:
-    """End the run of a submission with an error, unless it is over. Return whether this call did.
+    """End the run of a submission with an error, unless it is over. Return whether it was ended.
 
     The registry is read before the check that the run is the latest. So the write, which names the
     version that was read, cannot end a later run.
@@ -241,7 +245,7 @@ def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> 
 
 
 def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
-    """Remove a flow. Return its submission, or None if that cannot be read.
+    """Remove a flow from the tree. Return its submission, or None if that cannot be read.
 
     Raises Unavailable if the flow does not exist, StateMismatch if it runs, WriteConflict.
     """
@@ -251,12 +255,12 @@ def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
 
     def check() -> None:
         nonlocal submission
-        submission, over = None, True
-        with suppress(StateMismatch):  # if it is damaged, only removal ends the flow
+        submission, is_over = None, True
+        with suppress(StateMismatch):  # only its removal ends a flow with damaged records
             if (found := find_submission(tree, name)) is not None:
                 submission = found[0]
-                over = has_ended(registry_of(tree, name), submission)
-        if not over:
+                is_over = has_ended(registry_of(tree, name), submission)
+        if not is_over:
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
 
     _retried(lambda: tree.remove(f"{FLOWS}/{name}", check))

@@ -70,8 +70,8 @@ from driftline.engine.snapshots.savepoint_mapping import (
 )
 
 SERVED = "serve://"
-"""Prefix of a service's input, followed by the service's name: the front is in `driftline serve`,
-which receives the records of its clients itself."""
+"""Prefix of a service's input, followed by the service's name. The front is in `driftline serve`,
+which receives the records from its clients."""
 
 
 def default_name(flow: Flow) -> str:
@@ -86,8 +86,8 @@ def default_name(flow: Flow) -> str:
 class ServiceSpec(Struct, frozen=True):
     """The service whose flow is submitted: it contains the front and consumes all outputs.
 
-    `name`: of the service, in place of the front's agent; `consumer`: the address of the consumer;
-    `lineage`: of the service's state directory.
+    `name`: name of the service, which replaces the name of the front's agent; `consumer`: address
+    of the consumer; `lineage`: lineage of the service's state directory.
     """
 
     name: str
@@ -96,18 +96,21 @@ class ServiceSpec(Struct, frozen=True):
 
     @property
     def input(self) -> str:
-        """Input of its flow, in the notation of users."""
+        """Input of the service's flow, in the notation of users."""
         return f"{SERVED}{self.name}"
 
     def check_same(
         self, tree: ZooKeeperTree, flow: str, lineage: str, fronts: Sequence[str]
     ) -> None:
-        """Raise StateMismatch if a flow is not this service's."""
+        """Raise StateMismatch if a flow is not that of this service.
+
+        `lineage`, `fronts`: the flow's lineage and the agents of its fronts.
+        """
         if lineage != self.lineage or tuple(fronts) != (self.name,):
             raise StateMismatch(
-                f"flow {flow!r} in {tree.where} is not that of this state directory, but of agent "
-                f"{', '.join(fronts)}, or was begun with another state: give another --name, or "
-                "the --state that it was begun with"
+                f"flow {flow!r} in {tree.where} does not belong to this state directory: it is of "
+                f"agent {', '.join(fronts)}, or was begun with another state. Give another --name, "
+                "or the --state that it was begun with"
             )
 
 
@@ -129,7 +132,7 @@ class SubmitRequest(Struct, frozen=True):
     initial_state: InitialState = EMPTY_STATE
     wheel: Path | None = None
     service: ServiceSpec | None = None
-    """The service whose flow it is, if any; `output` is then unused."""
+    """The service whose flow this is, if any; `output` is then unused."""
 
     @property
     def resolved_output(self) -> str:
@@ -150,60 +153,64 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
     inputs = inputs_by_source(flow, request.reading.inputs)
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
-        raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
+        raise FlowError(
+            "a flow in a cluster cannot read standard input: send records with a Producer"
+        )
     service = request.service
     for text in (text for texts in inputs for text in texts):
         if text.startswith(PRODUCERS):
             check_syntax(text)
-    is_shared = (
+    is_sink = (
         not request.resolved_output
         or not resolve_output(request.resolved_output, Path()).is_directory
     )
     for other in list_submissions(tree):
         if (
             other.name != request.name
-            and not is_shared
+            and not is_sink
             and _is_same_path(other.output, request.resolved_output)
         ):
             raise StateMismatch(
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )
-    before, version, found, registry_version = _read_previous(tree, request.name)
-    if service is not None and before is not None:
-        service.check_same(tree, request.name, before.lineage, before.front_agents)
-    beginning, fitted = request.initial_state, None
-    if beginning.savepoint:
+    previous, version, previous_state, registry_version = _read_previous(tree, request.name)
+    if service is not None and previous is not None:
+        service.check_same(tree, request.name, previous.lineage, previous.front_agents)
+    initial_state, fitted = request.initial_state, None
+    if initial_state.savepoint:
         fitted = _fitted(request, flow)
         savepoint = fitted.savepoint
-        beginning = replace(
-            beginning, savepoint=os.path.abspath(savepoint.path), title=savepoint.title
+        initial_state = replace(
+            initial_state, savepoint=os.path.abspath(savepoint.path), title=savepoint.title
         )
-    elif before is not None:
-        beginning = before.initial_state
+    elif previous is not None:
+        initial_state = previous.initial_state
     identity = Identity(
         make_outline(flow),
         make_plan(flow).identity(),
         request.policy.name,
-        request.nodes if before is None else before.initial_nodes,
+        request.nodes if previous is None else previous.initial_nodes,
         tuple(" ".join(texts) for texts in inputs),
-        beginning.title,
+        initial_state.title,
     )
     alive = list_agents(tree)
-    places = _assign_agents(tree, request, len(inputs), before, alive)
+    node_agents, front_agents = _assign_agents(tree, request, len(inputs), previous, alive)
     by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
-    first = None
+    first_snapshot = None
     if fitted is not None:
         time, event_times = fitted.savepoint.time, fitted.savepoint.event_times_of(flow)
         offsets = (time,) * len(flow.sources)
-        first = SnapshotRecord(FIRST_SNAPSHOT, time, offsets, event_times=event_times)
-    state = _next_state(tree, request, identity, code_of(flow), before, found, first)
+        first_snapshot = SnapshotRecord(FIRST_SNAPSHOT, time, offsets, event_times=event_times)
+    state = _next_state(
+        tree, request, identity, code_of(flow), previous, previous_state, first_snapshot
+    )
     submission = Submission(
         name=request.name,
         flow=_absolute_flow(request.flow),
         output=request.resolved_output,
-        initial_nodes=request.nodes if before is None else before.initial_nodes,
-        node_agents=places[0],
-        front_agents=places[1],
+        initial_nodes=request.nodes if previous is None else previous.initial_nodes,
+        node_agents=node_agents,
+        front_agents=front_agents,
         policy=request.policy.name,
         ordering=request.policy.ordering if request.policy.ordered else "speculative",
         snapshot_interval_s=request.snapshot_interval_s,
@@ -216,8 +223,8 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         groups=flow.groups,
         reading=replace(request.reading, inputs=_named(by_source)),
         limits=request.limits,
-        initial_state=beginning,
-        first_desired_node=len(places[0]),
+        initial_state=initial_state,
+        first_desired_node=len(node_agents),
         consumer="" if service is None else service.consumer,
     )
     if len(submission.current_layout(state)) != request.nodes:
@@ -239,24 +246,24 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
     return submission
 
 
-def _is_same_path(one: str, other: str) -> bool:
+def _is_same_path(path: str, other: str) -> bool:
     """Return whether two paths name the same directory; links on other hosts are not resolved.
 
     An empty path equals only an empty one.
     """
-    return os.path.normpath(one) == os.path.normpath(other) if one and other else one == other
+    return os.path.normpath(path) == os.path.normpath(other) if path and other else path == other
 
 
-def _fitted(order: SubmitRequest, flow: Flow) -> Fitted:
+def _fitted(request: SubmitRequest, flow: Flow) -> Fitted:
     """Return the savepoint that a flow begins from, mapped to its operators.
 
     Raises StateMismatch, SnapshotDamaged, Unavailable.
     """
-    if order.policy.cut is SnapshotCut.NONE:
+    if request.policy.cut is SnapshotCut.NONE:
         raise StateMismatch(
-            f"policy {order.policy.name} takes no snapshots: a flow cannot begin from a savepoint"
+            f"policy {request.policy.name} takes no snapshots: a flow cannot begin from a savepoint"
         )
-    return order.initial_state.fitted(flow)
+    return request.initial_state.fitted(flow)
 
 
 def _read_previous(
@@ -266,88 +273,90 @@ def _read_previous(
 
     The versions let a write detect a concurrent submission. Raises StateMismatch if the flow runs.
     """
-    entry, found = tree.read(registry_path(name)), find_submission(tree, name)
-    if entry is None and found is None:
+    registry_node, found = tree.read(registry_path(name)), find_submission(tree, name)
+    if registry_node is None and found is None:
         return None, NEW, None, NEW
     state = registry_of(tree, name)
-    if entry is None or found is None:
+    if registry_node is None or found is None:
         raise StateMismatch(
             f"{tree.where} has only a part of the records of flow {name!r}. {removal_advice(name)}"
         )
-    before, version = found
-    if not has_ended(state, before):
+    previous, version = found
+    if not has_ended(state, previous):
         raise StateMismatch(
             f"flow {name!r} runs already: `driftline stop {name}` drains it, or give another --name"
         )
-    return before, version, state, entry.version
+    return previous, version, state, registry_node.version
 
 
 def _next_state(
     tree: ZooKeeperTree,
-    order: SubmitRequest,
+    request: SubmitRequest,
     identity: Identity,
     code: Code,
-    before: Submission | None,
-    found: ClusterState | None,
-    first: SnapshotRecord | None,
+    previous: Submission | None,
+    current: ClusterState | None,
+    first_snapshot: SnapshotRecord | None,
 ) -> ClusterState:
     """Return the next contents of the flow's registry.
 
-    `found`: its current contents; `first`: the snapshot of the savepoint that the flow begins from.
-    Raises StateMismatch if the request does not fit the current contents.
+    `previous`: the last submission; `current`: the current contents; `first_snapshot`: the snapshot
+    of the savepoint that the flow begins from. Raises StateMismatch if the request does not fit
+    them.
     """
     code.log_unseen()
-    where = f"flow {order.name!r} in {tree.where}"
-    other = "give another --name, and another --output"
-    anew = f"start over with `driftline remove {order.name}`, which says what to remove then"
-    state = check_identity(found, identity.text, where, identity, anew, other)
-    if found is None:
-        lineage = secrets.token_hex(8) if order.service is None else order.service.lineage
-        state = state.next(lineage=lineage, code=code, output=order.resolved_output)
-        if first is not None:
-            state = replace(state, snapshots=(first,), base=FIRST_SNAPSHOT)
+    where = f"flow {request.name!r} in {tree.where}"
+    rename_advice = "give another --name, and another --output"
+    restart_advice = (
+        f"start over with `driftline remove {request.name}`, which says what to remove then"
+    )
+    state = check_identity(current, identity.text, where, identity, restart_advice, rename_advice)
+    if current is None:
+        lineage = secrets.token_hex(8) if request.service is None else request.service.lineage
+        state = state.next(lineage=lineage, code=code, output=request.resolved_output)
+        if first_snapshot is not None:
+            state = replace(state, snapshots=(first_snapshot,), base=FIRST_SNAPSHOT)
         return state
-    if before is not None and not _is_same_path(before.output, order.resolved_output):
+    if previous is not None and not _is_same_path(previous.output, request.resolved_output):
         raise StateMismatch(
-            f"{where} has its outputs in {before.output}, not in {order.resolved_output}: give "
-            "that one, or another --name"
+            f"{where} has its outputs in {previous.output}, not in {request.resolved_output}: give "
+            f"--output {previous.output}, or another --name"
         )
     changed = code.changed(state.code)
-    if changed and state.incarnation and not order.accept_changed_code:
+    if changed and state.incarnation and not request.accept_changed_code:
         raise StateMismatch(
             f"the code of operator {', '.join(map(repr, changed))} has changed since {where} ran "
-            "last. --accept-changed-code continues with the new code: outputs of the old "
-            "code stay"
+            "last. --accept-changed-code continues with the new code; outputs of the old code stay"
         )
     if changed:
         log.warning("new code of %s", ", ".join(map(repr, changed)))
     code_from = state.incarnation + 1 if changed else state.code_from
-    return state.next(code=code, code_from=code_from, output=order.resolved_output)
+    return state.next(code=code, code_from=code_from, output=request.resolved_output)
 
 
 def _assign_agents(
     tree: ZooKeeperTree,
-    order: SubmitRequest,
+    request: SubmitRequest,
     fronts: int,
-    before: Submission | None,
+    previous: Submission | None,
     alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the agents of the nodes and of the fronts. Raises Unavailable for too few agents."""
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
-    if before is not None:
-        return before.node_agents, before.front_agents
+    if previous is not None:
+        return previous.node_agents, previous.front_agents
     taken = used_slots(tree)
-    nodes = choose_agents(alive, AgentRole.NODE, order.nodes, taken)
-    if order.service is not None:
-        return tuple(nodes), (order.service.name,)
+    nodes = choose_agents(alive, AgentRole.NODE, request.nodes, taken)
+    if request.service is not None:
+        return tuple(nodes), (request.service.name,)
     return tuple(nodes), tuple(
-        choose_agents(alive, AgentRole.FRONT, fronts, taken | {order.name: Counter(nodes)})
+        choose_agents(alive, AgentRole.FRONT, fronts, taken | {request.name: Counter(nodes)})
     )
 
 
 def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return inputs in the notation of users, each with the name of its source."""
+    """Return inputs in the notation of users, `SOURCE=INPUT`; `inputs`: source -> its inputs."""
     return tuple(f"{name}={text}" for name, texts in inputs.items() for text in texts)
 
 
@@ -363,5 +372,5 @@ def _absolute(text: str) -> str:
 
 
 def _absolute_flow(text: str) -> str:
-    where, colon, name = text.partition(":")
-    return f"{os.path.abspath(where)}{colon}{name}" if where.endswith(".py") else text
+    module, colon, name = text.partition(":")
+    return f"{os.path.abspath(module)}{colon}{name}" if module.endswith(".py") else text

@@ -1,8 +1,8 @@
-"""Checks the directories that this host has of a flow in a cluster.
+"""Checks of the directories that this host has of a flow in a cluster.
 
-It checks a flow as `deploy.local.verify` checks a run. The state and outputs of a flow are on the
-hosts of its agents. Directories on other hosts are only listed, with the hosts on which to run the
-same command.
+The checks are those of `deploy.local.verify`. The state and outputs of a flow are on the hosts of
+its agents. Directories on other hosts are only listed, with the hosts on which to run the same
+command.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from driftline.engine.policy import POLICIES
 def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     """Check the directories of a finished flow on this host.
 
-    Raises InUse if it still runs; Unavailable if this host has none of its directories, or if
+    Raises InUse if the flow still runs; Unavailable if this host has none of its directories, or if
     ZooKeeper cannot be reached; StateMismatch if its submission or registry is damaged, or its
     registry is missing.
     """
@@ -47,39 +47,40 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
             f"flow {name!r} is still running: nothing was checked. Verify it once it has finished; "
             f"`driftline stop {name}` drains and stops it"
         )
-    parts = _directories_by_agent(submission, run)
+    directories = _directories_by_agent(submission, run)
     alive = {agent.name: agent for agent in list_agents(tree)}
-    here = {agent: roles for agent, roles in parts.items() if _is_here(alive.get(agent))}
+    here = {name: roles for name, roles in directories.items() if _is_here(alive.get(name))}
     service = submission.front_agents[0] if submission.consumer else ""
-    away = [
+    elsewhere = [
         _describe_location(roles, agent, alive.get(agent), service)
-        for agent, roles in parts.items()
+        for agent, roles in directories.items()
         if agent not in here
     ]
     if not here:
         raise Unavailable(
-            f"this host has no directories of flow {name!r}. They are elsewhere:{''.join(away)}"
+            f"this host has no directories of flow {name!r}. They are elsewhere:"
+            f"{''.join(elsewhere)}"
         )
-    found = list(_inspect_directories(submission, run, here, alive))
+    reports = list(_inspect_directories(submission, run, here, alive))
     policy = POLICIES[submission.policy]
     where = f"{tree.where}, {FLOWS}/{name}"
     restart_advice = (
         f"start over: `driftline remove {name}` says what to remove; then submit it again"
     )
-    found_problems = problems(policy, where, run, found, restart_advice)
-    note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
-    ending = ending_of(run, found, found_problems)
-    return Verdict(found, [problem.text for problem in found_problems], ending, note)
+    found_problems = problems(policy, where, run, reports, restart_advice)
+    note = f"Not checked, as it is not on this host:{''.join(elsewhere)}" if elsewhere else ""
+    ending = ending_of(run, reports, found_problems)
+    return Verdict(reports, [problem.text for problem in found_problems], ending, note)
 
 
 def _directories_by_agent(submission: Submission, run: ClusterState) -> dict[str, list[str]]:
-    """Return agent -> names of the directories of a flow that it has, such as `node-0`."""
+    """Return agent -> the roles of the directories of a flow that it has, such as `node-0`."""
     roles: dict[str, list[str]] = {}
     for number in submission.current_layout(run):
-        at = roles.setdefault(submission.agent_of(number), [])
-        at.append(f"{STORE}-{number}")
+        agent_roles = roles.setdefault(submission.agent_of(number), [])
+        agent_roles.append(f"{STORE}-{number}")
         if not submission.consumer:
-            at.append(f"{OUTPUT}-{number}")
+            agent_roles.append(f"{OUTPUT}-{number}")
     for number, agent in enumerate(submission.front_agents):
         roles.setdefault(agent, []).append(f"{LOG}-{number}")
     return roles
@@ -93,19 +94,19 @@ def _is_here(agent: AgentRecord | None) -> bool:
 def _describe_location(
     roles: Sequence[str], name: str, agent: AgentRecord | None, service: str
 ) -> str:
-    """Describe where the directories of agent `name` are; `agent`: its record if it lives.
+    """Describe where the directories of agent `name` are; `agent`: its record; None: not alive.
 
     `service`: the agent of the `driftline serve` that owns the flow; "" if there is none.
     """
-    what = ", ".join(roles)
+    names = ", ".join(roles)
     if name == service:
         return (
-            f"\n  {what}, journal: in the --state directory of `driftline serve`; give that "
+            f"\n  {names}, journal: in the --state directory of `driftline serve`; give that "
             "directory to `driftline verify`"
         )
     if agent is None:
-        return f"\n  {what}: agent {name} is away; start it, then verify on its host"
-    return f"\n  {what}: agent {name}, on host {agent.host}; run this command there"
+        return f"\n  {names}: agent {name} is away; start it, then verify on its host"
+    return f"\n  {names}: agent {name}, on host {agent.host}; run this command there"
 
 
 def _inspect_directories(
@@ -132,21 +133,21 @@ def _inspect_directories(
         for role in roles:
             kind, _, number = role.partition("-")
             if kind == OUTPUT:
-                found = outputs if records is None else stored
-                yield found.pop(role, DirectoryReport(role, str(records or output)))
+                output_reports = outputs if records is None else stored
+                yield output_reports.pop(role, DirectoryReport(role, str(records or output)))
             elif kind == STORE or int(number) in live:
                 yield stored.get(role, DirectoryReport(role, str(folder / role)))
             elif (used := f"{USED}-{number}") in stored:
                 yield stored[used]
-    yield from outputs.values()  # of nodes on other hosts, or of earlier layouts
+    yield from outputs.values()  # outputs of nodes on other hosts, or of earlier layouts
 
 
 def _directory_of(submission: Submission) -> Path | None:
     """Return the directory of a flow's outputs; None if a service or a sink takes them."""
     if submission.consumer:
         return None
-    place = resolve_output(submission.output, Path())
-    return place.directory if place.is_directory else None
+    output = resolve_output(submission.output, Path())
+    return output.directory if output.is_directory else None
 
 
 def _inputs(run: ClusterState) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 
 PIECE_BYTES = 512 << 10
+"""Size of a piece of a wheel, except of its last one."""
 
 WHEEL_BYTES_MAX = 64 << 20
 
@@ -43,17 +44,17 @@ def importable_wheel(wheel: Path | None) -> Iterator[None]:
 def importable_submission(
     tree: ZooKeeperTree, submission: Submission, folder: Path
 ) -> Iterator[None]:
-    """Make a submitted flow importable within this context; `folder`: for its wheel.
+    """Make a submitted flow importable within this context; `folder`: keeps wheels on this host.
 
     Raises Unavailable, StateMismatch.
     """
-    before = sys.path[:]
+    previous_path = sys.path[:]
     if submission.wheel:
         sys.path.append(str(fetch_wheel(tree, submission.name, submission.wheel, folder)))
     try:
         yield
     finally:
-        sys.path[:] = before
+        sys.path[:] = previous_path
 
 
 def check_wheel(wheel: Path) -> None:
@@ -61,13 +62,12 @@ def check_wheel(wheel: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
-            pure = len(names) == 1 and _PURE in archive.read(names[0])
+            is_pure = len(names) == 1 and _PURE in archive.read(names[0])
     except (OSError, zipfile.BadZipFile) as error:
         raise FlowError(f"{wheel} is not a wheel: {error}") from None
-    if not pure:
+    if not is_pure:
         raise FlowError(
-            f"{wheel} is not a wheel of Python alone: install it on every host, and submit the "
-            "flow "
+            f"{wheel} is not a pure Python wheel: install it on every host, and submit the flow "
             "without --wheel"
         )
     if wheel.stat().st_size > WHEEL_BYTES_MAX:
@@ -85,7 +85,7 @@ def store_wheel(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
     check_wheel(wheel)
     data = wheel.read_bytes()
     name = sha256(data).hexdigest()[:32]
-    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
     for number, piece in enumerate(pieces):
         try:
             tree.write(f"{FLOWS}/{flow}/wheels/{name}/{number:04}", piece, NEW)
@@ -95,7 +95,10 @@ def store_wheel(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
 
 
 def fetch_wheel(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path:
-    """Return the file of a flow's wheel on this host. Raises Unavailable, StateMismatch."""
+    """Return a flow's wheel as a file on this host; `name`: from `store_wheel`.
+
+    Raises Unavailable, StateMismatch.
+    """
     checksum, _, count = name.partition("-")
     file = folder / f"{checksum}.whl"
     if file.is_file():
@@ -104,7 +107,7 @@ def fetch_wheel(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path
     for number in range(int(count)):
         piece = tree.read(f"{FLOWS}/{flow}/wheels/{checksum}/{number:04}")
         if piece is None:
-            raise Unavailable(f"{tree.where} has only a part of the wheel of {flow!r}")
+            raise Unavailable(f"{tree.where} has only a part of the wheel of flow {flow!r}")
         pieces.append(piece.data)
     data = b"".join(pieces)
     if sha256(data).hexdigest()[:32] != checksum:

@@ -8,7 +8,7 @@
 
 Each path is a z-node. A write names the version that it replaces, so of two concurrent writers one
 is rejected. A *held* path is an ephemeral z-node: it exists as long as the session of the process
-that holds it.
+that created it.
 
 Watches fire once: each read sets those that it needs, and the callback of `on_change` is called
 when one fires, and when the state of the connection changes. `restore_ephemerals` restores held
@@ -49,7 +49,7 @@ SESSION_EXPIRY_S = 10.0
 """Seconds after which the session of a killed agent has expired, in addition to its timeout."""
 
 NEW = -1
-"""Version of a path that does not exist yet."""
+"""Version to name in a write that creates the path."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -70,7 +70,7 @@ class ZooKeeperNode(NamedTuple):
 
 
 class WriteConflict(StateMismatch):
-    """Another process has written meanwhile."""
+    """Another process has changed a path since it was read."""
 
 
 def unchecked() -> None:
@@ -80,7 +80,8 @@ def unchecked() -> None:
 class ZooKeeperTree:
     """Tree below a path of ZooKeeper: ``host:port,.../path``.
 
-    All calls but `close` raise Unavailable.
+    `session_s`: timeout of the session; `answer_s`: maximum wait for an answer. All calls but
+    `close` raise Unavailable.
     """
 
     def __init__(self, hosts: str, session_s: float, *, answer_s: float = ANSWER_TIMEOUT_S) -> None:
@@ -95,7 +96,7 @@ class ZooKeeperTree:
         self._session_s = session_s
         self._changed: Callable[[], None] = lambda: None
         """The callback of `on_change`."""
-        self._client.add_listener(self._connection)
+        self._client.add_listener(self._on_connection_state)
 
     @property
     def has_cluster(self) -> bool:
@@ -107,15 +108,15 @@ class ZooKeeperTree:
         """Return the data and version of a path; None if it does not exist."""
         with self._answering():
             try:
-                data, stat = self._get(self._client.get_async(path, watch=self._fired))
+                data, stat = self._get(self._client.get_async(path, watch=self._on_watch_event))
             except errors.NoNodeError:
-                if self._get(self._client.exists_async(path, watch=self._fired)) is None:
+                if self._get(self._client.exists_async(path, watch=self._on_watch_event)) is None:
                     return None
                 return self.read(path)  # it was created meanwhile
             return ZooKeeperNode(data, stat.version)
 
     def write(self, path: str, data: bytes, version: int) -> None:
-        """Replace this version, or create the path if it is NEW. Raises WriteConflict."""
+        """Replace this version of a path; NEW: create the path. Raises WriteConflict."""
         self.write_together({path: ZooKeeperNode(data, version)})
 
     def write_together(self, entries: Mapping[str, ZooKeeperNode]) -> None:
@@ -129,8 +130,8 @@ class ZooKeeperTree:
                     transaction.create(path, data)
                 else:
                     transaction.set_data(path, data, version)
-            done = self._get(transaction.commit_async())
-        if any(isinstance(each, Exception) for each in done):
+            results = self._get(transaction.commit_async())
+        if any(isinstance(each, Exception) for each in results):
             raise WriteConflict(
                 f"{', '.join(entries)} in {self.where}: another process has written it meanwhile"
             )
@@ -139,7 +140,9 @@ class ZooKeeperTree:
         """Return the names below a path, sorted; held paths only while their session lives."""
         with self._answering():
             try:
-                return sorted(self._get(self._client.get_children_async(path, watch=self._fired)))
+                return sorted(
+                    self._get(self._client.get_children_async(path, watch=self._on_watch_event))
+                )
             except errors.NoNodeError:
                 self._get(self._client.ensure_path_async(path))
             return self.children(path)
@@ -151,16 +154,16 @@ class ZooKeeperTree:
         a record has changed since `check` began.
         """
         with self._answering():
-            found = self._with_versions(path)
+            versions = self._with_versions(path)
         check()
-        if not found:
+        if not versions:
             return
         transaction = self._client.transaction()
-        for each, version in reversed(found):
+        for each, version in reversed(versions):
             transaction.delete(each, version)
         with self._answering():
-            done = self._get(transaction.commit_async())
-        if any(isinstance(each, Exception) for each in done):
+            results = self._get(transaction.commit_async())
+        if any(isinstance(each, Exception) for each in results):
             raise WriteConflict(
                 f"{path} in {self.where}: another process has written there meanwhile"
             )
@@ -174,14 +177,14 @@ class ZooKeeperTree:
             names = self._get(self._client.get_children_async(path))
         except errors.NoNodeError:
             return []  # it was removed meanwhile
-        beneath = [found for name in names for found in self._with_versions(f"{path}/{name}")]
+        beneath = [each for name in names for each in self._with_versions(f"{path}/{name}")]
         return [(path, stat.version), *beneath]
 
     def put_ephemeral(self, path: str, data: bytes) -> None:
         """Hold a path with these data, or replace the data of a path that this process holds.
 
         A killed process holds a path until its session expires. Raises InUse if another process
-        holds it for longer.
+        holds the path for longer.
         """
         self._ephemerals[path] = data
         try:
@@ -201,7 +204,7 @@ class ZooKeeperTree:
                     self._get(self._client.delete_async(path, stat.version))
 
     def session_id(self) -> str:
-        """Return the current session of this process."""
+        """Return the id of this process's current session; "" without one."""
         session = self._client.client_id
         return str(session[0]) if session is not None else ""
 
@@ -221,46 +224,46 @@ class ZooKeeperTree:
         return ZooKeeperRegistry(self._client, f"/{FLOWS}/{flow}/{REGISTRY}")
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Set a callback, called from any thread, for each read that becomes outdated."""
+        """Set the callback for changes of read paths and the connection; any thread may call it."""
         self._changed = changed
 
     def close(self) -> None:
         """Close the connection; all held paths are released."""
-        self._client.remove_listener(self._connection)
+        self._client.remove_listener(self._on_connection_state)
         close(self._client)
 
     def _is_held(self, path: str, data: bytes) -> bool:
         """Return whether this session holds this path with these data."""
         with self._answering():
             try:
-                found, stat = self._get(self._client.get_async(path, watch=self._fired))
+                stored, stat = self._get(self._client.get_async(path, watch=self._on_watch_event))
             except errors.NoNodeError:
                 return False
-        return bool(found == data and str(stat.owner_session_id) == self.session_id())
+        return bool(stored == data and str(stat.owner_session_id) == self.session_id())
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create an ephemeral z-node, or replace the data of this session's own."""
+        """Create an ephemeral z-node, or replace the data of one that this session owns."""
         with self._answering():
             while True:
                 try:
                     self._get(self._client.create_async(path, data, ephemeral=True, makepath=True))
                     return
                 except errors.NodeExistsError:
-                    gone = Event()
-                    watch = partial(_gone, gone)
+                    deleted = Event()
+                    watch = partial(_set, deleted)
                     stat = self._get(self._client.exists_async(path, watch=watch))
                 owner = "" if stat is None else str(stat.owner_session_id)
                 if owner and owner == self.session_id():
                     self._get(self._client.set_async(path, data))
                     return
-                if owner and not gone.wait(self._session_s + SESSION_EXPIRY_S):
+                if owner and not deleted.wait(self._session_s + SESSION_EXPIRY_S):
                     raise InUse(
                         f"{path} in {self.where} belongs to another process: give another name"
                     )
 
-    def _get(self, asked: AsyncResult) -> Any:
-        """Wait for an answer."""
-        return asked.get(timeout=self._answer_s)
+    def _get(self, result: AsyncResult) -> Any:
+        """Wait for the answer to a request, and return it."""
+        return result.get(timeout=self._answer_s)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -269,12 +272,12 @@ class ZooKeeperTree:
 
     # Called by threads of the client.
 
-    def _fired(self, event: WatchedEvent) -> None:
+    def _on_watch_event(self, event: WatchedEvent) -> None:
         self._changed()
 
-    def _connection(self, state: str) -> None:
+    def _on_connection_state(self, state: str) -> None:
         self._changed()
 
 
-def _gone(gone: Event, event: WatchedEvent) -> None:
-    gone.set()
+def _set(changed: Event, event: WatchedEvent) -> None:
+    changed.set()

@@ -17,21 +17,22 @@ from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import FlowError
 
 SLOTS = 8
+"""Default of `--slots`."""
 
 
-def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[AgentRole, ...]:
+def _roles(context: click.Context, param: click.Parameter, value: str) -> tuple[AgentRole, ...]:
     """Parse `--roles`. Raises BadParameter."""
-    named = [name.strip() for name in given.split(",")]
-    if wrong := [name for name in named if name not in list(AgentRole)]:
-        raise click.BadParameter(f"{wrong[0]!r} is not a role: there are {', '.join(AgentRole)}")
-    return tuple(role for role in AgentRole if role in named)
+    names = [name.strip() for name in value.split(",")]
+    if unknown := [name for name in names if name not in list(AgentRole)]:
+        raise click.BadParameter(f"{unknown[0]!r} is not a role: there are {', '.join(AgentRole)}")
+    return tuple(role for role in AgentRole if role in names)
 
 
 @click.command()
 @in_cluster
 @transport_options
 @click.option("--roles", default=",".join(AgentRole), show_default=True, metavar="A,B",
-callback=_roles,
+              callback=_roles,
               help="Processes that this agent may run: any of master, node, front.")  # fmt: skip
 @click.option("--name", default="", metavar="NAME",
               help="Name of this agent. Keep it across restarts: nodes and fronts are bound to it."
@@ -49,7 +50,7 @@ callback=_roles,
 @logging_options
 def agent(
     console: Console,
-    place: ClusterAddress,
+    cluster_address: ClusterAddress,
     network: TransportConfig,
     roles: tuple[AgentRole, ...],
     name: str,
@@ -71,6 +72,6 @@ def agent(
     name = name or socket.gethostname()
     if not is_name(name):
         raise FlowError(f"{name!r} cannot be the name of an agent: {NAMES}; give another --name")
-    config = AgentConfig(name, roles, state, slots, network, place.session_s, metrics)
-    with place.open_tree(new=True) as tree:
+    config = AgentConfig(name, roles, state, slots, network, cluster_address.session_s, metrics)
+    with cluster_address.open_tree(new=True) as tree:
         run_agent(config, tree)

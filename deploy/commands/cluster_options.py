@@ -1,4 +1,4 @@
-"""Options shared by the commands of a cluster: its address, and the transport of its processes."""
+"""Options shared by commands of a cluster: the cluster's address, and how its processes connect."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ClusterAddress(Struct, frozen=True):
 
     @contextmanager
     def open_tree(self, *, new: bool = False) -> Iterator[ZooKeeperTree]:
-        """Open the tree of the cluster; `new`: its path may be created. Raises Unavailable."""
+        """Open the cluster's tree; `new`: even if no agent has created it. Raises Unavailable."""
         tree = ZooKeeperTree(self.zookeeper, self.session_s)
         try:
             if not new and not tree.has_cluster:
                 raise Unavailable(
-                    f"there is no cluster at {self.zookeeper}: the first of its agents makes that "
-                    "path; see `driftline agent --help`"
+                    f"there is no cluster at {self.zookeeper}: start its first agent, which "
+                    "creates that path; see `driftline agent --help`"
                 )
             yield tree
         finally:
@@ -40,23 +40,23 @@ class ClusterAddress(Struct, frozen=True):
 
 
 def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name a cluster, as an argument `place`."""
+    """Give a command the required options that name a cluster, as argument `cluster_address`."""
 
     @perhaps_in_cluster
     @wraps(command)
-    def with_place(place: ClusterAddress | None, **others: object) -> None:
-        if place is None:
+    def with_address(cluster_address: ClusterAddress | None, **others: object) -> None:
+        if cluster_address is None:
             raise click.UsageError(
                 "give the ZooKeeper servers of the cluster: --zookeeper HOSTS. `driftline verify "
                 "DIRECTORY` reports on a run of this machine"
             )
-        command(place=place, **others)
+        command(cluster_address=cluster_address, **others)
 
-    return with_place
+    return with_address
 
 
 def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the same options, but optional: `place` is None without a cluster."""
+    """Give a command the same options, but optional: `cluster_address` may be None."""
 
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=env_variable("zookeeper"),
                   help="ZooKeeper servers of the cluster: host:port,host:port/path.")  # fmt: skip
@@ -65,14 +65,18 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
                   help="ZooKeeper session timeout in seconds: a process that is silent for longer "
                   "counts as dead. The server may limit it to its own bounds.")  # fmt: skip
     @wraps(command)
-    def with_place(zookeeper: str, session_s: float, **others: object) -> None:
-        command(place=ClusterAddress(zookeeper, session_s) if zookeeper else None, **others)
+    def with_address(zookeeper: str, session_s: float, **others: object) -> None:
+        address = ClusterAddress(zookeeper, session_s) if zookeeper else None
+        command(cluster_address=address, **others)
 
-    return with_place
+    return with_address
 
 
 def transport_options_with(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command its transport options, as an argument `network`."""
+    """Return a decorator that gives a command the transport options, as an argument `network`.
+
+    `keys_help`: the help of `--keys`.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.option("--bind", default="", metavar="HOST", envvar=env_variable("bind"),
@@ -88,11 +92,11 @@ def transport_options_with(keys_help: str) -> Callable[[Callable[..., None]], Ca
         def with_network(bind: str, advertise: str, keys: Path | None, **others: object) -> None:
             if advertise and not bind:
                 raise click.UsageError("--advertise needs --bind: where the processes listen")
-            file = str(keys) if keys is not None else ""
+            key_file = str(keys) if keys is not None else ""
             network = (
-                TransportConfig("tcp", bind, advertise, file)
+                TransportConfig("tcp", bind, advertise, key_file)
                 if bind
-                else TransportConfig(keys=file)
+                else TransportConfig(keys=key_file)
             )
             command(network=network, **others)
 

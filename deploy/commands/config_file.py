@@ -8,10 +8,10 @@ DRIFTLINE_CONFIG names. A key is the flag of an option without its dashes:
     [agent]                                             # for `driftline agent`
     slots = 8
 
-The same as variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_AGENT_SLOTS. The command line takes precedence
-over the environment, then the file, then the default of the option: the variables are click's
-`envvar`, and the file is its `default_map`. A value in the file is parsed like the text after the
-flag.
+The same as environment variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_AGENT_SLOTS. The command line has
+the highest precedence, then the environment, the file, and the default of the option: the variables
+are click's `envvar`, and the file is its `default_map`. A value in the file is parsed like the text
+after the flag.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from driftline.engine.ui.options import refuse_empty
 FILE = "driftline.toml"
 
 SHARED = "zookeeper", "session", "bind", "advertise", "keys"
-"""Keys outside tables: options that commands of a cluster share."""
+"""Valid keys outside tables: options that commands of a cluster share."""
 
 PREFIX = "DRIFTLINE"
+"""First part of the names of environment variables."""
 
 
 class WrongSettings(click.ClickException):
@@ -42,7 +43,7 @@ class WrongSettings(click.ClickException):
 
 
 class ConfigFile(Struct, frozen=True):
-    """Parsed configuration file."""
+    """Parsed configuration file; `entries`: its keys and tables."""
 
     file: Path
     entries: Mapping[str, object]
@@ -51,21 +52,24 @@ class ConfigFile(Struct, frozen=True):
     def read(file: Path, commands: Iterable[str]) -> ConfigFile:
         """Read a file that may have a table for each of these commands. Raises WrongSettings."""
         try:
-            found = tomllib.loads(file.read_text(encoding="utf-8"))
+            entries = tomllib.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise WrongSettings(f"{file}: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise WrongSettings(f"{file} is not valid TOML: {error}") from None
-        for key, value in found.items():
+        for key, value in entries.items():
             known = tuple(commands) if isinstance(value, dict) else SHARED
             if key not in known:
-                what = "command" if isinstance(value, dict) else "key outside the tables"
-                near = did_you_mean(key, known)
-                raise WrongSettings(f"{file}: there is no {what} {key!r}{near}")
-        return ConfigFile(file, found)
+                kind = "command" if isinstance(value, dict) else "key outside the tables"
+                hint = did_you_mean(key, known)
+                raise WrongSettings(f"{file}: there is no {kind} {key!r}{hint}")
+        return ConfigFile(file, entries)
 
     def values_for(self, command: click.Command, name: str) -> dict[str, object]:
-        """Return the `default_map` of a command. Raises WrongSettings for an unknown key."""
+        """Return the `default_map` of a command; `name`: of its table.
+
+        Raises WrongSettings for an unknown key.
+        """
         options, table = _options(command), self.entries.get(name, {})
         shared = {
             key: value
@@ -78,24 +82,24 @@ class ConfigFile(Struct, frozen=True):
         self, command: click.Command, name: str, table: Mapping[str, object]
     ) -> dict[str, object]:
         values: dict[str, object] = {}
-        options, inner = _options(command), _commands(command)
+        options, subcommands = _options(command), _commands(command)
         for key, value in table.items():
-            if key in inner and isinstance(value, dict):
-                values[key] = self._values(inner[key], f"{name}.{key}", value)
+            if key in subcommands and isinstance(value, dict):
+                values[key] = self._values(subcommands[key], f"{name}.{key}", value)
             elif key in options:
                 values[options[key].name or key] = _value(options[key], value)
             else:
-                near = did_you_mean(key, [*options, *inner])
-                raise WrongSettings(f"{self.file}: [{name}] has no key {key!r}{near}")
+                hint = did_you_mean(key, [*options, *subcommands])
+                raise WrongSettings(f"{self.file}: [{name}] has no key {key!r}{hint}")
         return values
 
 
 def config_option(commands: Iterable[str]) -> click.Option:
-    """Return the option that names the file; a `ConfigFile` becomes the context's object."""
+    """Return the option `--config`; the parsed `ConfigFile` becomes the object of the context."""
 
-    def read(ctx: click.Context, param: click.Parameter, given: Path | None) -> None:
-        file = Path(FILE) if given is None else given
-        if given is not None or file.exists():
+    def read(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+        file = Path(FILE) if value is None else value
+        if value is not None or file.exists():
             ctx.obj = ConfigFile.read(file, commands)
 
     return click.Option(
@@ -119,7 +123,7 @@ def env_variable(*names: str) -> str:
 
 
 def with_origin(error: click.ClickException) -> click.ClickException:
-    """Return the error, with the origin of an option's value unless it is the command line."""
+    """Return the error; if the option's value is not from the command line, add its origin."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return error
     source = error.ctx.get_parameter_source(error.param.name or "")
@@ -135,20 +139,20 @@ def with_origin(error: click.ClickException) -> click.ClickException:
 
 
 def _name_variables(command: click.Command, name: str) -> None:
-    """Name the variables after the flags, and refuse empty values.
+    """Name the environment variables of a command after its flags, and refuse empty values.
 
-    Click's own prefix would use the names of arguments.
+    Click's own prefix would name them after the function's arguments.
     """
     for key, option in _options(command).items():
         if option.envvar is None:
             option.envvar = env_variable(name, key)
     refuse_empty(command)
-    for inner, other in _commands(command).items():
-        _name_variables(other, f"{name}.{inner}")
+    for subname, subcommand in _commands(command).items():
+        _name_variables(subcommand, f"{name}.{subname}")
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command by key."""
+    """Return the options of a command by key, the flag without its dashes."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     return {option.opts[0].lstrip("-"): option for option in options}
 
@@ -158,7 +162,7 @@ def _commands(command: click.Command) -> Mapping[str, click.Command]:
 
 
 def _value(option: click.Option, value: object) -> object:
-    """Convert a value for `click`: it parses texts like those after a flag."""
+    """Convert a value of the file for click, which parses texts like those after a flag."""
     if option.multiple:
         return [str(each) for each in (value if isinstance(value, list) else [value])]
     return value if option.is_flag else str(value)

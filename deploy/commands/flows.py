@@ -33,12 +33,14 @@ from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
 
 POLL_EVERY_S = 0.2
+"""Seconds between two checks of a requested change."""
 
 WAIT_S = 600.0
+"""Default of `--wait`."""
 
 
 def wait_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option `--wait`, as an argument `wait_s`."""
+    """Give a command the option `--wait`, as an argument `wait_s` (seconds)."""
     option = click.option(
         "--wait", "wait_s", default=WAIT_S, show_default=True, metavar="S", type=FiniteRange(0),
         help="Seconds to wait until the change is done; 0: send the request, do not wait.",
@@ -54,23 +56,23 @@ flow_name = click.argument("name", metavar="NAME")
 @in_cluster
 @wait_option
 @json_option
-def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None) -> None:
+def stop(cluster_address: ClusterAddress, name: str, wait_s: float, json_file: Path | None) -> None:
     """Drain and stop the flow NAME.
 
     The flow accepts no more records, delivers the outputs of accepted ones, and writes a last
     snapshot. If it is submitted again, it resumes from that snapshot and replays nothing.
     """
-    with place.open_tree() as tree:
+    with cluster_address.open_tree() as tree:
         run = submission_of(tree, name).run
-        wanted = update_submission(
+        submission = update_submission(
             tree, name, lambda before: replace(before, desired_state=DesiredState.STOP), run
         )
-        how = _wait_for_end(tree, wanted, 0)
-        if wait_s and not how:
-            _print_problems(tree, wanted)
-            how = _wait_for_end(tree, wanted, wait_s)
-    _print_end(name, how, json_file)
-    if wait_s and not how:
+        ending = _wait_for_end(tree, submission, 0)
+        if wait_s and not ending:
+            _print_problems(tree, submission)
+            ending = _wait_for_end(tree, submission, wait_s)
+    _print_end(name, ending, json_file)
+    if wait_s and not ending:
         raise click.exceptions.Exit(1)
 
 
@@ -78,24 +80,24 @@ def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None
 @flow_name
 @in_cluster
 @json_option
-def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
+def cancel(cluster_address: ClusterAddress, name: str, json_file: Path | None) -> None:
     """Cancel the flow NAME, without a drain.
 
     Outputs in flight are not delivered. If the flow is submitted again, it replays their records.
     """
-    with place.open_tree() as tree:
-        wanted = submission_of(tree, name)
-        if fail(tree, wanted, CANCELLED, how := "cancelled by a command"):
-            with suppress(RunReplaced):  # it is over, and was submitted again at once
+    with cluster_address.open_tree() as tree:
+        submission = submission_of(tree, name)
+        if fail(tree, submission, CANCELLED, ending := "cancelled by a command"):
+            with suppress(RunReplaced):  # the flow is over, and was submitted again at once
                 update_submission(
                     tree,
                     name,
                     lambda before: replace(before, desired_state=DesiredState.CANCEL),
-                    wanted.run,
+                    submission.run,
                 )
         else:
-            how = _wait_for_end(tree, wanted, WAIT_S)
-    _print_end(name, how, json_file)
+            ending = _wait_for_end(tree, submission, WAIT_S)
+    _print_end(name, ending, json_file)
 
 
 @click.command()
@@ -105,37 +107,37 @@ def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
 @wait_option
 @json_option
 def rescale(
-    place: ClusterAddress, name: str, nodes: int, wait_s: float, json_file: Path | None
+    cluster_address: ClusterAddress, name: str, nodes: int, wait_s: float, json_file: Path | None
 ) -> None:
     """Change the number of nodes of the running flow NAME to N.
 
     New nodes start at agents with free slots. They copy the state while the flow runs, and then
     replace the old nodes. The outputs are the same, in the same order.
     """
-    with place.open_tree() as tree:
-        wanted = rescale_flow(tree, name, nodes)
+    with cluster_address.open_tree() as tree:
+        submission = rescale_flow(tree, name, nodes)
         give_up_at = monotonic() + wait_s
         while True:
             state = registry_of(tree, name)
-            layout = wanted.current_layout(state)
+            layout = submission.current_layout(state)
             if len(layout) == nodes or monotonic() >= give_up_at:
                 break
-            if has_ended(state, wanted):
+            if has_ended(state, submission):
                 raise StateMismatch(f"flow {name!r} has ended with {counted(len(layout), 'node')}")
-            now = submission_of(tree, name)
-            if now.run != wanted.run:
+            latest = submission_of(tree, name)
+            if latest.run != submission.run:
                 raise RunReplaced(name)
-            if now.desired_nodes not in (0, nodes):
+            if latest.desired_nodes not in (0, nodes):
                 raise Unavailable(
                     f"flow {name!r} keeps its {counted(len(layout), 'node')}: another command has "
-                    "asked for that, or a new node cannot start; see the log of its agent"
+                    "requested that, or a new node cannot start; see the log of the node's agent"
                 )
             sleep(POLL_EVERY_S)
-    places = [wanted.agent_of(number) for number in layout]
-    done = len(layout) == nodes
-    write_json(json_file, {"name": name, "done": done, "nodes": places, "error": None})
-    if done:
-        click.echo(f"flow {name} has {counted(nodes, 'node')}, at {', '.join(places)}")
+    agents = [submission.agent_of(number) for number in layout]
+    is_done = len(layout) == nodes
+    write_json(json_file, {"name": name, "done": is_done, "nodes": agents, "error": None})
+    if is_done:
+        click.echo(f"flow {name} has {counted(nodes, 'node')}, at {', '.join(agents)}")
     else:
         click.echo(f"rescale of flow {name} to {counted(nodes, 'node')} is requested; `driftline "
                    f"status {name}` shows its progress")  # fmt: skip
@@ -147,22 +149,22 @@ def rescale(
 @flow_name
 @in_cluster
 @json_option
-def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
+def remove(cluster_address: ClusterAddress, name: str, json_file: Path | None) -> None:
     """Remove the metadata of the flow NAME, which has finished or is damaged, from the cluster.
 
     Its files stay on the hosts of its agents. Remove them before you submit a new flow of the same
     name.
     """
-    with place.open_tree() as tree:
+    with cluster_address.open_tree() as tree:
         submission = remove_flow(tree, name)
     output = None if submission is None else submission.output
-    places = _agents_of(submission)
-    write_json(json_file, {"name": name, "agents": places, "output": output, "error": None})
+    agents = _agents_of(submission)
+    write_json(json_file, {"name": name, "agents": agents, "output": output, "error": None})
     click.echo(
         f"flow {name} is removed; its files stay. Before you submit a new flow of this name:"
     )
-    where = ", ".join(places) or "each agent"
-    click.echo(f"  remove the directory flows/{name} in the --state of {where}")
+    agent_names = ", ".join(agents) or "each agent"
+    click.echo(f"  remove the directory flows/{name} in the --state of {agent_names}")
     if submission is not None and submission.consumer:
         click.echo(f"  remove the --state of `driftline serve --name {name}`")
     else:
@@ -180,14 +182,14 @@ def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) ->
     """
     give_up_at = monotonic() + wait_s
     while True:
-        current = is_current(tree, submission)
+        is_latest = is_current(tree, submission)
         state = tree.registry(submission.name).read()
         outcome = None if state is None else state.outcome
         if outcome is not None and outcome.run == submission.run:
             if outcome.error and outcome.error != CANCELLED:
                 raise Unavailable(f"the flow has failed: {outcome.error}: {outcome.text}")
             return outcome.text or "complete: its inputs have ended, and all is delivered"
-        if not current or state is None:
+        if not is_latest or state is None:
             raise RunReplaced(submission.name)
         if monotonic() >= give_up_at:
             return ""
@@ -197,19 +199,21 @@ def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) ->
 def _print_problems(tree: ZooKeeperTree, submission: Submission) -> None:
     """Print the reasons why a flow does not run, and therefore does not drain."""
     layout = submission.current_layout(registry_of(tree, submission.name))
-    found = find_problems(submission, layout, list_agents(tree))
-    for text in found:
+    problems = find_problems(submission, layout, list_agents(tree))
+    for text in problems:
         print_error(f"flow {submission.name} waits: {text}")
-    if found:
+    if problems:
         print_error(f"waiting for its end; `driftline cancel {submission.name}` ends it at once")
 
 
-def _print_end(name: str, how: str, json_file: Path | None) -> None:
-    write_json(json_file, {"name": name, "ended": bool(how), "how": how or None, "error": None})
-    if how:
-        click.echo(f"flow {name} is over: {how}")
+def _print_end(name: str, ending: str, json_file: Path | None) -> None:
+    """Print how a flow ended; `ending`: "" if it has not ended yet."""
+    is_over = bool(ending)
+    write_json(json_file, {"name": name, "ended": is_over, "how": ending or None, "error": None})
+    if is_over:
+        click.echo(f"flow {name} is over: {ending}")
     else:
         click.echo(
-            f"flow {name} is asked to end, and has not yet; `driftline status {name}` shows how "
-            f"far it is, and `driftline cancel {name}` ends it at once"
+            f"flow {name} was asked to end, and is not over yet; `driftline status {name}` shows "
+            f"its progress, and `driftline cancel {name}` ends it at once"
         )

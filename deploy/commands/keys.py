@@ -13,6 +13,7 @@ from driftline.engine.ui.results import write_json
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
+    """Parse a list of names. Raises BadParameter."""
     names = [name.strip() for name in (value or "").split(",")] if value is not None else []
     if not all(names):
         raise click.BadParameter(f"{value!r} is not a list of names, like a,b,c")
@@ -22,13 +23,14 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 def _clients(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    """Parse NAME=A,B options: name -> sources or sinks. Raises BadParameter."""
+    names_by_client: dict[str, list[str]] = {}
     for value in values:
         name, equals, rest = value.partition("=")
-        if not name or not equals or name in found:
-            raise click.BadParameter(f"{value!r} is not NAME=A,B, each name once")
-        found[name] = _names(ctx, param, rest)
-    return found
+        if not name or not equals or name in names_by_client:
+            raise click.BadParameter(f"{value!r} is not NAME=A,B, or NAME is given twice")
+        names_by_client[name] = _names(ctx, param, rest)
+    return names_by_client
 
 
 @click.command()
@@ -57,11 +59,11 @@ def keys(
     A host needs `authorised` and its own key file; a producer or consumer needs only its own key
     file. No key is ever overwritten.
     """
-    given = [*hosts, *producers, *consumers]
-    if not given:
+    names = [*hosts, *producers, *consumers]
+    if not names:
         raise click.UsageError("give --hosts, --producer or --consumer")
-    if len(set(given)) < len(given):
-        raise click.UsageError("two keys with one name")
+    if len(set(names)) < len(names):
+        raise click.UsageError("two keys cannot have the same name")
     made = add_keys(directory, hosts, producers, consumers)
     created = {
         key.name: {

@@ -52,7 +52,10 @@ def module_name(name: str) -> str:
 
 
 def write_project(folder: Path, module: str) -> dict[Path, str]:
-    """Write the files. Return file -> description. Raises Unavailable for a non-empty folder."""
+    """Write the files of a project. Return file -> description.
+
+    Raises Unavailable if the folder is not empty.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Unavailable(f"{folder} already exists; choose another name, or remove it")
     names = {"module": module, "title": module.strip("_").replace("_", " ")}
@@ -70,7 +73,7 @@ def write_project(folder: Path, module: str) -> dict[Path, str]:
 
 
 FLOW = '''\
-"""Counts words: for each word of each record, how often it has come so far."""
+"""Counts words: for each word of each record, how often it has occurred so far."""
 
 from typing import TypedDict
 
@@ -99,7 +102,7 @@ def add(total: int, added: int) -> int:
 
 
 def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
-    """The word, and how often it has come so far."""
+    """The word, and how often it has occurred so far."""
     return word, total.add(1)
 
 
@@ -114,7 +117,7 @@ flow = Flow("{title}")
 '''
 
 TEST = '''\
-"""Tests the flow by the reference interpreter, and on nodes of which one is killed."""
+"""Tests the flow with the reference interpreter, and on two nodes of which one is killed."""
 
 from driftline import FlowTest, run_reference
 

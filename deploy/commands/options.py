@@ -32,7 +32,10 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 def flow_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a flow to run, locally or in a cluster."""
+    """Give a command the options of a flow to run, locally or in a cluster.
+
+    They become arguments of the names and types that `run` and `submit_flow` have.
+    """
 
     @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
                   help="Node processes.")  # fmt: skip
@@ -81,8 +84,8 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
 def logging_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options for log lines, and an argument `console` that receives them.
 
-    Errors are logged, too: a run with `--log-json` prints only JSON, and a log file contains how
-    the run ended.
+    Errors are logged, too: a run with `--log-json` prints only JSON, and a log file shows how the
+    run ended.
     """
 
     @click.option("--log-level", "level", default="info", show_default=True,
@@ -115,11 +118,11 @@ def metrics_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--metrics", default="", metavar="HOST:PORT", callback=_endpoint, help=text)
 
 
-def _endpoint(context: click.Context, parameter: click.Parameter, given: str) -> str:
+def _endpoint(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """Validate the value of `--metrics`. Raises BadParameter."""
     try:
-        if given:
-            Endpoint.parse(given)
+        if value:
+            Endpoint.parse(value)
     except FlowError as error:
         raise click.BadParameter(str(error)) from None
-    return given
+    return value

@@ -161,9 +161,9 @@ def run(
     """
     loaded = load_flow(flow)
     restore_logging()
-    place = resolve_checked_output(output, state)
-    directory = Path(realpath(place.directory))
-    place = replace(place, directory=directory)
+    resolved_output = resolve_checked_output(output, state)
+    directory = Path(realpath(resolved_output.directory))
+    resolved_output = replace(resolved_output, directory=directory)
     policy = get_policy(policy_name, ordering)
     if reference:
         refuse_other_options(
@@ -171,17 +171,17 @@ def run(
             "with --reference: it is one process without nodes, policy or state, which writes "
             "the outputs that a run must have",
         )
-        if scheme_of(place.address) != JSON_LINES:
+        if scheme_of(resolved_output.address) != JSON_LINES:
             raise FlowError(f"{output}: --reference writes a directory of JSON lines")
         files = open_given_files(loaded, inputs, shape, "--reference")
         report = run_reference_to(loaded, files, directory, dead_letters)
     else:
         if keys is not None:
-            refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
+            refuse_options(["--let-anyone-send"], "with --keys: only producers with a key can send")
         config = RunConfig(
             flow,
             open_inputs(loaded, inputs, shape),
-            place,
+            resolved_output,
             nodes,
             policy,
             snapshot_interval_ms / 1000,
@@ -201,31 +201,31 @@ def run(
             metrics=metrics,
         )
         report = run_flow(loaded, config, console)
-    _report(report, place, policy, json_file)
+    _report(report, resolved_output, policy, json_file)
 
 
-def _report(report: RunReport, place: OutputPlace, policy: Policy, json_file: Path | None) -> None:
-    """Log and write the figures of a call. Raises SystemExit if a signal has drained the run."""
+def _report(report: RunReport, output: OutputPlace, policy: Policy, json_file: Path | None) -> None:
+    """Log and write the figures of the run. Raises SystemExit if a signal has drained it."""
     signal, figures = report.ended_by, report.as_json()
-    name = None if signal is None else signal.name
-    write_json(json_file, figures | {"ended_by": name, "error": None})
-    how = "has finished"
+    signal_name = None if signal is None else signal.name
+    write_json(json_file, figures | {"ended_by": signal_name, "error": None})
+    ending = "has finished"
     if signal is not None:
-        then = "resumes from here" if policy.replay else "begins with an empty state"
-        how = f"was drained by {name} (the same command {then})"
+        restart = "resumes from here" if policy.replay else "begins with an empty state"
+        ending = f"was drained by {signal_name} (the same command {restart})"
     shown = {n: value for n, value in figures.items() if value or n in ("records", "outputs")}
     shown["seconds"] = round(report.seconds, 1)
     log.info(
         "the run %s: %s; outputs: %s",
-        *(how, as_words(shown), place.directory if place.is_directory else place.address),
+        *(ending, as_words(shown), output.directory if output.is_directory else output.address),
         extra=event_fields("run-ended", **figures),
     )
     if report.bad_records or report.dead_letters:
-        letters = str(place.directory / DEAD_LETTERS)
+        directory = str(output.directory / DEAD_LETTERS)
         log.warning(
             "the dead letters (bad records and failed elements) are in %s",
-            " and ".join(dict.fromkeys((letters, place.dead_letter_location))),
-            extra=event_fields("dead-letters-written", directory=letters),
+            " and ".join(dict.fromkeys((directory, output.dead_letter_location))),
+            extra=event_fields("dead-letters-written", directory=directory),
         )
     if signal is not None:
         raise SystemExit(128 + signal)

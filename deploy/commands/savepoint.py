@@ -39,7 +39,7 @@ def savepoint(
     flow: str,
     state: Path | None,
     output: Path,
-    place: ClusterAddress | None,
+    cluster_address: ClusterAddress | None,
     network: TransportConfig,
     json_file: Path | None,
 ) -> None:
@@ -54,23 +54,22 @@ def savepoint(
     With --from-snapshot, `driftline run` and `driftline submit` start from a savepoint, even if the
     flow has changed.
     """
-    if state is None and place is None:
+    if state is None and cluster_address is None:
         raise click.UsageError(
             "give --state DIR for a finished run, or --zookeeper for a flow in a cluster"
         )
     if state is not None:
         refuse_options(["--zookeeper"], "with --state, which is for a finished run")
-        saved, how = save_run(state, load_flow(flow), output)
+        saved, ending = save_run(state, load_flow(flow), output)
         _print_savepoint(saved, output, json_file)
-        if how not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
+        if ending not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
             click.echo(
-                "The run did not end normally: records from there on are not in the "
-                "savepoint, though some of their outputs may be delivered. To save all records, "
-                "let the run continue to its end, or drain it with SIGTERM, and make another "
-                "savepoint."
+                "The run did not end normally: later records are not in the savepoint, though some "
+                "of their outputs may be delivered. To save all records, let the run continue to "
+                "its end, or drain it with SIGTERM, and make another savepoint."
             )
-    elif place is not None:
-        with place.open_tree() as tree, short_folder() as sockets:
+    elif cluster_address is not None:
+        with cluster_address.open_tree() as tree, short_folder() as sockets:
             submission = submission_of(tree, flow)
             with importable_submission(tree, submission, sockets / "wheels"):
                 loaded = load_flow(submission.flow)

@@ -28,30 +28,32 @@ from driftline.engine.ui.results import write_json
 @transport_options
 @json_option
 def status(
-    place: ClusterAddress,
+    cluster_address: ClusterAddress,
     network: TransportConfig,
     name: str,
     json_file: Path | None,
 ) -> None:
     """Show the agents and the flows of a cluster, or the flow NAME alone."""
-    with place.open_tree() as tree, short_folder() as sockets:
-        found = status_of(tree, sockets, network, name)
-    write_json(json_file, found.as_json() | {"error": None})
-    wide_console().print(as_table(found))
+    with cluster_address.open_tree() as tree, short_folder() as sockets:
+        cluster_status = status_of(tree, sockets, network, name)
+    write_json(json_file, cluster_status.as_json() | {"error": None})
+    wide_console().print(as_table(cluster_status))
 
 
 def as_table(status: ClusterStatus) -> RenderableType:
     """Render agents, flows, and the processes of flows that are not over."""
-    lost = [Text(f"{name}: {escape_controls(why)}", style="red") for name, why in status.damaged]
+    damaged = [
+        Text(f"{name}: {escape_controls(reason)}", style="red") for name, reason in status.damaged
+    ]
     flows = [_flow(flow) for flow in status.flows]
-    if not flows and not lost:
+    if not flows and not damaged:
         flows = [Text("no flows: `driftline submit` begins one")]
-    return Group(*lost, *flows, *([] if status.only else [_agents(status)]))
+    return Group(*damaged, *flows, *([] if status.only else [_agents(status)]))
 
 
 def _agents(status: ClusterStatus) -> RenderableType:
     if not status.agents:
-        return Text("no agents live: start `driftline agent`")
+        return Text("no agents are running: start `driftline agent`")
     table = Table(
         "agent", "roles", "host", "slots", "taken by", title="agents", title_justify="left"
     )
@@ -95,8 +97,8 @@ def _facts(flow: FlowStatus) -> Iterator[str]:
     if flow.recoveries:
         yield f"recoveries {flow.recoveries}"
     if flow.frontier is not None:
-        done = flow.frontier - 1
-        yield f"delivered up to {format_time(done)}" if done > 0 else "nothing delivered yet"
+        last = flow.frontier - 1
+        yield f"delivered up to {format_time(last)}" if last > 0 else "nothing delivered yet"
     if flow.lag_s is not None:
         yield f"lag {flow.lag_s:.1f} s"
     if flow.last_snapshot is not None:
@@ -119,34 +121,35 @@ def _processes(flow: FlowStatus) -> Table:
         table.add_column(name, justify="right")
     for member in (*flow.nodes, *flow.inputs):
         groups, figures = member.key_groups, member.figures
-        done, waiting = ("records", "in_flight_bytes")
+        count_name, waiting_name = "records", "in_flight_bytes"
         if groups is not None:
-            done, waiting = ("outputs", "waiting_bytes")
+            count_name, waiting_name = "outputs", "waiting_bytes"
         table.add_row(
             *(member.name, member.agent, f"{groups[0]}-{groups[1]}" if groups else ""),
-            *(escape_controls(member.state), _counted(figures, done), _size(figures, waiting)),
+            *(escape_controls(member.state), _counted(figures, count_name)),
+            _size(figures, waiting_name),
         )
     return table
 
 
-def _event_times(found: EventTimeStatus) -> tuple[Table, Table]:
+def _event_times(event_times: EventTimeStatus) -> tuple[Table, Table]:
     """Render the watermarks of sources and operators."""
     sources, operators = (Table(box=None, padding=(0, 2)) for _ in range(2))
     for name in ("source", "state", "watermark"):
         sources.add_column(name)
     sources.add_column("unmoved for", justify="right")
-    for source in found.sources:
-        shown = source.watermark or ("ended" if source.state == "ended" else "no record yet")
+    for source in event_times.sources:
+        watermark = source.watermark or ("ended" if source.state == "ended" else "no record yet")
         unmoved = f"{source.unmoved_s:.0f} s"
-        sources.add_row(escape_controls(source.name), source.state, shown, unmoved)
+        sources.add_row(escape_controls(source.name), source.state, watermark, unmoved)
     for name in ("operator", "watermark", "held back by"):
         operators.add_column(name)
-    for operator in found.operators:
-        by, at = operator.held_back_by, operator.watermark
-        if by is None:
-            by = "" if at is None else "no source is active"
-        missing = "no record yet" if operator.held_back_by else "ended"
-        operators.add_row(escape_controls(operator.name), at or missing, escape_controls(by))
+    for operator in event_times.operators:
+        held_back_by = operator.held_back_by
+        if held_back_by is None:
+            held_back_by = "" if operator.watermark is None else "no source is active"
+        watermark = operator.watermark or ("no record yet" if operator.held_back_by else "ended")
+        operators.add_row(escape_controls(operator.name), watermark, escape_controls(held_back_by))
     return sources, operators
 
 

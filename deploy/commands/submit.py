@@ -50,7 +50,7 @@ from driftline.engine.ui.results import write_json
               )  # fmt: skip
 @json_option
 def submit_flow(
-    place: ClusterAddress,
+    cluster_address: ClusterAddress,
     flow: str,
     inputs: tuple[str, ...],
     name: str,
@@ -86,10 +86,12 @@ def submit_flow(
             f"{output} is not an absolute path: it has to be right on every host of a node",
             param_hint="--output",
         )
-    beginning = EMPTY_STATE if start is None else InitialState(str(start.resolve()), drop, rename)
+    initial_state = EMPTY_STATE
+    if start is not None:
+        initial_state = InitialState(str(start.resolve()), drop, rename)
     with importable_wheel(wheel):
         loaded = load_flow(flow)
-    order = SubmitRequest(
+    request = SubmitRequest(
         name or default_name(loaded),
         flow,
         Reading(inputs, shape, max_in_flight, let_anyone_send),
@@ -100,21 +102,22 @@ def submit_flow(
         dead_letters,
         Limits(),
         accept_changed_code,
-        beginning,
+        initial_state,
         wheel,
     )
-    with place.open_tree() as tree:
-        made = submit(tree, loaded, order)
-        layout = made.current_layout(registry_of(tree, made.name))
+    with cluster_address.open_tree() as tree:
+        submission = submit(tree, loaded, request)
+        layout = submission.current_layout(registry_of(tree, submission.name))
         alive = {agent.name for agent in list_agents(tree)}
-    places = [made.agent_of(node) for node in layout]
-    if made.desired_nodes:
-        places = list(made.node_agents[-made.desired_nodes :])
-    report = {"name": made.name, "run": made.run, "nodes": places, "fronts": made.front_agents}
+    node_agents = [submission.agent_of(node) for node in layout]
+    if submission.desired_nodes:
+        node_agents = list(submission.node_agents[-submission.desired_nodes :])
+    name, front_agents = submission.name, submission.front_agents
+    report = {"name": name, "run": submission.run, "nodes": node_agents, "fronts": front_agents}
     write_json(json_file, report | {"error": None})
     click.echo(
-        f"flow {made.name} is submitted: nodes at {', '.join(places)}; fronts at "
-        f"{', '.join(made.front_agents)}; outputs in {made.output}"
+        f"flow {name} is submitted: nodes at {', '.join(node_agents)}; fronts at "
+        f"{', '.join(front_agents)}; outputs in {submission.output}"
     )
-    for agent in sorted({*places, *made.front_agents} - alive):
+    for agent in sorted({*node_agents, *front_agents} - alive):
         print_error(f"note: agent {agent} is away: the flow waits for it")

@@ -20,7 +20,7 @@ EXIT_STILL_RUNNING = 3
 
 
 def verify_command(look_beside: InspectService) -> click.Command:
-    """Return the command. `look_beside`: reads the contents of a service in a state directory."""
+    """Return the command. `look_beside`: inspects the service of a state directory, if any."""
 
     @click.command()
     @click.argument("directory", metavar="DIRECTORY|NAME")
@@ -32,7 +32,7 @@ def verify_command(look_beside: InspectService) -> click.Command:
     def verify(
         directory: str,
         state: Path | None,
-        place: ClusterAddress | None,
+        cluster_address: ClusterAddress | None,
         json_file: Path | None,
     ) -> None:
         """Check the outputs and the state of a run in DIRECTORY, or the state directory of a
@@ -45,7 +45,7 @@ def verify_command(look_beside: InspectService) -> click.Command:
         is still active, and nothing was checked.
         """
         try:
-            verdict = _verdict(directory, state, place, look_beside)
+            verdict = _verdict(directory, state, cluster_address, look_beside)
         except InUse as error:
             write_json(json_file, {"error": str(error)})
             click.echo(f"{error}", err=True)
@@ -56,7 +56,7 @@ def verify_command(look_beside: InspectService) -> click.Command:
 
 
 def _print_verdict(verdict: Verdict, json_file: Path | None) -> None:
-    """Print the verdict. Raises Exit if there are problems."""
+    """Print the verdict. Raises Exit, with status 1, if there are problems."""
     for report in verdict.checked:
         result = "DAMAGED" if report.damage else "ok"
         click.echo(f"{result:7}  {report}: {report.summary or 'unreadable'}")
@@ -80,27 +80,27 @@ def _print_verdict(verdict: Verdict, json_file: Path | None) -> None:
 
 
 def _verdict(
-    given: str,
+    target: str,
     state: Path | None,
-    place: ClusterAddress | None,
+    cluster_address: ClusterAddress | None,
     look_beside: InspectService,
 ) -> Verdict:
     """Verify a directory, or a flow if a cluster is named.
 
-    If only the settings name a cluster, a directory that exists takes precedence.
+    If only the configuration names a cluster, an existing directory `target` takes precedence.
     """
-    path = Path(given)
-    if place is None or (not _has_cluster_option() and path.is_dir()):
+    path = Path(target)
+    if cluster_address is None or (not _has_cluster_option() and path.is_dir()):
         if not path.is_dir():
             raise click.BadParameter(
-                f"{given} is not a directory; for a flow of a cluster give its ZooKeeper servers: "
+                f"{target} is not a directory; for a flow of a cluster give its ZooKeeper servers: "
                 "--zookeeper HOSTS",
                 param_hint="DIRECTORY|NAME",
             )
         return verify_run(path, state, look_beside)
-    refuse_options(["--state"], "for a flow of a cluster: its agents say where their state is")
-    with place.open_tree() as tree:
-        return verify_flow(tree, given)
+    refuse_options(["--state"], "for a flow of a cluster: its agents know where their state is")
+    with cluster_address.open_tree() as tree:
+        return verify_flow(tree, target)
 
 
 def _has_cluster_option() -> bool:

@@ -25,8 +25,8 @@ from driftline.deploy.zookeeper import LOOPBACK, ZooKeeperServer
 def zookeeper(data: Path, port: int, host: str, as_json: bool) -> None:
     """Run a ZooKeeper server on this machine, for development, until Ctrl-C or SIGTERM.
 
-    Once it is ready, it prints one line: the address for clients. The data stay in --data: the
-    same command starts with them again. The server is part of PySpark (`pip install
+    Once the server is ready, the command prints one line: the address for clients. The data stay in
+    --data: the same command starts with them again. The server is part of PySpark (`pip install
     'driftline[spark]'`) and needs Java.
     """
     with Signals(), ZooKeeperServer(data, host=host, port=port) as server:

@@ -2,11 +2,11 @@
 
 Takes: the driver's clock, and the number of elements of each batch. Gives: how many elements of the
 next batch to apply now. Invariant: a turn begins no batch after `TURN_S`, but always applies at
-least one element. This bounds the time of a turn; correctness never depends on it.
+least one element. This bounds the duration of a turn; correctness never depends on it.
 
-After a crash a node is *careful*: from a first time on it applies elements one by one, and writes a
-note about each before applying it, until the run has passed a last time. If the node crashes again,
-the note names the element.
+After a crash a node is *careful*: it applies the elements of an interval of label times one by one,
+and writes a note about each before applying it. If the node crashes again, the note names the
+element.
 
 `Backpressure` pauses a node while its consumer, or a snapshot, is slow.
 """
@@ -28,19 +28,19 @@ from driftline.engine.wire.label_columns import times
 TURN_S = 0.1
 """Seconds after which a turn begins no batch."""
 
-AT_FIRST = 256
+INITIAL_ELEMENTS = 256
 """Number of elements of a port assumed to fit into a turn before their cost is measured."""
 
 GUESS_WEIGHT = 1e-6
-"""Weight of the guess `AT_FIRST`, in turns: the first measured batch outweighs it."""
+"""Weight of the guess `INITIAL_ELEMENTS`, in turns: the first measured batch outweighs it."""
 
-CARELESS = -1, -1
+NOT_CAREFUL = -1, -1
 """Value of `careful` for a node that has not crashed."""
 
 UNBOUNDED = 1 << 62
 """More elements than any batch contains."""
 
-REMEMBERED = 0.5
+COST_DECAY = 0.5
 """Factor by which each batch reduces the weight of older costs."""
 
 WAITING_BYTES = 1 << 25
@@ -61,27 +61,27 @@ def _stopped() -> float:
 class TurnBudget:
     """Turn budget of one node.
 
-    `clock`: returns seconds, monotonic; None: turns have no time limit. `careful`: (first, last):
-    the node is careful from the first time on, until all nodes have passed the last one; `note`:
-    writes a note, or removes it (empty text).
+    `clock`: returns seconds, monotonic; None: turns have no time limit. `careful`: (first, last)
+    label times: the node is careful from the first on, until all nodes have passed the last.
+    `note`: writes a note, or removes it (empty text).
     """
 
     def __init__(
         self,
         plan: Plan,
         clock: Clock | None = None,
-        careful: tuple[int, int] = CARELESS,
+        careful: tuple[int, int] = NOT_CAREFUL,
         note: Note = lambda text: None,
     ) -> None:
         self._plan = plan
         self._clock = clock or _stopped
         self._careful_from, self._careful_until = careful
         self._note = note
-        guess = (TURN_S * GUESS_WEIGHT, AT_FIRST * GUESS_WEIGHT) if clock else (0.0, 1.0)
+        guess = (TURN_S * GUESS_WEIGHT, INITIAL_ELEMENTS * GUESS_WEIGHT) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
         """Weighted (seconds, elements) per port, then per port for elements from its gate."""
-        self._last = self._until = 0.0
-        """When the last batch ended; after which time the turn begins no batch."""
+        self._measured_at = self._deadline = 0.0
+        """When the last batch or step ended; when the turn begins no further batch (seconds)."""
         self.steps = 0
         """Number of applied batches and restore steps: a sign of progress."""
         self.current_batch: tuple[int, ElementBatch] | None = None
@@ -89,29 +89,30 @@ class TurnBudget:
 
     def begin(self) -> None:
         """Begin a turn."""
-        self._last = self._clock()
-        self._until = self._last + TURN_S
+        self._measured_at = self._clock()
+        self._deadline = self._measured_at + TURN_S
 
     @property
     def is_over(self) -> bool:
-        """Whether the turn had exceeded its time when the last batch or step ended."""
-        return self._last > self._until
+        """Whether the turn had exceeded its time when its last batch or step ended."""
+        return self._measured_at > self._deadline
 
     def step(self) -> bool:
-        """Count a step that belongs to no port. Return whether the turn exceeds its time."""
+        """Count a step of a restore. Return whether the turn exceeds its time."""
         self.steps += 1
-        self._last = self._clock()
+        self._measured_at = self._clock()
         return self.is_over
 
     def elements_left(self, port: int, last: int) -> int:
         """Return how many elements of a port fit into the turn, at least 1.
 
-        `last`: the largest time of these elements.
+        `port`: from the number of ports on, it stands for elements behind the gate of a port;
+        `last`: the largest label time of these elements.
         """
         if 0 <= self._careful_from <= last:
             return 1
         seconds, elements = self._spent[port]
-        time_left = self._until - self._last
+        time_left = self._deadline - self._measured_at
         return max(1, int(min(time_left * elements / seconds, UNBOUNDED))) if seconds else UNBOUNDED
 
     def cut(self, port: int, batch: ElementBatch) -> tuple[ElementBatch, ElementBatch | None]:
@@ -130,10 +131,10 @@ class TurnBudget:
         now = self._clock()
         seconds, elements = self._spent[port]
         self._spent[port] = (
-            seconds * REMEMBERED + now - self._last,
-            elements * REMEMBERED + count,
+            seconds * COST_DECAY + now - self._measured_at,
+            elements * COST_DECAY + count,
         )
-        self._last = now
+        self._measured_at = now
         self.steps += 1
         self.current_batch = None
         if self._careful_from >= 0:
@@ -145,17 +146,17 @@ class TurnBudget:
             self._careful_from = -1
 
     def doing(self) -> str:
-        """Describe the element being applied, for people. May be called by another thread."""
-        at = self.current_batch
-        if at is None:
+        """Describe the batch being applied, for people. May be called by another thread."""
+        current = self.current_batch
+        if current is None:
             return "work outside elements"
-        port, batch = at
+        port, batch = current
         labels, values, _ = batch.elements()
         if not values:
             return f"timers of {self._operators(port)}"
-        of = "" if len(labels) == 1 else f"a batch of {len(labels)} elements that begins with "
+        size = "" if len(labels) == 1 else f"a batch of {len(labels)} elements that begins with "
         record = format_short(values[0])
-        return f"{self._operators(port)}, {of}{format_label(labels[0])}, record {record}"
+        return f"{self._operators(port)}, {size}{format_label(labels[0])}, record {record}"
 
     def _vertex(self, port: int) -> Vertex:
         return self._plan.ports[port % len(self._plan.ports)].vertex
@@ -164,10 +165,10 @@ class TurnBudget:
         """Name the operators whose functions may be called with an element of a port."""
         vertex = self._vertex(port)
         names = function_names(self._plan.flow, vertex)
-        named = f"operator{'s' * (len(names) != 1)} {', '.join(map(repr, names))}"
+        text = f"operator{'s' * (len(names) != 1)} {', '.join(map(repr, names))}"
         if vertex.operator.is_source:
-            return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
-        return named
+            return f"{text} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
+        return text
 
     def _describe(self, port: int, batch: ElementBatch) -> str:
         vertex = self._vertex(port)
@@ -178,22 +179,22 @@ class TurnBudget:
         if vertex.key is not None:
             try:
                 key = f", key {format_short(vertex.key(values[0]))}"
-            except BaseException as error:  # it becomes a failure when the element is applied
+            except BaseException as error:  # applying the element will record this as a failure
                 reraise_interrupt(error)
                 key = f", key unknown ({type(error).__name__})"
-        place = format_label(labels[0])
-        return f"{self._operators(port)}, {place}{key}, record {format_short(values[0])}"
+        label = format_label(labels[0])
+        return f"{self._operators(port)}, {label}{key}, record {format_short(values[0])}"
 
 
 class Backpressure:
     """Back-pressure of one node; `name`: the node's name, for people.
 
     While more than `waiting_bytes` of released outputs wait at the barrier for the consumer, the
-    node begins no blocks. The frontiers therefore stop, the windows of the fronts fill, and the
+    node processes no blocks. Therefore the frontiers stop, the windows of the fronts fill, and the
     sources pause. The same happens while more than `waiting_bytes` of changes, and of outputs of an
     open epoch, wait for the next snapshot, unless that snapshot needs more blocks. When half of
-    `waiting_bytes` wait for a snapshot, the node requests one early. It resumes once at most half
-    of `waiting_bytes` wait for the consumer, which avoids a pause after each bundle.
+    `waiting_bytes` wait for a snapshot, the node requests one early. The node resumes once at most
+    half of `waiting_bytes` wait for the consumer, which avoids a pause after each bundle.
 
     Members cannot deadlock: the counted bytes wait only for a consumer or a disk, in every policy.
     Outputs that are not final, open epochs whose snapshot needs more blocks, and changes that wait
@@ -203,7 +204,7 @@ class Backpressure:
 
     def __init__(self, name: str, waiting_bytes: int = WAITING_BYTES) -> None:
         self.is_paused = False
-        """Whether the node was to pause at the last `update`."""
+        """Whether the node has to pause, as of the last `update`."""
         self.paused_time = Stopwatch()
         """Total time during which `is_paused` held."""
         self.waiting_bytes = waiting_bytes
@@ -216,31 +217,31 @@ class Backpressure:
         """Return whether the node has to pause.
 
         `waiting`: bytes of outputs that wait for the consumer; `unsaved`: bytes that wait for the
-        next snapshot, 0 if that needs more blocks.
+        next snapshot, 0 if that needs more blocks; `now`: seconds, monotonic.
         """
-        most = self.waiting_bytes // 2 if self.is_paused else self.waiting_bytes
-        before, self.is_paused = self.is_paused, waiting > most or unsaved > self.waiting_bytes
+        limit = self.waiting_bytes // 2 if self.is_paused else self.waiting_bytes
+        was_paused, self.is_paused = self.is_paused, waiting > limit or unsaved > self.waiting_bytes
         self.paused_time.update(self.is_paused, now)
-        if self.is_paused and not before:
+        if self.is_paused and not was_paused:
             self._is_logged = now >= self._logged_at + LOG_EVERY_S
             if self._is_logged:
                 self._logged_at = now
                 log.warning(
-                    "%s holds its input back: %s",
-                    *(self._name, self._why(waiting, unsaved)),
+                    "%s pauses its input: %s",
+                    *(self._name, self._reason(waiting, unsaved)),
                     extra=event_fields(
                         "backpressure", name=self._name, waiting=waiting, unsaved=unsaved
                     ),
                 )
-        elif before and not self.is_paused and self._is_logged:
+        elif was_paused and not self.is_paused and self._is_logged:
             log.info(
-                "%s takes input again",
+                "%s resumes its input",
                 self._name,
                 extra=event_fields("backpressure-over", name=self._name),
             )
         return self.is_paused
 
-    def _why(self, waiting: int, unsaved: int) -> str:
+    def _reason(self, waiting: int, unsaved: int) -> str:
         if waiting:  # a snapshot may wait for the consumer, too
             return f"the consumer is slow, {(waiting + unsaved) / 1e6:.0f} MB wait for it"
         return f"snapshots are slow, {unsaved / 1e6:.0f} MB wait for the next one"

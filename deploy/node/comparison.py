@@ -5,7 +5,7 @@
 - strong productions: `ProductionPipeline` writes a sequence of snapshots of this node alone.
 
 Takes: blocks, markers, ends of turns, commits, results of writes. Gives: captures of the changes of
-an epoch or a production, whether a snapshot may be prepared, and messages that had to wait.
+an epoch or a production, whether a part may be written, and messages that had to wait.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class Alignment(Generic[T]):
 
 @dataclass(slots=True)
 class EpochPipeline(NodePipeline):
-    """Pipeline with snapshots cut by markers: a port ends its epoch once all its channels have.
+    """Pipeline with snapshots cut by markers.
 
-    `names`: names of the nodes of the layout; `me`: that of this node. Invariant: once a snapshot
-    is prepared, the outputs of its epoch, and of all earlier epochs, are durable in it or at the
-    consumer.
+    A port ends its epoch once all its channels have delivered the marker. `names`: names of the
+    nodes of the layout; `me`: name of this node. Invariant: once a snapshot is prepared, the
+    outputs of its epoch, and of all earlier epochs, are durable in it or at the consumer.
     """
 
     names: list[str] = field(kw_only=True)
@@ -109,8 +109,8 @@ class EpochPipeline(NodePipeline):
     """Changes of the operators whose ports have ended the epoch, for the next part."""
     required_t_last: int = NO_T_LAST
     """Once the consumer's t_last reaches this, the consumer has all outputs of the epoch."""
-    ended: set[int] = field(default_factory=set)
-    """Ports that have ended epoch `number`; empty once all have."""
+    ended_ports: set[int] = field(default_factory=set)
+    """Ports that have ended epoch `number`; empty once all ports have."""
     committed: int = 0
     """The newest committed epoch."""
     aligned: ClassVar[bool] = False
@@ -144,10 +144,10 @@ class EpochPipeline(NodePipeline):
 
     @property
     def waits_for_snapshot(self) -> bool:
-        # Every port has ended the epoch and sent its markers: no other node waits for this one. No
-        # marker of the next epoch has arrived: with it, this epoch is committed or abandoned.
+        # Every port has ended the epoch and sent its markers: no other node waits for this one. A
+        # marker of the next epoch means that this epoch is committed or abandoned.
         epochs = (alignment.epoch for alignment in self.alignments.values())
-        return self.number > self.committed and not self.ended and max(epochs) <= self.number
+        return self.number > self.committed and not self.ended_ports and max(epochs) <= self.number
 
     def mark(self, sender: str, marker: Marker) -> None:
         if marker.port not in self.alignments:
@@ -163,14 +163,14 @@ class EpochPipeline(NodePipeline):
         if step is not None:
             self.epoch_changes.take(step.changelog)
         markers: Outgoing = []
-        for after, _ in self.outbounds[port]:
-            self.alignments[after].mark((self.me, port), epoch)
+        for next_port, _ in self.outbounds[port]:
+            self.alignments[next_port].mark((self.me, port), epoch)
             others = (name for name in self.names if name != self.me)
-            markers += [(name, Marker(port, after, epoch)) for name in others]
-        self.ended.add(port)
-        has_ended_everywhere = len(self.ended) == len(self.plan.ports)
+            markers += [(name, Marker(port, next_port, epoch)) for name in others]
+        self.ended_ports.add(port)
+        has_ended_everywhere = len(self.ended_ports) == len(self.plan.ports)
         if has_ended_everywhere:
-            self.ended.clear()
+            self.ended_ports.clear()
         blocks = self.alignments[port].next_epoch()
         return EpochEnd(markers, blocks, epoch if has_ended_everywhere else 0)
 
@@ -198,7 +198,7 @@ class TwoPhasePipeline(EpochPipeline):
 
     def may_prepare(self) -> bool:
         # No part contains outputs that the barrier has released. Therefore the consumer has to
-        # store them before this part is written.
+        # store these outputs before this part is written.
         return not self.outputs.ready and self.outputs.outstanding is None
 
     @property
@@ -226,7 +226,7 @@ class ProductionPipeline(NodePipeline):
 
     Invariants: a frame leaves only after it is durable, together with the ids of the frames that it
     was made from; a frame or a record that arrives twice is processed once; after a recovery no
-    frontier moves before every node has acknowledged the frames that it resends.
+    frontier moves before every node has reported the frames that it resends.
     """
 
     index: int = field(kw_only=True)
@@ -239,14 +239,15 @@ class ProductionPipeline(NodePipeline):
     unprocessed_ids: set[int] = field(default_factory=set)
     """Ids of frames that arrived from other nodes and are not processed yet."""
     acks: Acks = field(default_factory=Acks)
-    """Acknowledgement of the work, and of repeated frames, since the last production."""
+    """Acknowledgement of the work since the last production, and of frames that arrived again."""
     next_frames: Outgoing = field(default_factory=list)
     """Frames made since the last production began."""
     unstored_messages: Outgoing = field(default_factory=list)
     """Frames and acknowledgements that leave once the current production is durable."""
     resent: Outgoing = field(default_factory=list)
-    """Durable frames that receivers may lack, and their acknowledgement; sent when all run."""
-    failed: bool = False
+    """Durable frames that receivers may lack, and their acknowledgement, to send after a recovery
+    once all nodes have entered the incarnation."""
+    has_failed: bool = False
     """Whether the last write failed; the next `Progress` then begins the next production."""
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
@@ -263,15 +264,15 @@ class ProductionPipeline(NodePipeline):
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         port = self.plan.ports[block.port]
         if port.front is not None:
-            due = self.ledger.next_of(port.front)
-            if block.first >= due:
+            next_time = self.ledger.next_of(port.front)
+            if block.first >= next_time:
                 return block
-            if block.last < due:
+            if block.last < next_time:
                 self.acks.cover(port.front, block.covers, block.roots)
                 return None
-            new = block.not_below(due)  # a new tracking time: frontiers may have passed the old one
-            new.covers = block.covers
-            return new
+            rest = block.not_below(next_time)  # frontiers may have passed the old tracking time
+            rest.covers = block.covers
+            return rest
         if sender != self.me:
             if self.ledger.was_processed(block.time, block.id):
                 self.acks.add(port.stage, block.time, block.id)
@@ -328,20 +329,21 @@ class ProductionPipeline(NodePipeline):
 
     def stored(self, answer: Prepared | PrepareFailed) -> Outgoing:
         if isinstance(answer, PrepareFailed):
-            self.failed = True
+            self.has_failed = True
             return []
         self.storing = False
         self.outputs.commit(answer.number)
-        post, self.resent, self.unstored_messages = self.resent + self.unstored_messages, [], []
-        return post
+        messages = self.resent + self.unstored_messages
+        self.resent, self.unstored_messages = [], []
+        return messages
 
     def progress(self, processed: int) -> Outgoing:
         self.outputs.record_processed(processed)
         self.ledger.forget(processed)
-        if self.failed:  # begin the next production now; it includes the rows of the failed one
-            self.failed = self.storing = False
-        post, self.resent = self.resent, []
-        return post
+        if self.has_failed:  # begin the next production now; it includes the rows of the failed one
+            self.has_failed = self.storing = False
+        messages, self.resent = self.resent, []
+        return messages
 
     @property
     def waits_for_snapshot(self) -> bool:

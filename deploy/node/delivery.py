@@ -1,12 +1,12 @@
 """Protocol between a barrier and its consumer, and the delivered frontier without a master.
 
-`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It returns `FetchLast` at
-the beginning, and again while an answer is overdue; bundles, and again a bundle that the consumer
-did not receive; and empty bundles, which need no answer, for a consumer that merges several
-barriers. Another process may replace a consumer at any time, and messages of the earlier process
-may arrive late. Therefore each question carries the number of bundles sent and stored so far, and
-an answer with another number is ignored. Invariant: between a question and its accepted answer, no
-bundle is sent or stored.
+`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It returns a question
+(`FetchLast`) at the beginning, and again while an answer is overdue; bundles, and again a bundle
+that the consumer did not receive; and empty bundles, which need no answer, for a consumer that
+merges several barriers. Another process may replace a consumer at any time, and messages of the
+earlier process may arrive late. Therefore each question carries the number of bundles sent plus the
+number stored so far, and an answer with another number is ignored. Invariant: between a question
+and its accepted answer, no bundle is sent or stored.
 
 `DeliveryGossip` replaces the master's `Progress` while the master is silent (label order): each
 node sends the fronts and the other nodes its own delivered frontier, and the minimum is what the
@@ -25,17 +25,18 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, LastBundle
 
 DELIVERY_RETRY_S = 1.0
-"""Seconds without an answer after which a question or bundle is checked again."""
+"""Seconds without an answer after which the node asks for the last bundle, again if need be."""
 
 SILENT_AFTER_S = 0.02
-"""A node gossips if its frontier is ahead and no `Progress` arrives for this long. At high load the
-master sends `Progress` every millisecond, and windows fill within some ten milliseconds."""
+"""A node gossips if its frontier is ahead of the master's and no `Progress` arrives for this long
+(seconds). At high load the master sends `Progress` every millisecond, and windows of fronts fill
+within some ten milliseconds."""
 
 GOSSIP_EVERY_S = 0.005
-"""Minimum interval between two `Delivered` messages of a node."""
+"""Minimum interval in seconds between two rounds of `Delivered` messages of a node."""
 
 SETTLE_AFTER_S = 2.0
-"""Seconds without `Progress`, which the master repeats every second, until nodes settle."""
+"""Seconds without `Progress` after which nodes settle. A master repeats it every second."""
 
 
 class Delivery:
@@ -44,7 +45,7 @@ class Delivery:
     def __init__(self, barrier: Barrier, incarnation: int, address: str) -> None:
         self.barrier = barrier
         self.ask_at = 0.0
-        """When to check next whether an answer is overdue (seconds, monotonic)."""
+        """When to check next whether a question is due (seconds, monotonic)."""
         self._incarnation = incarnation
         self._address = address
         self.sent_at = 0.0
@@ -55,7 +56,7 @@ class Delivery:
         """Number of bundles sent plus number of bundles stored."""
 
     def question(self, now: float) -> FetchLast | None:
-        """Return the question to send now; None if no answer is overdue."""
+        """Return the question to send now; None if none is due."""
         if now < self.ask_at:
             return None
         self.ask_at = now + DELIVERY_RETRY_S
@@ -82,7 +83,7 @@ class Delivery:
         return self.barrier.take_progress_report(self._incarnation)
 
     def stored(self, message: BundleStored) -> None:
-        """Note that the consumer has stored a bundle."""
+        """Record that the consumer has stored a bundle."""
         if message.incarnation == self._incarnation:
             self.unanswered = 0
             self._exchanged += 1
@@ -116,9 +117,9 @@ class DeliveryGossip:
     def __init__(self, others: Iterable[str], start: int) -> None:
         self._delivered_by_others = dict.fromkeys(others, start)
         self._master_delivered = start
-        self._since = inf
-        """When this node's frontier got ahead of the master's, or the last `Progress` if later;
-        inf if it is not ahead (seconds, monotonic)."""
+        self._ahead_since = inf
+        """When this node's frontier got ahead of the master's, or when `Progress` last arrived if
+        later; inf if the node is not ahead (seconds, monotonic)."""
         self._announced = start
         """The frontier that was sent last."""
         self.delivered = start
@@ -126,23 +127,23 @@ class DeliveryGossip:
         self.settled = 0
         """Elements below this time were settled without the master: no snapshot can be earlier."""
         self.send_by = inf
-        """When to send `delivered` (seconds, monotonic); inf: not at all."""
+        """When to send `delivered` (seconds, monotonic); inf if it is not due."""
 
     def progress(self, delivered: int, now: float) -> None:
         """Record the master's delivered frontier."""
         self._master_delivered = max(self._master_delivered, delivered)
-        self._since = now if self.delivered > self._master_delivered else inf
-        self._plan(now)
+        self._ahead_since = now if self.delivered > self._master_delivered else inf
+        self._schedule(now)
 
     def deliver(self, delivered: int, now: float) -> None:
         """Record this node's delivered frontier; all elements below it are processed."""
         if delivered <= self.delivered:
             return
         self.delivered = delivered
-        if self._since == inf and delivered > self._master_delivered:
-            self._since = now
+        if self._ahead_since == inf and delivered > self._master_delivered:
+            self._ahead_since = now
         if self.send_by == inf:
-            self._plan(now)
+            self._schedule(now)
 
     def on_delivered(self, node: str, delivered: int) -> None:
         """Record another node's delivered frontier. Raises MalformedMessage."""
@@ -152,7 +153,7 @@ class DeliveryGossip:
 
     def is_master_silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
         """Return whether this node has been ahead for `after` seconds without `Progress`."""
-        return now - self._since >= after
+        return now - self._ahead_since >= after
 
     def take_frontier(self) -> int:
         """Return the frontier to send now, and cancel `send_by`."""
@@ -160,16 +161,20 @@ class DeliveryGossip:
         self._announced = self.delivered
         return self._announced
 
-    def to_settle(self, now: float) -> int:
-        """Return the time up to which to settle now without the master; 0 for none."""
+    def take_settle_time(self, now: float) -> int:
+        """Return the time below which to settle now without the master; 0: settle nothing.
+
+        Record a returned time as settled.
+        """
         if not self.is_master_silent(now, SETTLE_AFTER_S):
             return 0
-        least = min((self.delivered, *self._delivered_by_others.values()))
-        if least <= max(self.settled, self._master_delivered):
+        frontier = min((self.delivered, *self._delivered_by_others.values()))
+        if frontier <= max(self.settled, self._master_delivered):
             return 0
-        self.settled = least
-        return least
+        self.settled = frontier
+        return frontier
 
-    def _plan(self, now: float) -> None:
-        news = self.delivered > self._announced and self._since < inf
-        self.send_by = max(now + GOSSIP_EVERY_S, self._since + SILENT_AFTER_S) if news else inf
+    def _schedule(self, now: float) -> None:
+        self.send_by = inf
+        if self.delivered > self._announced and self._ahead_since < inf:
+            self.send_by = max(now + GOSSIP_EVERY_S, self._ahead_since + SILENT_AFTER_S)

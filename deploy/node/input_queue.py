@@ -2,8 +2,8 @@
 
 `InputQueue` chooses the blocks that are worth applying now. At low load that is every block:
 speculation saves latency. Under load, a block waits until the frontier of the previous stage passes
-it: applied sooner, its elements would often be undone. This affects only speed, because operators
-restore the order.
+it, because its elements would often be undone if they were applied sooner. The choice affects only
+speed: operators restore the order.
 
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
 block, and no tombstone overtakes its element. `to_frame` and `arrived_block` convert batches to
@@ -25,8 +25,8 @@ from driftline.engine.operators.steps import (
     Elements,
     Signs,
     Values,
-    by_time,
     select_elements,
+    split_by_time,
 )
 from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import (
@@ -43,7 +43,8 @@ _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
-"""If a port has at most this many unsettled and waiting roots, all its blocks are applied."""
+"""If a port has at most this many roots, applied ones that are not final and waiting ones, all its
+blocks are applied at once."""
 
 
 class ElementBatch:
@@ -80,12 +81,12 @@ class ElementBatch:
 
 
 class Block:
-    """Elements of a frame, or the part of it that is not applied yet, that wait at their port.
+    """Elements of a frame, or the unapplied part of them, that wait at their port.
 
-    `time`, `id`: those under which trackers know the block; `covers`: (since, until) of the times
-    that a front's frame covers; `first`, `last`: the smallest and the largest time of an element;
-    `roots`: the number of distinct times, or 0 if they are already counted as unsettled;
-    `has_tombstones`: whether the block may contain tombstones.
+    `time`, `id`: tracking time and id by which trackers know the block; `covers`: (since, until) of
+    the times that a front's frame covers, else empty; `first`, `last`: the smallest and the largest
+    time of an element; `roots`: the number of distinct times, or 0 if `InputQueue` has already
+    counted them as not final; `has_tombstones`: whether the block may contain tombstones.
     """
 
     __slots__ = (
@@ -114,20 +115,20 @@ class Block:
         self.batches = batches
         self.covers = covers
         self.has_tombstones = False
-        different: set[int] = set()
+        distinct_times: set[int] = set()
         for batch in batches:
             self.has_tombstones |= batch.signs is not None
-            different.update(times(batch.labels))
-        self.roots = len(different)
-        self.first = min(different)
-        self.last = max(different)
+            distinct_times.update(times(batch.labels))
+        self.roots = len(distinct_times)
+        self.first = min(distinct_times)
+        self.last = max(distinct_times)
 
     def below(self, time: int) -> Block:
         """Return the elements below a time, with the id and tracking time of this block."""
         return Block(self.port, self.time, self.id, self._chosen(time, below=True))
 
     def not_below(self, time: int) -> Block:
-        """Return the elements from a time on, tracked under their smallest time, with id 0."""
+        """Return the elements from a time on, tracked under their smallest time; the id is 0."""
         block = Block(self.port, 0, 0, self._chosen(time, below=False))
         block.time = block.first
         return block
@@ -135,11 +136,11 @@ class Block:
     def _chosen(self, time: int, below: bool) -> list[ElementBatch]:
         batches: list[ElementBatch] = []
         for batch in self.batches:
-            inside = [(t < time) is below for t in times(batch.labels)]
-            if all(inside):
+            selected = [(t < time) is below for t in times(batch.labels)]
+            if all(selected):
                 batches.append(batch)
-            elif any(inside):
-                batches.append(ElementBatch(*select_elements(batch.elements(), inside)))
+            elif any(selected):
+                batches.append(ElementBatch(*select_elements(batch.elements(), selected)))
         return batches
 
 
@@ -161,8 +162,8 @@ class InputQueue:
     def put_back(self, port: int, rest: list[ElementBatch], id: int) -> Block:
         """Queue the unapplied rest of blocks as one block, and return this block.
 
-        It is tracked under its smallest time. It precedes all blocks that arrived since: they may
-        contain tombstones for its elements.
+        The block is tracked under its smallest time. It precedes all blocks that arrived since:
+        they may contain tombstones for its elements.
         """
         block = Block(port, 0, id, rest)
         block.time = block.first
@@ -171,7 +172,7 @@ class InputQueue:
         return block
 
     def has_several(self) -> bool:
-        """Return whether at least two blocks wait, so that `choose` may need current frontiers."""
+        """Return whether at least two blocks wait: `choose` then needs current frontiers."""
         return sum(map(len, self._blocks)) > 1
 
     def has_blocks(self, stage: int = 0) -> bool:
@@ -199,22 +200,22 @@ class InputQueue:
     ) -> tuple[list[Block], list[Block]]:
         """Choose among the blocks of a port that `take` returned; queue the others again.
 
-        `complete`: the frontier of the previous stage; a port that loops applies nothing from it
-        on. Return the blocks to apply now, and those waiting blocks that were split off from them;
-        the caller assigns ids to the latter.
+        `complete`: the frontier of the previous stage; at a port that loops, no element from this
+        time on may be applied. Return the blocks to apply now, and the waiting blocks that were
+        split off from them; the caller assigns ids to the latter.
         """
         if not self._hold_back or not port.feeders:
             return blocks, []
         unsettled = self._unsettled[port.number]
         loops = port.vertex.operator.loops
         count = INFINITY if loops else sum(map(_second, unsettled))
-        now, later = split_ready(blocks, count, complete)
+        ready, later = split_ready(blocks, count, complete)
         self._blocks[port.stage] += later
-        unsettled += [(block.last, block.roots) for block in now if block.roots]
-        return now, [block for block in later if not block.id]
+        unsettled += [(block.last, block.roots) for block in ready if block.roots]
+        return ready, [block for block in later if not block.id]
 
     def settle(self, frontier: int) -> None:
-        """Stop counting roots below the frontier as unsettled: they are final."""
+        """Stop counting roots below the frontier, which are final, as unsettled."""
         for port, blocks in enumerate(self._unsettled):
             self._unsettled[port] = [block for block in blocks if block[0] >= frontier]
 
@@ -224,23 +225,23 @@ def split_ready(
 ) -> tuple[list[Block], list[Block]]:
     """Return the blocks of one port that are worth applying now, and the blocks that have to wait.
 
-    `unsettled`: the number of roots that were applied at the port and are not final;
-    `complete`: the frontier of the previous stage. A block with times on both sides of it is split.
-    A tombstone has the time of its element, so the two stay in order.
+    `unsettled`: the number of roots that were applied at the port and are not final; `complete`:
+    the frontier of the previous stage. A block with times on both sides of `complete` is split. A
+    tombstone has the time of its element, so the two stay in order.
     """
     if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
-    now: list[Block] = []
+    ready: list[Block] = []
     later: list[Block] = []
     for block in blocks:
         if block.last < complete:
-            now.append(block)
+            ready.append(block)
         elif block.first >= complete:
             later.append(block)
         else:
-            now.append(block.below(complete))
+            ready.append(block.below(complete))
             later.append(block.not_below(complete))
-    return now, later
+    return ready, later
 
 
 def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
@@ -257,13 +258,13 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     batches.sort(key=_first_label)
     columns = [times(batch.labels) for batch in batches]
     intervals = [(min(column), max(column)) for column in columns]
-    if all(one[1] <= other[0] for one, other in pairwise(intervals)):
+    if all(earlier[1] <= later[0] for earlier, later in pairwise(intervals)):
         return batches
-    of_one_time = [smaller for batch in batches for smaller in _by_time(batch)]
-    of_one_time.sort(key=_first_label)
+    single_time_batches = [smaller for batch in batches for smaller in _by_time(batch)]
+    single_time_batches.sort(key=_first_label)
     ordered: list[ElementBatch] = []
     for is_small, neighbours in groupby(
-        of_one_time, key=lambda batch: len(batch.labels) < BATCH_ELEMENTS_MIN
+        single_time_batches, key=lambda batch: len(batch.labels) < BATCH_ELEMENTS_MIN
     ):
         if is_small:
             ordered.append(_merged(neighbours))
@@ -274,15 +275,15 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
 
 def min_times_from(batches: list[ElementBatch]) -> list[int]:
     """Return for each batch the smallest time in it and in all batches after it."""
-    first = [min(times(batch.labels)) for batch in reversed(batches)]
-    return list(accumulate(first, min))[::-1]
+    minima = [min(times(batch.labels)) for batch in reversed(batches)]
+    return list(accumulate(minima, min))[::-1]
 
 
 def _by_time(batch: ElementBatch) -> list[ElementBatch]:
     """Cut a batch into batches of one time each. A batch with a single time stays packed."""
     if len(times(batch.labels)) == 1:
         return [batch]
-    return [ElementBatch(*elements) for _, elements in by_time(batch.elements())]
+    return [ElementBatch(*elements) for _, elements in split_by_time(batch.elements())]
 
 
 def _merged(batches: Iterable[ElementBatch]) -> ElementBatch:
@@ -328,9 +329,9 @@ def arrived_block(frame: Frame) -> Block:
 def _arrived_batch(labels: LabelColumns, payloads: bytes, signs: tuple[int, ...]) -> ElementBatch:
     decoded = decode_labels(labels)
     if not decoded or (signs and len(signs) != len(decoded)):
-        raise MalformedMessage("a frame with columns of different lengths")
+        raise MalformedMessage("a frame without labels, or with columns of different lengths")
     if not isinstance(payloads, bytes):
-        raise MalformedMessage("payloads that are not packed")
+        raise MalformedMessage("a frame with payloads that are not packed")
     if signs and set(map(type, signs)) != {int}:
-        raise MalformedMessage("a frame with signs that are not numbers")
+        raise MalformedMessage("a frame with signs that are not integers")
     return ElementBatch(decoded, payloads, list(signs) or None)

@@ -74,17 +74,17 @@ POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ENCODE_ROWS_IDLE, ENCODE_ROWS_OVERDUE = 256, 16384
-"""Maximum rows of each state that one turn encodes. The first value: small steps, so that new
-messages are soon handled. The second: `POSTPONED_TURNS_MAX` turns have postponed it; catch up."""
+"""Maximum rows of each state that one turn encodes: usually, so that new messages are soon handled;
+after `POSTPONED_TURNS_MAX` turns that postponed the encoding."""
 
 BUNDLES_WAITING = 8
-"""`waiting_bytes` holds this many bundles of the maximum size."""
+"""This many bundles of the maximum size fit into `waiting_bytes`."""
 
 OVERDUE_S = 1.0
-"""If a bundle is unacknowledged for longer (seconds), the node reports that it waits."""
+"""If a bundle is unacknowledged for longer (seconds), the status says that the node waits."""
 
 UNANSWERED_WARN_COUNT = 4
-"""More unanswered `FetchLast` than this cause a warning; one is sent per second."""
+"""More unanswered `FetchLast` than this cause a warning; the node sends one per second."""
 
 STATE_TRANSFER, CONSUMER = "state transfer", "consumer"
 """Keys of `obstacles`: why the state transfer starts over; why the consumer cannot store."""
@@ -95,8 +95,8 @@ class Node(Member):
     later layouts.
 
     `new_id`: returns a random id; `process`, `address`, `run`: see `Member`; `dead_letters`: see
-    `Barrier`; `reports_progress`: value of `Barrier.reports_progress`; `waiting_bytes`: see
-    `Backpressure`.
+    `Barrier`; `reports_progress`: value of `Barrier.reports_progress`; `budget`: None for one
+    without time limit; `waiting_bytes`: see `Backpressure`.
     """
 
     def __init__(
@@ -120,11 +120,12 @@ class Node(Member):
         self.plan = plan
         self.budget = budget or TurnBudget(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
-        """Returns the driver's figures for a `StatusReport`."""
+        """Returns the driver's counters, by name, which `figures` adds to those of the node."""
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
-        makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, reports_progress
-        self._factory = PolicyFactory(*makes)
+        self._factory = PolicyFactory(
+            plan, policy, index, layout, new_id, dead_letters, bundle_bytes, reports_progress
+        )
         self._waiting_bytes = waiting_bytes
         self._state_server = StateServer()
         self._consumer_silence = Trouble("consumer-silent")
@@ -132,24 +133,24 @@ class Node(Member):
             "late-elements", f"{self.name} dropped an element that was late for its window"
         )
         self._fronts_warned: set[int] = set()
-        """Fronts with an event time that this process has warned about."""
+        """Fronts for which this process has warned about a record with a future event time."""
         self.watermarks = WatermarkMonitor([source.name for source in plan.flow.sources])
         self._transfer: StateTransfer | None = None
         """State transfer into the next layout; None if none is in progress."""
         self._restored_event_times: tuple[tuple[int, int], ...] = ()
-        """Those of the sources as of the snapshot that this incarnation begins from."""
+        """Event-time states of the sources as of the snapshot that this incarnation begins from."""
         self._restored_late = 0
-        """Late elements that the snapshot counts; the first node of the layout adds to them."""
+        """On the first node of the layout: the late elements that the snapshot counts; else 0."""
         self._begin(self._factory.make_load_job(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
-        """Drop all volatile state and begin to load a snapshot of time `start`.
+        """Drop all volatile state; prepare to load a snapshot of time `start` with the job `load`.
 
         `same_code`: whether the snapshot was taken by the code that runs now.
         """
         self.running = self.ready = False
         self._restored = False
-        """Whether the pipeline has the state of the snapshot; otherwise it is empty."""
+        """Whether the pipeline has the state of the snapshot; until then the pipeline is empty."""
         self._restoring = Restoring(self._factory, load, start, same_code, self.now)
         self._set_up(self._factory.make_pipeline(), start)
 
@@ -169,7 +170,7 @@ class Node(Member):
         self._has_begun = False
         """Whether the master has sent `Progress`: all nodes have then entered the incarnation."""
         self._stage = 0
-        """Stage at which the next `turn` continues; `plan.stages` or more: its end."""
+        """Stage at which the next `turn` continues; `plan.stages` or more: at the work after it."""
         self._frontiers_moved = False
         """Whether frontiers have moved since the end of the last turn."""
         self._settle_below = 0
@@ -177,13 +178,13 @@ class Node(Member):
         self._postponed_turns = 0
         """Consecutive turns that have postponed settling and encoding."""
         self._unsaved = 0
-        """Bytes that waited for the next snapshot at the last check; 0 if it needs more blocks."""
+        """Bytes that waited for the next snapshot at the last check; 0: it needs more blocks."""
 
     # Status.
 
     @property
     def state(self) -> str:
-        """Current activity, for people."""
+        """The current activity, for people."""
         if self.stopped:
             return "over"
         if self.running:
@@ -213,7 +214,7 @@ class Node(Member):
         return self.budget.doing()
 
     def follow(self) -> None:
-        if self.running:  # first: the new master continues as soon as all members have answered
+        if self.running:  # before `FollowsMaster`: with the last of these, the new master continues
             self._send_acknowledgements()
         super().follow()
 
@@ -245,7 +246,7 @@ class Node(Member):
         if clock is None or not self.running:
             return report
         sources = self.watermarks.sources(clock, self.now)
-        steps = list(self.pipeline.waiting.values())
+        steps = list(self.pipeline.timed_steps.values())
         operators = self.watermarks.operators(clock, steps)
         return structs.replace(report, sources=sources, operators=operators)
 
@@ -282,7 +283,7 @@ class Node(Member):
             self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
             merge_parts = self.pipeline.merge_job(message.number, message.previous)
-            # While another node reads the parts, they stay: the next commit merges them.
+            # While another node reads the parts, do not merge them; a later commit does.
             if not self._state_server.is_being_read(self.now):
                 self.jobs.append(merge_parts)
         elif isinstance(message, LastBundle):
@@ -308,14 +309,14 @@ class Node(Member):
         else:
             super().handle(sender, message)
             if self.stopped:
-                self._warn_about_event_times()
+                self._log_event_time_problems()
                 self._dropped_log.close()
 
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.send_by:
             self._send_acknowledgements()
         if self.running and now >= self._gossip.send_by:
-            self._tell_delivered()
+            self._send_delivered()
         if self._restored and now >= self._delivery.ask_at:
             self._ask_consumer(now)
         if self._transfer is not None:
@@ -323,11 +324,12 @@ class Node(Member):
             self._take_jobs(self._transfer)
         elif not self.running:
             self._restoring.log_progress(self.name, now)
-        self._warn_about_event_times()
+        self._log_event_time_problems()
         self._dropped_log.log_if_due(now)
         return super().tick(now)
 
-    def _warn_about_event_times(self) -> None:
+    def _log_event_time_problems(self) -> None:
+        """Warn about event times in the future, once per front, and about late elements."""
         for front, (time, event_time) in self.pipeline.chains.future_records.items():
             if front not in self._fronts_warned:
                 self._fronts_warned.add(front)
@@ -335,7 +337,9 @@ class Node(Member):
                     self.plan.flow.sources[front].name, (time, front), event_time
                 )
         for operator, count in self.pipeline.take_dropped():
-            self._dropped_log.add(self.now, f"{operator!r} (.late has these elements)", count)
+            self._dropped_log.add(
+                self.now, f"operator {operator!r}; add its .late stream to receive them", count
+            )
 
     def _warn_about_future(self, source: str, label: Label, event_time: int) -> None:
         text = iso_text(event_time)
@@ -343,8 +347,8 @@ class Node(Member):
             "future-event-time", source=source, label=str(list(label)), event_time=text
         )
         log.warning(
-            "source %r: the event time of %s, %s, is more than a day ahead of the clock. It moves "
-            "the watermark for good, and records with earlier event times are late. Correct the "
+            "source %r: the event time of %s, %s, is more than a day ahead of the clock. The "
+            "watermark never moves back, so records with earlier event times are late. Correct the "
             "producer, or let event_time raise a ValueError for such records",
             *(source, format_label(label), text),
             extra=fields,
@@ -359,17 +363,17 @@ class Node(Member):
         if self.running:
             if self.pipeline.clock is not None:
                 self.watermarks.update(self.pipeline.clock, self.now)
-            if self._has_begun:  # in every policy: it exposes a lost marker as a gap, too
-                self._send_all(self._stages.peers.nothing_new())
+            if self._has_begun:  # in every policy: a lost marker, too, then shows as a gap
+                self._send_all(self._stages.peers.empty_acknowledgements())
             self._send_acknowledgements()
             if self._gossip.is_master_silent(self.now):
-                self._tell_delivered()
+                self._send_delivered()
             if 2 * self._unsaved_bytes() > self.backpressure.waiting_bytes:
                 self.send("master", AskSnapshot())
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, MergeParts) and result is True:
-            if not self._state_server.is_being_read(self.now):  # otherwise a later commit continues
+            if not self._state_server.is_being_read(self.now):  # else a later commit continues
                 self.jobs.append(job)  # more parts remain to be merged
         elif isinstance(job, ListParts | ReadSlice):
             if (part := self._state_server.answer(job, result)) is not None:
@@ -449,8 +453,8 @@ class Node(Member):
         self._frontiers_moved = False
         tracking.deliver(barrier.delivered, barrier.stored_blob_count, self.now)
         # The frontier may be INFINITY, but no snapshot is later than what fronts have reached.
-        passed = min(tracking.frontiers[-1], tracking.tracker.reached)
-        self._gossip.deliver(min(barrier.delivered, passed), self.now)
+        processed = min(tracking.frontiers[-1], tracking.tracker.reached)
+        self._gossip.deliver(min(barrier.delivered, processed), self.now)
         self.tick_by = min(self.tick_by, tracking.send_by, self._gossip.send_by)
         if self.outbox and self._postponed_turns < POSTPONED_TURNS_MAX:
             self._postponed_turns += 1
@@ -464,7 +468,7 @@ class Node(Member):
     def _advance(self) -> None:
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
-        if self._factory.place == 0:
+        if self._factory.position == 0:
             # Do this even if no frontier moves: all frontiers may wait for an idle front.
             for front, time in tracking.tracker.take_idle_fronts():
                 self.send(f"front-{front}", AskPromise(time))
@@ -476,13 +480,13 @@ class Node(Member):
         self.barrier.advance(tracking.final_outputs(stages.input_queue.first(-1)))
 
     def _settle_and_encode(self, rows: int) -> bool:
-        """Settle final elements and encode rows. Return whether any were encoded."""
-        final, self._settle_below = self._settle_below, 0
-        if final := max(final, self._gossip.to_settle(self.now)):
-            self.pipeline.settle(final)
+        """Settle delivered elements and encode rows. Return whether any were encoded."""
+        settle_below, self._settle_below = self._settle_below, 0
+        if settle_below := max(settle_below, self._gossip.take_settle_time(self.now)):
+            self.pipeline.settle(settle_below)
         return self.pipeline.encode_early(rows)
 
-    # The beginning of an incarnation.
+    # Start of an incarnation.
 
     def _join(self, message: Join) -> None:
         """Fetch the state that this node needs in the next layout.
@@ -502,7 +506,7 @@ class Node(Member):
     def _take_jobs(self, transfer: StateTransfer) -> None:
         self.obstacles.pop(STATE_TRANSFER, None)
         if transfer.trouble:
-            reason = f"{self.name} fetches the state again: {transfer.trouble}"
+            reason = f"{self.name} starts the state transfer over: {transfer.trouble}"
             self.obstacles[STATE_TRANSFER] = reason
         self.jobs += transfer.jobs
         transfer.jobs = []
@@ -516,7 +520,7 @@ class Node(Member):
             self._factory = replace(self._factory, layout=message.layout)
         load = self._factory.make_load_job(message.number, message.snapshot_incarnation)
         self._restored_event_times = message.event_times
-        self._restored_late = message.late if self._factory.place == 0 else 0
+        self._restored_late = message.late if self._factory.position == 0 else 0
         self._begin(load, message.time, bool(message.same_code))
         transfer, self._transfer = self._transfer, None
         snapshot = message.layout, message.number, message.snapshot_incarnation
@@ -543,7 +547,7 @@ class Node(Member):
         return restoring.in_progress
 
     def _ask_consumer(self, now: float) -> None:
-        """Ask the consumer for its last bundle, if an answer is overdue."""
+        """Ask the consumer for its last bundle, at first and whenever an answer is overdue."""
         question = self._delivery.question(now)
         if question is None:
             self._consumer_silence.record_success(
@@ -552,20 +556,20 @@ class Node(Member):
             return
         self.send("consumer", question)
         if self._delivery.unanswered > UNANSWERED_WARN_COUNT:
-            text = f"the consumer of {self.barrier.name} does not answer; asking again"
+            text = f"the consumer of {self.barrier.name} does not answer; retrying"
             self._consumer_silence.record_failure(now, text, barrier=self.barrier.name)
 
     def _on_last_bundle(self, message: LastBundle) -> None:
         if not self._restored:
             return
         try:
-            again = self._delivery.on_last_bundle(message)
+            bundle = self._delivery.on_last_bundle(message)
         except DriftlineError as error:
             self._fail(error)
             return
-        if again is not None:
-            self.send("consumer", again)
-        if self.barrier.outstanding is None:  # otherwise unknown whether the consumer can store
+        if bundle is not None:
+            self.send("consumer", bundle)
+        if self.barrier.outstanding is None:  # else it is unknown whether the consumer can store
             self.obstacles.pop(CONSUMER, None)
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
@@ -580,12 +584,15 @@ class Node(Member):
     # Messages to send, except frames.
 
     def _send_bundle(self) -> bool:
-        """Send the next bundle, if outputs may leave. Return whether there was one."""
+        """Send the next bundle if outputs may leave, else an empty one if it is due.
+
+        Return whether outputs were sent.
+        """
         bundle = self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
-        elif (passed := self._delivery.take_empty_bundle()) is not None:
-            self.send("consumer", passed)
+        elif (empty_bundle := self._delivery.take_empty_bundle()) is not None:
+            self.send("consumer", empty_bundle)
         return bundle is not None
 
     def _unsaved_bytes(self) -> int:
@@ -600,17 +607,17 @@ class Node(Member):
 
     def _send_acknowledgements(self) -> None:
         """Send peers and the master the acknowledgements that are still pending."""
-        self._send_all(self._stages.peers.acknowledge(self._tracking.for_peers()))
-        self.send("master", self._tracking.for_master(self.barrier.last_sent))
+        self._send_all(self._stages.peers.acknowledge(self._tracking.take_for_peers()))
+        self.send("master", self._tracking.take_for_master(self.barrier.last_sent))
 
-    def _tell_delivered(self) -> None:
+    def _send_delivered(self) -> None:
         """Send the fronts and the other nodes this node's delivered frontier."""
         delivered = Delivered(self._gossip.take_frontier())
         fronts = (f"front-{front}" for front in range(self.plan.fronts))
         self._send_all([(to, delivered) for to in (*self._factory.others, *fronts)])
 
-    def _send_all(self, post: Outgoing) -> None:
-        for to, message in post:
+    def _send_all(self, messages: Outgoing) -> None:
+        for to, message in messages:
             self.send(to, message)
 
     def validate(self) -> None:

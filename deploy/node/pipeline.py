@@ -6,7 +6,7 @@ them over several turns.
 `NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.comparison`) cut them by
 markers or productions. `PolicyFactory` picks the class.
 
-Takes: blocks, frontiers, and the moments of snapshots. Gives: captures of the state, snapshot
+Takes: blocks, frontiers, and requests for snapshots. Gives: captures of the state, snapshot
 metadata, and messages to send. Invariant: each final change is in exactly one capture.
 """
 
@@ -69,28 +69,28 @@ class NodePipeline:
     """Port -> gate in front of its chain; empty unless the ordering is buffered."""
     clock: Clock | None = None
     """Watermarks of the sources; None if no operator needs them."""
-    waiting: dict[int, TimedStep] = field(init=False)
-    """Port -> the operator there, if it waits for the frontier; in the order of ports."""
+    timed_steps: dict[int, TimedStep] = field(init=False)
+    """Port -> its operator with timers, which waits for the frontier; in the order of ports."""
     _dropping: list[TimedStep] = field(init=False)
-    """Operators whose late elements no other operator takes."""
+    """Window operators whose late elements are dropped: no `.late` stream takes them."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """Feeder -> (port that it feeds, one outbound per node)."""
     _late: int = field(default=0, init=False)
-    """Late elements that the count of this node begins with."""
+    """Number of late elements at the start of the incarnation, as counted in the snapshot."""
     storing: bool = False
     """Whether a production is being written; frames and outputs wait for it."""
 
     def __post_init__(self) -> None:
-        self.waiting = {
+        self.timed_steps = {
             port: step
             for port, step in enumerate(self.chains.entries)
             if isinstance(step, TimedStep)
         }
-        lates = [v for v in self.plan.flow.vertices if v.kind == Late.kind]
+        late_vertices = [v for v in self.plan.flow.vertices if v.kind == Late.kind]
         self._dropping = [
             step
-            for step in self.waiting.values()
-            if not any(_takes_late(late, step.vertex) for late in lates)
+            for step in self.timed_steps.values()
+            if not any(_takes_late(late, step.vertex) for late in late_vertices)
         ]
         self.outbounds = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.chains.outbounds.items():
@@ -120,7 +120,8 @@ class NodePipeline:
     def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
         """End a turn. Return the number of the snapshot to begin now; 0 for none.
 
-        `acks`: the work of the turn; `unfinished`: whether the turn processed a block only in part.
+        `acks`: acknowledgement of the turn's work; `unfinished`: whether the turn processed a block
+        only in part.
         """
         return 0
 
@@ -136,7 +137,7 @@ class NodePipeline:
     def close(self, port: int, frontier: int) -> None:
         """Close a port below the frontier: no element with a smaller time arrives there."""
         vertex = self.plan.ports[port].vertex
-        if port in self.gates or port in self.waiting or vertex.operator.loops:
+        if port in self.gates or port in self.timed_steps or vertex.operator.loops:
             return  # elements below the frontier may wait, or return
         step = self.keyed.get(vertex.name)
         if step is not None:
@@ -154,9 +155,9 @@ class NodePipeline:
             step.settle(frontier)
 
     def encode_early(self, rows: int) -> bool:
-        """Encode at most `rows` rows of each state with many. Return whether any were encoded."""
-        done = [step.changelog.encode_early(rows) for step in self.keyed.values()]
-        return any(done)
+        """Encode at most `rows` rows of each state that has many. Return whether it did any."""
+        encoded = [step.changelog.encode_early(rows) for step in self.keyed.values()]
+        return any(encoded)
 
     def capture(self, time: int) -> Capture:
         """Capture all changes below a time. Precondition: all outputs below it are delivered."""
@@ -179,7 +180,7 @@ class NodePipeline:
             "out_of_order": sum(step.out_of_order for step in keyed),
             "reapplied": sum(step.reapplied for step in keyed),
             "keys": sum(len(step.table) for step in keyed),
-            "too_late": sum(step.too_late for step in self.waiting.values()),
+            "too_late": sum(step.too_late for step in self.timed_steps.values()),
         }
 
     def take_dropped(self) -> list[tuple[str, int]]:
@@ -194,24 +195,28 @@ class NodePipeline:
     def begin(self, start: int, event_times: Sequence[tuple[int, int]], late: int = 0) -> None:
         """Begin to process times from `start` on.
 
-        `event_times`: those of the sources before it; `late`: where `late_before` begins.
+        `event_times`: those of the sources as of `start`; `late`: number of elements below `start`
+        that were late.
         """
         self._late = late
         if self.clock is not None:
             self.clock.restore(event_times, start)
-        for step in self.waiting.values():
+        for step in self.timed_steps.values():
             step.done = start
 
     def late_before(self, time: int) -> int:
         """Return the number of elements below a time that were late and that no sink receives.
 
         Only the sum of all nodes has a meaning: it is a function of the labelled input.
-        Precondition: as of `event_times`.
+        Precondition: no later time is settled.
         """
         return self._late + sum(step.late_before(time) for step in self._dropping)
 
     def event_times(self, time: int) -> tuple[tuple[int, int], ...]:
-        """Return the event times of the sources as of a time; () if the flow needs none."""
+        """Return the event times of the sources as of a time; () if the flow needs none.
+
+        Precondition: no later time is settled.
+        """
         return () if self.clock is None else self.clock.as_of(time)
 
     @property
@@ -230,11 +235,11 @@ class NodePipeline:
 
     @property
     def waits_for_snapshot(self) -> bool:
-        """Whether the node needs to process no further blocks before its next snapshot."""
+        """Whether the next snapshot depends on no further blocks of this node."""
         return True
 
     def mark(self, sender: str, marker: Marker) -> None:
-        """Accept a marker. Raises MalformedMessage if the policy has no markers or no such port."""
+        """Accept a marker. Raises MalformedMessage if there are no markers or no such port."""
         raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
 
     def ends_epoch(self, port: int) -> bool:
@@ -258,21 +263,21 @@ class NodePipeline:
 
 def _takes_late(late: Vertex, windowed: Vertex) -> bool:
     """Return whether the elements of vertex `late` are the late elements of a window operator."""
-    one, other = late.operator, windowed.operator
+    late_operator, operator = late.operator, windowed.operator
     return (
-        isinstance(one, Windowed)
-        and isinstance(other, Windowed)
+        isinstance(late_operator, Windowed)
+        and isinstance(operator, Windowed)
         and late.inputs == windowed.inputs
-        and (late.key is windowed.key or not one.windows.merges)
-        and one.lateness == other.lateness
-        and one.windows.parameters() == other.windows.parameters()
+        and (late.key is windowed.key or not late_operator.windows.merges)
+        and late_operator.lateness == operator.lateness
+        and late_operator.windows.parameters() == operator.windows.parameters()
     )
 
 
 class Snapshotter:
     """Writer of the node's snapshot parts in one incarnation.
 
-    Takes: the moments of snapshots (`Prepare`, the end of an epoch or of a turn), results of
+    Takes: requests for snapshots (`Prepare`, or the end of an epoch or of a turn), results of
     writes. Gives: `StoreSnapshot` jobs, then `Prepared` or `PrepareFailed`. If a write fails, its
     changes go into the next part. Invariant: every final change is in exactly one durable part, and
     parts are written in order.
@@ -286,21 +291,21 @@ class Snapshotter:
         self._number = 0
         """Number of the current snapshot."""
         self.requested_number = self.answered_number = 0
-        """Number of the snapshot that the master requested last; of the one answered last."""
+        """Number of the snapshot that the master requested last; of the last one answered."""
         self._meta = b""
         self._event_times: tuple[tuple[int, int], ...] = ()
         self._late = 0
         self._storing: StoreSnapshot | None = None
         """Job that writes the encoded part."""
         self.stored_bytes = self.last_bytes = 0
-        """Size of all parts written in this incarnation, and of the last one."""
+        """Bytes of all parts written in this incarnation; of the last one."""
         self._unstored: dict[int, bytes] = {}
         """Key group -> segment of a part whose write failed; the next part includes it."""
         self.unstored_bytes = 0
-        """Size of the segments in `_unstored`."""
+        """Bytes of the segments in `_unstored`."""
 
     def prepare(self, number: int, time: int) -> Outgoing:
-        """Begin the requested part. Under strong productions, return the answer instead."""
+        """Begin the requested part. Under strong productions, return the answer at once instead."""
         self.requested_number = number
         production = self._pipeline.durable_production
         if production is not None:
@@ -325,7 +330,7 @@ class Snapshotter:
         self._capture = self._pipeline.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
-        """Encode a chunk. Return whether more chunks remain, and the write job after the last."""
+        """Encode a chunk. Return (whether more remain, the job that writes all, after the last)."""
         if self._capture is None:
             return False, None
         if self._capture.step():
@@ -342,7 +347,7 @@ class Snapshotter:
         return False, self._storing
 
     def stored(self, job: DurableJob, result: object) -> Prepared | PrepareFailed | None:
-        """Handle the result of a job. Return the answer to the master; None for other jobs."""
+        """Handle the result of a job. Return the answer to the master; None if it wrote no part."""
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None
@@ -357,8 +362,8 @@ class Snapshotter:
 
 
 Token = tuple[int, int, int]
-"""(stage, time, id). The id enters the tracker when elements begin to wait, and leaves it (XOR)
-when all of them are applied."""
+"""(stage, time, id). The tracker receives the id when elements of the time begin to wait at a gate,
+and again, which cancels it (XOR), when all of them are applied."""
 
 
 class BufferingGate:
@@ -403,22 +408,22 @@ class BufferingGate:
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
-    def take(self, frontier: int, room: int) -> tuple[ElementBatch, list[Token]]:
-        """Remove elements below the frontier of the stage, at most `room`, in label order.
+    def take(self, frontier: int, limit: int) -> tuple[ElementBatch, list[Token]]:
+        """Remove elements below the frontier of the stage, at most `limit`, in label order.
 
         Return them, and the tokens of the times that now have no waiting elements.
         Precondition: `advance(frontier)` returned true.
         """
         tokens = []
         elements: list[tuple[Label, object]] = []
-        while self.advance(frontier) and room:
+        while self.advance(frontier) and limit:
             token, of_time = self.waiting[self.times[0]]
             of_time.sort(key=itemgetter(0))
-            elements += of_time[:room]
-            if len(of_time) > room:
-                del of_time[:room]
+            elements += of_time[:limit]
+            if len(of_time) > limit:
+                del of_time[:limit]
                 break
-            room -= len(of_time)
+            limit -= len(of_time)
             del self.waiting[heappop(self.times)]
             tokens.append(token)
         labels, values = zip(*elements, strict=True)

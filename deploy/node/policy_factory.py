@@ -49,7 +49,7 @@ class PolicyFactory(Struct, frozen=True):
     reports_progress: bool = False
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """Position of the node in its layout."""
         return self.layout.index(self.index)
 
@@ -58,9 +58,9 @@ class PolicyFactory(Struct, frozen=True):
         """Number of nodes in the layout."""
         return len(self.layout)
 
-    def make_load_job(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
-        """Return the job that loads snapshot `number`, taken in incarnation `taken`."""
-        return LoadSnapshot(number, taken, allow_later=self.policy.recovers_locally)
+    def make_load_job(self, number: int = 0, snapshot_incarnation: int = 0) -> LoadSnapshot:
+        """Return the job that loads snapshot `number`, taken in the given incarnation."""
+        return LoadSnapshot(number, snapshot_incarnation, allow_later=self.policy.recovers_locally)
 
     def make_tracking(self, start: int, clock: Clock | None) -> Tracking:
         """Return the tracking of an incarnation that replays from time `start`."""
@@ -88,8 +88,8 @@ class PolicyFactory(Struct, frozen=True):
     ) -> NodePipeline:
         """Return a pipeline with empty tables that starts at snapshot `number` of time `start`.
 
-        `number` 0: no snapshot; `meta`: the metadata of the snapshot; `same_code`: whether the code
-        that runs now took it.
+        `number` 0: no snapshot; `meta`: the metadata of the snapshot; `same_code`: whether the
+        snapshot was taken by the code that runs now.
         Raises SnapshotDamaged if another policy wrote the metadata.
         """
         plan = self.plan
@@ -121,7 +121,7 @@ class PolicyFactory(Struct, frozen=True):
         me = f"node-{self.index}"
         if isinstance(barrier, ProductionBarrier):
             return ProductionPipeline(
-                *parts, index=self.place, me=me, outputs=barrier, number=number
+                *parts, index=self.position, me=me, outputs=barrier, number=number
             )
         if isinstance(barrier, EpochBarrier):
             names = names_of(self.layout)
@@ -131,25 +131,25 @@ class PolicyFactory(Struct, frozen=True):
         return NodePipeline(*parts, clock)
 
     def _clock(self) -> Clock | None:
-        """Return the clock of a flow with operators that need one."""
+        """Return the clock of the sources' event times; None if no operator has timers."""
         if not self.plan.waiting_ports:
             return None
-        times = [source.event_time for source in self.plan.flow.sources]
-        return Clock([None if each is None else each.max_delay for each in times])
+        event_times = [source.event_time for source in self.plan.flow.sources]
+        return Clock([None if each is None else each.max_delay for each in event_times])
 
     @property
     def _speculative(self) -> bool:
         return self.policy.ordering == "speculative"
 
     def _barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
-        """Return the barrier that starts at a snapshot with these decoded metadata."""
-        barrier = self._empty_barrier(start, number, meta, same_code)
+        """Return the barrier that starts at a snapshot; `meta`: its decoded metadata."""
+        barrier = self._barrier_of_policy(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
         barrier.reports_progress = self.reports_progress
         return barrier
 
-    def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
-        groups = owned_groups(self.place, self.nodes, self.plan.flow.groups)
+    def _barrier_of_policy(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
+        groups = owned_groups(self.position, self.nodes, self.plan.flow.groups)
         options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
         output = self.policy.output
         if output is Output.FRONTIER:
@@ -180,7 +180,7 @@ def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
 
 
 def _checksum_in(meta: object, snapshot: int) -> int:
-    """Return the checksum of all outputs in metadata; 0 without any. Raises SnapshotDamaged."""
+    """Return the checksum of all outputs, from metadata; 0 if None. Raises SnapshotDamaged."""
     if not isinstance(meta, int | None):
         raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
     return meta or 0

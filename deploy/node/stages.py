@@ -2,14 +2,15 @@
 
 Within a stage, blocks are processed in label order, so few elements are out of order. The node
 pushes their elements into the chain of their port until the turn exceeds its time. The remaining
-elements, the *rest*, become a new block; the acknowledgement of the processed blocks contains its
-new id. Therefore a frame, or a root, may take any number of turns, and no frontier passes elements
-that are not applied.
+elements, the *rest*, become a new block; the acknowledgement of the processed blocks contains the
+id of this block. Therefore a frame, or a root, may take any number of turns, and no frontier passes
+elements that are not applied.
 
 All batches that a chain makes for a port on a node, from all blocks processed together, become one
 frame. It is tracked under the smallest time of its elements. (The time of the blocks would be too
 small: an element out of order may cause only corrections of later times, and frontiers would wait
 for them.)
+
 Batches for a port on the same node are packed, too: functions see the same types wherever their
 input comes from.
 
@@ -44,6 +45,7 @@ from driftline.engine.wire.label_columns import times
 from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Outgoing
 
 NOTHING_NEW = Acknowledge((), (), 0)
+"""An empty acknowledgement."""
 
 
 class Stages:
@@ -62,11 +64,11 @@ class Stages:
         self.input_queue = factory.make_input_queue()
         self.peers = Peers(factory.others, None if factory.ordered else pipeline.defer_frame)
         self.own_blocks: list[tuple[int, Block]] = []
-        """(feeder, block) of the outputs that the node made for itself."""
+        """(feeder, block) of the frames that the node made for itself."""
         self.unfinished = False
-        """Whether the last turn that processed blocks left some, for example the rest of one."""
+        """Whether the last turn that processed blocks left any, for example the rest of one."""
         self.gates_due = False
-        """Whether elements below the frontiers of their stages may wait at gates."""
+        """Whether elements below a frontier may wait at gates or in operators with timers."""
         self.frames = 0
         """Number of frames made in this incarnation."""
         self._pipeline = pipeline
@@ -76,13 +78,13 @@ class Stages:
         self._budget = budget
         self._send = send
         self._new_id = factory.new_id
-        self._node_index = factory.place
+        self._node_index = factory.position
         """Position of this node in the layout."""
         self._names = names_of(factory.layout)
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
-        self._first_waiting = plan.fronts + self._node_index
-        """Number at the trackers of this node's first operator that waits for the frontier."""
+        self._first_timed = plan.fronts + self._node_index
+        """Number of this node's first operator with timers at the trackers, after the fronts."""
         self._entries = pipeline.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
@@ -103,26 +105,26 @@ class Stages:
             self._admit_own()
         if not (self._has_markers or self.input_queue.has_blocks_at(stage)):
             return
-        waiting = self.input_queue.take(stage)
+        blocks = self.input_queue.take(stage)
         for port in self._ports[stage]:
-            if port.number in waiting:
-                # Messages of an iteration that is undone would undo others again and again. So a
-                # port that loops takes one time after the other.
+            if port.number in blocks:
+                # Undoing a message of an iteration would undo other messages, again and again. So a
+                # port that loops applies one time after the other.
                 frontiers, loops = self._tracking.frontiers, port.vertex.operator.loops
                 complete = frontiers[stage] + 1 if loops else frontiers[stage - 1]
-                now, split = self.input_queue.choose(port, waiting[port.number], complete)
-                for block in split:
+                ready, split_off = self.input_queue.choose(port, blocks[port.number], complete)
+                for block in split_off:
                     block.id = self._new_id()
                     self._tracking.acks.add(stage, block.time, block.id)
-                if now:
-                    self._process_blocks(port, now, complete)
+                if ready:
+                    self._process_blocks(port, ready, complete)
             if self._has_markers and self._pipeline.ends_epoch(port.number):
                 self._end_epoch(port.number)
 
     def release(self) -> None:
-        """Apply elements that wait at gates and are below the frontiers of their stages.
+        """Apply the elements below a frontier that wait at gates and in operators with timers.
 
-        From each gate, apply as many elements as fit into the turn.
+        From each gate and operator, apply as many elements as fit into the turn.
         """
         self.gates_due = False
         budget, frontiers = self._budget, self._tracking.frontiers
@@ -130,31 +132,31 @@ class Stages:
             frontier = frontiers[gate.stage]
             if not gate.advance(frontier):
                 continue
-            behind_gate = len(self._entries) + port  # the turn budget counts these elements apart
-            batch, tokens = gate.take(frontier, budget.elements_left(behind_gate, frontier - 1))
-            budget.begin_batch(behind_gate, batch)
+            budget_port = len(self._entries) + port  # the turn budget counts these elements apart
+            batch, tokens = gate.take(frontier, budget.elements_left(budget_port, frontier - 1))
+            budget.begin_batch(budget_port, batch)
             self._entries[port].push(*batch.elements())
-            budget.end_batch(behind_gate, len(batch.labels))
+            budget.end_batch(budget_port, len(batch.labels))
             self._send_on(port)
             self._admit_own()
             self._tracking.acks.join(tokens)
             self.gates_due |= gate.advance(frontier)
-        for number, (port, step) in enumerate(self._pipeline.waiting.items()):
-            frontier, since = self._tracking.arrived[self._stage_of[port]], step.done
+        for number, (port, step) in enumerate(self._pipeline.timed_steps.items()):
+            frontier, done_before = self._tracking.arrived[self._stage_of[port]], step.done
             if step.done < frontier:
-                self._apply_waiting(port, step, frontier)
-                waiting = self._first_waiting + number * len(self._names)
-                self._tracking.acks.join(covered=[(waiting, since, step.done)])
+                self._apply_timed(port, step, frontier)
+                step_number = self._first_timed + number * len(self._names)
+                self._tracking.acks.join(covered=[(step_number, done_before, step.done)])
                 self.gates_due |= step.done < frontier
 
-    def _apply_waiting(self, port: int, step: TimedStep, frontier: int) -> None:
-        """Apply elements of an operator that waits for the frontier, as many as fit the turn."""
+    def _apply_timed(self, port: int, step: TimedStep, frontier: int) -> None:
+        """Apply elements of an operator with timers, as many as fit into the turn."""
         budget = self._budget
-        behind = len(self._entries) + port  # the turn budget counts these elements apart
-        taken = step.take(frontier, budget.elements_left(behind, frontier - 1))
-        budget.begin_batch(behind, ElementBatch(*taken, signs=None))
+        budget_port = len(self._entries) + port  # the turn budget counts these elements apart
+        taken = step.take(frontier, budget.elements_left(budget_port, frontier - 1))
+        budget.begin_batch(budget_port, ElementBatch(*taken, signs=None))
         step.apply_taken()
-        budget.end_batch(behind, len(taken[0]))
+        budget.end_batch(budget_port, len(taken[0]))
         self._send_on(port)
         self._admit_own()
 
@@ -184,8 +186,8 @@ class Stages:
     ) -> tuple[list[Token], list[ElementBatch]]:
         """Push the elements of blocks into a port's chain, or its gate, in label order.
 
-        `complete`: the frontier of the previous stage; `to_the_end`: apply all elements, even if
-        the turn exceeds its time. Return the new tokens, and the batches that remain. Raises
+        `complete`: see `InputQueue.choose`; `to_the_end`: apply all elements, even if the turn
+        exceeds its time. Return the new tokens of the gate, and the batches that remain. Raises
         MalformedMessage if payloads cannot be decoded.
         """
         pipeline, budget = self._pipeline, self._budget
@@ -194,14 +196,13 @@ class Stages:
         batches = in_label_order(blocks)
         next_times = min_times_from(batches[1:]) if len(batches) > 1 else []
         tokens: list[Token] = []
-        for at, batch in enumerate(batches):
-            if at:
+        for index, batch in enumerate(batches):
+            if index:
                 if budget.is_over and not to_the_end:
-                    return tokens, batches[at:]
-                # Before each batch except the first: the outputs of the last batch have to leave
-                # before the port is closed.
+                    return tokens, batches[index:]
+                # The outputs of the previous batch have to be packed before the port is closed.
                 self._pack(number)
-                pipeline.close(number, min(next_times[at - 1], complete))
+                pipeline.close(number, min(next_times[index - 1], complete))
             rest: ElementBatch | None = batch
             while rest is not None:
                 first, rest = budget.cut(number, rest)
@@ -212,7 +213,7 @@ class Stages:
                     tokens += gate.push(*first.elements())
                 budget.end_batch(number, len(first.labels))
                 if rest is not None and not to_the_end:
-                    return tokens, [rest, *batches[at + 1 :]]
+                    return tokens, [rest, *batches[index + 1 :]]
         return tokens, []
 
     # Outputs.
@@ -223,7 +224,7 @@ class Stages:
             id = self._new_id()
             self._count(port, time, id)
             if node == self._node_index:
-                self.unfinished |= port == feeder  # messages that return to their operator
+                self.unfinished |= port == feeder  # an iteration: messages for the same operator
                 self.own_blocks.append((feeder, Block(port, time, id, batches)))
                 continue
             unsent = feeder, port, time, id, batches
@@ -231,7 +232,7 @@ class Stages:
                 self._send(to, message)
 
     def _pack(self, feeder: int) -> None:
-        """Move the new outputs of a chain to `_batches`; pack those that are not packed."""
+        """Move the new outputs of a chain to `_batches`, packed."""
         for port, outbounds in self._pipeline.outbounds[feeder]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
@@ -283,11 +284,11 @@ class Peers:
         self._names = tuple(names)
         self._defer = defer
         self._last: dict[str, UnsentFrame] = {}
-        """Node -> the last frame for it, which waits for the acknowledgement of its stage."""
+        """Node -> the last frame for it, unsent until the acknowledgement of its stage is ready."""
 
     @property
     def has_unsent_frames(self) -> bool:
-        """Whether a frame waits for an acknowledgement."""
+        """Whether a frame waits for the acknowledgement that it will carry."""
         return bool(self._last)
 
     def add_frame(self, to: str, unsent: UnsentFrame) -> Outgoing:
@@ -298,22 +299,22 @@ class Peers:
         if self._defer is not None:
             frame = to_frame(unsent)
             return [] if self._defer(to, frame) else [(to, frame)]
-        before = self._last.get(to)
+        previous = self._last.get(to)
         self._last[to] = unsent
-        return [] if before is None else [(to, to_frame(before))]
+        return [] if previous is None else [(to, to_frame(previous))]
 
     def acknowledge(self, acknowledged: Acknowledged) -> Outgoing:
-        """Return messages that carry this acknowledgement to all nodes, in queued frames if any."""
-        post: Outgoing = []
+        """Return messages that carry this acknowledgement to the peers, in queued frames if any."""
+        messages: Outgoing = []
         for to in self._names:
             unsent = self._last.pop(to, None)
             if unsent is not None:
-                post.append((to, to_frame(unsent, acknowledged)))
+                messages.append((to, to_frame(unsent, acknowledged)))
             elif acknowledged != NOTHING:
                 cells, covered, event_times = acknowledged
-                post.append((to, Acknowledge(cells, covered, 0, event_times)))
-        return post
+                messages.append((to, Acknowledge(cells, covered, 0, event_times)))
+        return messages
 
-    def nothing_new(self) -> Outgoing:
-        """Return empty acknowledgements: a receiver that missed a message then sees a gap."""
+    def empty_acknowledgements(self) -> Outgoing:
+        """Return empty messages: their numbers show a gap to a receiver that missed a message."""
         return [(to, NOTHING_NEW) for to in self._names]

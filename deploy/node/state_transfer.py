@@ -2,8 +2,8 @@
 
 `Restoring` restores a loaded snapshot into a new pipeline. `StateTransfer` copies the state that a
 process needs in the next layout while the nodes of the current one run. `StateFetch` reads from one
-source node; `StateServer`, the other side, serves the state in a node's store, a slice at a time.
-Contract of `StateTransfer`:
+source node; `StateServer`, its counterpart there, serves the state in the node's store, a slice at
+a time. Contract of `StateTransfer`:
 
 Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
 Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and a pipeline with the state, when the node
@@ -13,10 +13,10 @@ chain of parts, contain the state of the node's key groups at that snapshot, and
 The transfer first reads all parts of a snapshot, then the difference to each later snapshot that
 the coordinator names, so the last step is small. Each source has at most one unanswered question.
 Complete segments are verified; rows of other nodes' keys are dropped. If the data is inconsistent,
-because a source lost parts meanwhile, the node starts over with an empty store.
+because a source merged or removed parts meanwhile, the node starts over with an empty store.
 
-The new parts belong to the next layout, whose outputs begin at the time of the snapshot. So the
-checksum of all outputs before it, which their metadata contain, is 0.
+The new parts belong to the next layout, whose outputs begin at the time of the snapshot. So their
+metadata contain 0 as the checksum of all outputs before this time.
 """
 
 from __future__ import annotations
@@ -62,26 +62,27 @@ from driftline.engine.wire.messages import (
 )
 from driftline.engine.wire.role import DurableJob
 
-ASK_AGAIN_S = 1.0
+RETRY_AFTER_S = 1.0
 """Seconds until an unanswered question is repeated, and until a retry after a failure."""
 
-READS_S = 3.0
-"""For this many seconds after a question a node merges no parts: another one may follow."""
+MERGE_PAUSE_S = 3.0
+"""For this many seconds after a question a node merges no parts: another question may follow."""
 
-ANEW_MAX_S = 60.0
+BACKOFF_MAX_S = 60.0
 """Maximum back-off in seconds before starting over: a source's parts may stay damaged."""
 
-WAITING_BYTES = 1 << 26
+FETCHED_BYTES_MAX = 1 << 26
 """No question is sent while this many bytes of segments wait to be restored."""
 
 EMPTY_SNAPSHOT = 0, 0
 """The empty snapshot: (number, incarnation in which it was taken)."""
 
 _META = pack(0)
+"""Metadata of the new parts: the checksum of the outputs before them."""
 
 
 class StateTransfer:
-    """State transfer of one process into a layout; `epoch`: that of the requesting master."""
+    """State transfer of one process into a layout; `epoch`: epoch of the requesting master."""
 
     def __init__(
         self, factory: PolicyFactory, request: Join, epoch: int, process: str, address: str
@@ -93,27 +94,28 @@ class StateTransfer:
         """Why the transfer last started over, for people; "" if it has stored a snapshot since."""
         self._process, self._address = process, address
         self.epoch = epoch
-        place, nodes = self.factory.place, self.factory.nodes
-        groups = owned_groups(place, nodes, factory.plan.flow.groups)
+        position, nodes = self.factory.position, self.factory.nodes
+        groups = owned_groups(position, nodes, factory.plan.flow.groups)
         self._groups = groups[0], groups[-1]
-        self._owners, self._place = Owners(nodes, factory.plan.flow.groups), place
+        """First and last key group of this node in the layout."""
+        self._owners, self._position = Owners(nodes, factory.plan.flow.groups), position
         self._join_request = request
         self._vacating: Vacate | None = None
         self._storing: StoreSnapshot | None = None
-        self._next_at = 0.0
-        """When to retry a failed disk or a changed source; 0: no retry is due."""
-        self._again_s = ASK_AGAIN_S
+        self._retry_at = 0.0
+        """When to retry after a failure of the disk or a source (seconds, monotonic); 0: never."""
+        self._backoff_s = RETRY_AFTER_S
         """Back-off before starting over, in seconds; doubled each time."""
         self._begin()
 
     def _begin(self) -> None:
-        """Begin with an empty state and store."""
+        """Empty the state and the store."""
         self.pipeline: NodePipeline | None = None
         """Pipeline with the state fetched so far; None before the first fetch."""
-        self._has = EMPTY_SNAPSHOT
+        self._fetched = EMPTY_SNAPSHOT
         """The snapshot that the pipeline and the store contain."""
         self._bytes = 0
-        """Bytes fetched of `_target`."""
+        """Bytes of this node's rows fetched of `_target`."""
         self._fetches: dict[str, StateFetch] = {}
         self._target = EMPTY_SNAPSHOT
         """The snapshot being fetched, or fetched last."""
@@ -121,27 +123,28 @@ class StateTransfer:
         """Fetched rows of this node that are not stored yet."""
         self._segments: deque[bytes] = deque()
         """Fetched segments that wait to be restored."""
-        self._waiting = 0
-        """Size of `_segments` in bytes."""
+        self._segments_bytes = 0
+        """Size of `_segments`."""
         self._steps: Iterator[bytes] = iter(())
+        """Remaining steps of the segment that is being restored; each yields rows to retain."""
         self._storing = None
         self._vacating = Vacate(self.epoch)
         self.jobs.append(self._vacating)
 
-    def _begin_anew(self, why: str, now: float) -> None:
-        self.trouble = why
+    def _start_over(self, reason: str, now: float) -> None:
+        self.trouble = reason
         self._begin()
-        self._next_at = now + self._again_s
-        self._again_s = min(2 * self._again_s, ANEW_MAX_S)
+        self._retry_at = now + self._backoff_s
+        self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
 
     # Messages.
 
     def join(self, request: Join, send: Send, now: float) -> None:
-        """Fetch the snapshot that the coordinator names, or send `Joined` if it is fetched."""
+        """Fetch the snapshot that the coordinator names; send `Joined` if it is already fetched."""
         self._join_request = request
-        wanted = request.number, request.snapshot_incarnation
-        if wanted == self._has and self._is_idle:
-            self._tell(send)
+        requested = request.number, request.snapshot_incarnation
+        if requested == self._fetched and self._is_idle:
+            self._send_joined(send)
         elif self._is_idle:
             self._begin_fetch(send, now)
 
@@ -149,9 +152,10 @@ class StateTransfer:
     def _is_idle(self) -> bool:
         return not self._fetches and self._storing is None and self._vacating is None
 
-    def has_state(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
+    def has_state(self, layout: tuple[int, ...], number: int, snapshot_incarnation: int) -> bool:
         """Return whether the pipeline contains the state of a snapshot, for a layout."""
-        return self.layout == layout and self._has == (number, taken) and self._is_idle
+        snapshot = number, snapshot_incarnation
+        return self.layout == layout and self._fetched == snapshot and self._is_idle
 
     def pipeline_from(self, start: int) -> NodePipeline:
         """Return the pipeline; its outputs begin at `start`, the time of its snapshot."""
@@ -162,49 +166,51 @@ class StateTransfer:
     def repeat_joined(self, send: Send) -> None:
         """Send `Joined` again, unless a fetch is in progress."""
         if self._is_idle:
-            self._tell(send)
+            self._send_joined(send)
 
-    def _tell(self, send: Send) -> None:
-        send("master", Joined(self.layout, self._process, self.epoch, *self._has, self._bytes))
+    def _send_joined(self, send: Send) -> None:
+        send("master", Joined(self.layout, self._process, self.epoch, *self._fetched, self._bytes))
 
     def _begin_fetch(self, send: Send, now: float) -> None:
         """Begin to read the requested snapshot."""
-        wanted = self._join_request.number, self._join_request.snapshot_incarnation
-        if now < self._next_at:
+        requested = self._join_request.number, self._join_request.snapshot_incarnation
+        if now < self._retry_at:
             return
-        if wanted[0] <= self._has[0]:  # the coordinator returned to an earlier snapshot
-            self._begin_anew(f"snapshot {self._has[0]} was given up", now)
+        if requested[0] <= self._fetched[0]:  # the coordinator returned to an earlier snapshot
+            self._start_over(f"snapshot {self._fetched[0]} is no longer the newest", now)
             return
         if self.pipeline is None:
             self.pipeline = self.factory.make_pipeline()
-        self._target, self._bytes = wanted, 0
+        self._target, self._bytes = requested, 0
         self._retained = []
-        question = AskParts(self._address, *wanted, *self._has, self._groups)
+        question = AskParts(self._address, *requested, *self._fetched, self._groups)
         self._fetches = {name: StateFetch(name, question) for name, _ in self._join_request.sources}
-        self._ask_on(send, now)
+        self._send_questions(send, now)
 
     def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
         """Handle the answer of a source."""
-        pull = self._fetches.get(sender)
-        if pull is None:
+        fetch = self._fetches.get(sender)
+        if fetch is None:
             return
         if isinstance(message, NoParts):
-            self._begin_anew(f"{sender}: {message.reason}", now)
+            self._start_over(f"{sender}: {message.reason}", now)
             return
         try:
-            segment = pull.take(message)
+            segment = fetch.take(message)
         except SnapshotDamaged as error:
-            self._begin_anew(str(error), now)
+            self._start_over(str(error), now)
             return
         if segment:
             self._segments.append(segment)
-            self._waiting += len(segment)
-        self._ask_on(send, now)
+            self._segments_bytes += len(segment)
+        self._send_questions(send, now)
 
-    def _ask_on(self, send: Send, now: float) -> None:
-        """Send each source its next question, or repeat an overdue one."""
-        for name, pull in self._fetches.items():
-            if self._waiting < WAITING_BYTES and (question := pull.question(now)) is not None:
+    def _send_questions(self, send: Send, now: float) -> None:
+        """Send each source its next question, or an overdue one again."""
+        for name, fetch in self._fetches.items():
+            if self._segments_bytes >= FETCHED_BYTES_MAX:
+                break
+            if (question := fetch.question(now)) is not None:
                 send(name, question)
 
     # Work.
@@ -221,18 +227,18 @@ class StateTransfer:
                         self._bytes += len(chunk)
                 elif self._segments:
                     segment = self._segments.popleft()
-                    self._waiting -= len(segment)
+                    self._segments_bytes -= len(segment)
                     tables, owners = self.pipeline.tables, self._owners
-                    self._steps = restore_owned_rows(tables, segment, owners, self._place)
+                    self._steps = restore_owned_rows(tables, segment, owners, self._position)
                 else:
                     break
                 budget.step()
         except DriftlineError as error:
-            self._begin_anew(str(error), now)
+            self._start_over(str(error), now)
             return False
-        self._ask_on(send, now)
+        self._send_questions(send, now)
         more = bool(self._segments) or budget.is_over
-        if not more and all(pull.is_over for pull in self._fetches.values()):
+        if not more and all(fetch.is_over for fetch in self._fetches.values()):
             self._store()
         return more
 
@@ -240,8 +246,8 @@ class StateTransfer:
         self._fetches = {}
         segments = {ALL_GROUPS: b"".join(self._retained)} if self._retained else {}
         self._retained = []
-        number, taken = self._target
-        self._storing = StoreSnapshot(number, segments, _META, taken)
+        number, snapshot_incarnation = self._target
+        self._storing = StoreSnapshot(number, segments, _META, snapshot_incarnation)
         self.jobs.append(self._storing)
 
     def done(self, job: DurableJob, result: object, send: Send, now: float) -> bool:
@@ -249,12 +255,13 @@ class StateTransfer:
         if job is not self._vacating and job is not self._storing:
             return False
         if isinstance(result, Exception):
-            self._next_at = now + ASK_AGAIN_S  # `retry_overdue` retries then
+            self._retry_at = now + RETRY_AFTER_S  # `retry_overdue` retries then
         elif job is self._storing:
-            self._storing, self._has, self.trouble = None, self._target, ""
-            self._again_s = ASK_AGAIN_S
-            self._tell(send)
-            if (self._join_request.number, self._join_request.snapshot_incarnation) != self._has:
+            self._storing, self._fetched, self.trouble = None, self._target, ""
+            self._backoff_s = RETRY_AFTER_S
+            self._send_joined(send)
+            request = self._join_request
+            if (request.number, request.snapshot_incarnation) != self._fetched:
                 self._begin_fetch(send, now)
         elif result is True:
             self._vacating = None
@@ -263,9 +270,9 @@ class StateTransfer:
 
     def retry_overdue(self, send: Send, now: float) -> None:
         """Repeat overdue questions, and retry failed work once its back-off is over."""
-        self._ask_on(send, now)
-        if self._next_at and now >= self._next_at:
-            self._next_at = 0.0
+        self._send_questions(send, now)
+        if self._retry_at and now >= self._retry_at:
+            self._retry_at = 0.0
             if job := self._vacating or self._storing:
                 self.jobs.append(job)
             elif self._is_idle:
@@ -273,44 +280,49 @@ class StateTransfer:
 
 
 class StateFetch:
-    """Reader of one source's part of a snapshot, a slice at a time.
+    """Reader of one source node's part of a snapshot, a slice at a time.
 
     Takes: `Parts` and `Slice` (the source), the time. Gives: `AskParts` and `AskSlice`, one
-    question at a time, and segments. Invariant: each listed segment is returned once, complete, and
-    with the right checksum.
+    question at a time, and segments. Invariant: each segment that `Parts` lists is returned once,
+    complete, and with the right checksum.
     """
 
     def __init__(self, source: str, question: AskParts) -> None:
         self._source = source
         self._question = question
-        self._listed = False
+        self._is_listed = False
+        """Whether the source has answered with the list of its segments."""
         self._unread_segments: deque[tuple[int, int, int]] = deque()
         """(part, key group, checksum) of the segments still to be read."""
         self._slices: list[bytes] = []
         self._offset = 0
+        """Bytes read of the first unread segment, which are in `_slices`."""
         self._ask_at = 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether all listed segments are read."""
-        return self._listed and not self._unread_segments
+        """Whether all segments are listed and read."""
+        return self._is_listed and not self._unread_segments
 
     def question(self, now: float) -> AskParts | AskSlice | None:
-        """Return the next question, or an overdue one again; None if none is due."""
+        """Return the next question, or an overdue one again; None if none is due.
+
+        `now`: seconds, monotonic.
+        """
         if self.is_over or now < self._ask_at:
             return None
-        self._ask_at = now + ASK_AGAIN_S
-        if not self._listed:
+        self._ask_at = now + RETRY_AFTER_S
+        if not self._is_listed:
             return self._question
         part, group, _ = self._unread_segments[0]
         return AskSlice(self._question.address, part, group, self._offset)
 
     def take(self, answer: Parts | Slice) -> bytes:
-        """Handle an answer. Return a segment if it completes one. Raises SnapshotDamaged."""
+        """Handle an answer. Return the segment it completes, or b"". Raises SnapshotDamaged."""
         if isinstance(answer, Parts):
-            asked = self._question.number, self._question.base
-            if not self._listed and (answer.number, answer.base) == asked:
-                self._listed = True
+            expected = self._question.number, self._question.base
+            if not self._is_listed and (answer.number, answer.base) == expected:
+                self._is_listed = True
                 self._unread_segments.extend(answer.segments)
                 self._ask_at = 0.0
             return b""
@@ -332,7 +344,7 @@ class StateFetch:
 
     def _check(self, segment: bytes, checksum: int, what: str) -> None:
         if crc32(segment) != checksum:
-            raise SnapshotDamaged(f"{what} of {self._source} is damaged, or has been joined since")
+            raise SnapshotDamaged(f"{what} of {self._source} is damaged, or has been merged since")
 
 
 class StateServer:
@@ -341,7 +353,7 @@ class StateServer:
     Takes: `AskParts` and `AskSlice`, results of the disk. Gives: jobs, and `Parts`, `Slice` or
     `NoParts`. The loop only forwards the slices that the disk thread has read. A reader has one
     unanswered question, which bounds the memory used here. Parts are not merged while they are
-    read. If they are merged or removed nevertheless, the reader detects it and starts over.
+    read. If a part is merged or removed nevertheless, the reader detects this and starts over.
     """
 
     def __init__(self) -> None:
@@ -349,7 +361,7 @@ class StateServer:
 
     def is_being_read(self, now: float) -> bool:
         """Return whether a node may be reading parts."""
-        return now < self._requested_at + READS_S
+        return now < self._requested_at + MERGE_PAUSE_S
 
     def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
         """Return the job that answers a question."""
@@ -365,7 +377,7 @@ class StateServer:
         return ListParts(sender, *snapshots, message.groups)
 
     def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
-        """Return the answer to send to `job.requester`; None if it has to ask again."""
+        """Return the answer to send to `job.requester`; None if the requester has to ask again."""
         if isinstance(job, ReadSlice):
             if not isinstance(result, bytes):
                 return None
@@ -375,10 +387,10 @@ class StateServer:
         return None if isinstance(result, Unavailable) else NoParts(str(result))
 
 
-TOLD_EVERY_S = 5.0
+LOG_EVERY_S = 5.0
 """Seconds between two log lines about a long load."""
 
-LONG_S = 1.0
+SLOW_LOAD_S = 1.0
 """The end of a load that takes at least this long (seconds) is logged as INFO, else as DEBUG."""
 
 
@@ -388,8 +400,8 @@ class Restoring:
     Between turns the node sends `Hello`, and may receive `Recover` or `Stop`.
     Invariant: `pipeline` is set only when its whole state is restored.
 
-    `load`: the job that reads it; `start`: its time; `same_code`: whether the code that runs now
-    took it; `now`: seconds, monotonic.
+    `load`: the job that reads the snapshot; `start`: time of the snapshot; `same_code`: whether the
+    snapshot was taken by the code that runs now; `now`: seconds, monotonic.
     """
 
     def __init__(
@@ -399,10 +411,10 @@ class Restoring:
         self.start = start
         self._same_code = same_code
         self.load_again = False
-        """Whether the job failed temporarily and has to be repeated."""
+        """Whether the job failed temporarily, and the node has to repeat it."""
         self.pipeline: NodePipeline | None = None
         """The pipeline, once its whole state is restored."""
-        self._began, self._log_at = now, now + TOLD_EVERY_S
+        self._began_at, self._log_at = now, now + LOG_EVERY_S
         self._factory = factory
         self._steps: Iterator[NodePipeline | None] = iter(())
         self.in_progress = False
@@ -411,7 +423,7 @@ class Restoring:
         """Bytes of the loaded segments; bytes of those that are restored."""
 
     def take(self, result: object) -> None:
-        """Accept the job's result; it is an exception if the job failed."""
+        """Accept the result of the load job, an exception if it failed."""
         self._steps = self._all_steps(result)
         self.in_progress = True
 
@@ -459,29 +471,29 @@ class Restoring:
 
     def log_progress(self, name: str, now: float) -> None:
         """Log periodically why node `name` is not ready yet."""
-        if now < self._log_at or not self._began:
+        if now < self._log_at or not self._began_at:  # 0.0: before the first incarnation
             return
-        self._log_at = now + TOLD_EVERY_S
+        self._log_at = now + LOG_EVERY_S
         if self.pipeline is not None:
             doing = "it waits for the consumer"
         elif self.in_progress:
             doing = f"{self.percent} % of {self.bytes / 1e6:.1f} MB are restored"
         else:
             doing = "it waits for the disk"
-        took = now - self._began
-        fields = event_fields("loading", name=name, percent=self.percent, seconds=took)
-        log.info("%s has been loading for %.0f s: %s", name, took, doing, extra=fields)
+        duration_s = now - self._began_at
+        fields = event_fields("loading", name=name, percent=self.percent, seconds=duration_s)
+        log.info("%s has been loading for %.0f s: %s", name, duration_s, doing, extra=fields)
 
     def log_end(self, name: str, now: float, keys: int, barrier: Barrier) -> None:
         """Log that node `name` is ready with the states of `keys` keys."""
-        took = now - self._began
+        duration_s = now - self._began_at
         fields = event_fields(
             "loaded", name=name, snapshot=self.load.number, bytes=self.bytes, keys=keys,
-            seconds=took, t_last=barrier.t_last,
+            seconds=duration_s, t_last=barrier.t_last,
         )  # fmt: skip
         log.log(
-            logging.INFO if took >= LONG_S else logging.DEBUG,
+            logging.INFO if duration_s >= SLOW_LOAD_S else logging.DEBUG,
             "%s has loaded %.1f MB, %d keys, in %.1f s; the consumer has %s",
-            *(name, self.bytes / 1e6, keys, took, barrier.stored_summary),
+            *(name, self.bytes / 1e6, keys, duration_s, barrier.stored_summary),
             extra=fields,
         )

@@ -7,9 +7,9 @@ master has a complete tracker, and receives all acknowledgements.
 
 Takes acknowledgements of other nodes, promises of fronts, and this node's own work (`acks`).
 Returns acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement
-contains, with the id of a processed frame, the ids of all frames sent because of it; therefore
-`Acks.take` is not called in the middle of a stage's work. Acknowledgements may be joined: the
-invariant holds for their XOR.
+contains, with the id of a processed frame, the ids of all frames sent because of this frame;
+therefore `Acks.take` is not called in the middle of a stage's work. Acknowledgements may be joined:
+the invariant holds for their XOR.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
-REPORT_WITHIN_S = 0.005
-"""Maximum delay in seconds of the acknowledgements and reports that no output waits for."""
+REPORT_DELAY_MAX_S = 0.005
+"""Maximum delay in seconds of acknowledgements and reports for which no output waits."""
 
 MANY_ROOTS = 8
-"""Progress with at least this many roots is sent at once, as fronts may have full windows."""
+"""Progress by at least this many roots is reported at once, as fronts may have full windows."""
 
 Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of frame ids)"""
 
 Intervals = tuple[tuple[int, int, int], ...]
-"""(front, since, until) of the times that processed frames of fronts cover."""
+"""(front, since, until) of the times that a front's processed frame covers, or an operator with
+timers, whose number comes after those of the fronts."""
 
 EventTimes = tuple[tuple[int, int, int], ...]
-"""(front, time, event time) of records in these frames."""
+"""(front, time, event time) of the records in processed frames of fronts."""
 
 Acknowledged = tuple[Cells, Intervals, EventTimes]
-"""An acknowledgement."""
+"""Content of an acknowledgement."""
 
 NOTHING: Acknowledged = ((), (), ())
 """An empty acknowledgement."""
@@ -53,7 +54,7 @@ class Acks:
         self._covered: list[tuple[int, int, int]] = []
         self._event_times: list[tuple[int, int, int]] = []
         self.roots = 0
-        """Number of processed roots."""
+        """Number of roots in the processed frames of fronts."""
 
     def __bool__(self) -> bool:
         return bool(self._cells or self._covered)
@@ -94,8 +95,8 @@ class Acks:
 class Tracking:
     """Tracking of a node in one incarnation that starts at time `start`.
 
-    `ordered`: whether the policy keeps label order; `speculative`: whether elements are applied
-    without waiting at a gate (`BufferingGate`).
+    `nodes`: number of nodes in the layout; `ordered`: whether the policy keeps label order;
+    `speculative`: whether elements are applied without waiting at a gate (`BufferingGate`).
     """
 
     def __init__(
@@ -109,25 +110,26 @@ class Tracking:
         speculative: bool,
     ) -> None:
         self.acks = Acks()
-        """Work since the last `end_turn`."""
+        """Acknowledgement of the work since the last `end_turn`."""
         waiting = [port.stage for port in plan.waiting_ports for _ in range(nodes)]
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start, waiting)
         self._clock = clock
         self.frontiers = self.tracker.frontiers()
         """Frontiers of the stages at the last call of `update_frontiers`."""
         self.arrived = dict(self.tracker.arrived)
-        """`Tracker.arrived` at that moment."""
+        """`Tracker.arrived` at the last call of `update_frontiers`."""
         self.is_stale = False
         """Whether the tracker received input since the last call of `update_frontiers`."""
         self.send_by = inf
-        """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
+        """Deadline for sending `take_for_master` and `take_for_peers` (seconds, monotonic)."""
         self._ordered = ordered
         self._last_stage_is_local = (
             speculative and plan.stages > 1 and not (waiting or plan.flow.loops)
         )
         """Whether outputs wait for the last stage of this node only (`final_outputs`).
 
-        So they do if the flow has several stages without loops, and elements wait at no gates.
+        This holds if the flow has several stages, no loops and no operators with timers, and if
+        elements wait at no gates.
         """
         self._last_stage = plan.stages - 1
         self._for_master = Acks()
@@ -137,8 +139,8 @@ class Tracking:
     def end_turn(self, now: float) -> Acknowledged:
         """End a turn, or the work of a stage. Return the acknowledgement to send to peers now.
 
-        It is empty if there is none to send now. The acknowledgement of work in the last stage may
-        be sent later (`for_peers`): outputs of peers wait only for earlier stages
+        Return an empty one if none is due. The acknowledgement of work in the last stage may be
+        sent later (`take_for_peers`) if outputs of peers wait only for earlier stages
         (`final_outputs`).
         """
         roots = self.acks.roots
@@ -158,7 +160,7 @@ class Tracking:
             return NOTHING
         return self._for_peers.take()
 
-    def for_peers(self) -> Acknowledged:
+    def take_for_peers(self) -> Acknowledged:
         """Return the pending acknowledgement for peers, and begin a new one."""
         return self._for_peers.take()
 
@@ -175,13 +177,13 @@ class Tracking:
         self.tracker.promise(message.front, message.since, message.until, message.durable)
 
     def update_frontiers(self, now: float) -> bool:
-        """Update `frontiers`. Return whether they moved; without label order they never do."""
+        """Update `frontiers` and `arrived`. Return whether any moved: never without label order."""
         self.is_stale = False
         if not self._ordered:
             return False
-        before, self.frontiers = self.frontiers, self.tracker.frontiers()
-        arrived, self.arrived = self.arrived, dict(self.tracker.arrived)
-        if self.frontiers == before and self.arrived == arrived:
+        old_frontiers, self.frontiers = self.frontiers, self.tracker.frontiers()
+        old_arrived, self.arrived = self.arrived, dict(self.tracker.arrived)
+        if self.frontiers == old_frontiers and self.arrived == old_arrived:
             return False
         if self._clock is not None:
             self._clock.complete(self.frontiers[0])
@@ -195,11 +197,11 @@ class Tracking:
         or INFINITY.
 
         With `_last_stage_is_local`, an output does not wait for the last stage of other nodes,
-        which sends nothing to this node. It waits until three conditions hold: all nodes have
-        passed its time in the earlier stages (`frontiers[-3]`; `frontiers[-1]` is of outputs), the
-        inputs are durable, and this node has passed its time in the last stage. All frames from the
-        earlier stages have then arrived: channels keep their order, so a frame arrives before the
-        acknowledgement that contains its id.
+        which sends nothing to this node. The output is final once three conditions hold: all nodes
+        have passed its time in the earlier stages (`frontiers[-3]`; `frontiers[-1]` is that of
+        outputs), the inputs are durable, and this node has passed its time in the last stage. All
+        frames from the earlier stages have then arrived: channels keep their order, so a frame
+        arrives before the acknowledgement that contains its id.
         """
         if not self._last_stage_is_local:
             return self.frontiers[-1]
@@ -212,11 +214,11 @@ class Tracking:
             self._report_soon(roots, now)
 
     def _report_soon(self, roots: int, now: float) -> None:
-        within = REPORT_WITHIN_S if roots < MANY_ROOTS else 0.0
-        self.send_by = min(self.send_by, now + within)
+        delay_s = REPORT_DELAY_MAX_S if roots < MANY_ROOTS else 0.0
+        self.send_by = min(self.send_by, now + delay_s)
 
-    def for_master(self, last_sent: int = -1) -> Acknowledge | Reached:
-        """Return the progress to report to the master; `last_sent`: see `Reached`."""
+    def take_for_master(self, last_sent: int = -1) -> Acknowledge | Reached:
+        """Return the progress for the master, and cancel `send_by`; `last_sent`: see `Reached`."""
         self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:

@@ -1,8 +1,8 @@
-"""Watermarks of a node, for status reports and metrics: how far event time is, and what holds it.
+"""Watermarks of a node, for status reports: how far event time is, and what holds it back.
 
 `WatermarkMonitor` compares the watermarks of the sources with those of its last call, so it costs
-nothing per element. It is called every 0.2 s and outlives incarnations: a replay that repeats event
-times does not count as movement.
+nothing per element. The node calls it every 0.2 s and keeps it over incarnations: a replay that
+repeats event times does not count as movement.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from driftline.engine.operators.timed import TimedStep
 
 
 class WatermarkMonitor:
-    """Watermarks of the sources, and since when each has not moved.
+    """Monitor of the sources' watermarks: their values, and when each last moved.
 
-    `names`: of the sources of the flow, in the order of the clock's fronts.
+    `names`: the names of the flow's sources, in the order of the clock's fronts.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._reported: dict[int, tuple[int, int, float]] = {}
-        """Front -> (largest watermark, last status, when either changed)."""
+        """Front -> (largest watermark, last status, when either last changed)."""
 
     def update(self, clock: Clock, now: float) -> None:
         """Compare with the last call. `now`: seconds, monotonic."""
@@ -30,14 +30,14 @@ class WatermarkMonitor:
             if delay is None:
                 continue
             watermark, status = clock.source_watermark(front), clock.sources[front][1]
-            before = self._reported.get(front)
-            if before is None:
+            reported = self._reported.get(front)
+            if reported is None:
                 self._reported[front] = watermark, status, now
-            elif watermark > before[0] or status != before[1]:
-                self._reported[front] = max(watermark, before[0]), status, now
+            elif watermark > reported[0] or status != reported[1]:
+                self._reported[front] = max(watermark, reported[0]), status, now
 
     def sources(self, clock: Clock, now: float) -> tuple[tuple[str, int, int, int], ...]:
-        """Return `StatusReport.sources`."""
+        """Return the rows of `StatusReport.sources`. `now`: seconds, monotonic."""
         self.update(clock, now)
         return tuple(
             (
@@ -52,10 +52,10 @@ class WatermarkMonitor:
     def operators(
         self, clock: Clock, steps: Sequence[TimedStep]
     ) -> tuple[tuple[str, int, str], ...]:
-        """Return `StatusReport.operators`."""
-        found = []
+        """Return the rows of `StatusReport.operators`."""
+        rows = []
         for step in steps:
             holding = clock.holding_front(step.watermark.fronts)
             name = "" if holding is None else self._names[holding]
-            found.append((step.vertex.name, step.watermark.newest, name))
-        return tuple(found)
+            rows.append((step.vertex.name, step.watermark.newest, name))
+        return tuple(rows)

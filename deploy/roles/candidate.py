@@ -1,11 +1,11 @@
 """The candidate: a master that queues for leadership and leads once it is first.
 
-Takes results of `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and registry events
-from its driver; once it leads, also the input of its master. Emits these jobs; once it leads, also
-the messages and jobs of its master. Invariant: its master begins with a registry state that was
-read after the candidate had become first. A candidate stops leading when its session ends, or when
-it steps down for the next candidate (`coordinator.leadership`). In both cases its process exits,
-and a new process joins the queue.
+Takes results of the jobs `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and registry
+events from its driver; once it leads, also the input of its master. Emits these jobs; once it
+leads, also the messages and jobs of its master. Invariant: its master begins with a registry state
+that was read after the candidate had become first. A candidate stops leading when its session ends,
+or when it steps down for the next candidate (`coordinator.leadership`). In both cases its process
+exits, and a new process joins the queue.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ReadState(DurableJob, frozen=True):
 class Candidate(Role):
     """One of several masters of a flow.
 
-    `make` builds the master from a registry state. It raises StateMismatch for the state of another
-    run.
+    `process`: id of the process; `make`: builds the master from a registry state, and raises
+    StateMismatch for the state of another run.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class Candidate(Role):
         super().__init__(MASTER)
         self.leadership = Leadership(process)
         self.stepped_down = False
-        """Whether it has stopped leading because members were unreachable."""
+        """Whether the candidate has stopped leading because members were unreachable."""
         self._step_down = StepDown(process, patience_s)
         self.master: Master | None = None
         """The master; None until the candidate leads."""
         self._process = process
         self._make = make
-        self._reading: ReadState | None = None
+        self._read_job: ReadState | None = None
         """The last job that reads the registry; None before the first one."""
-        self._read_at = inf
+        self._retry_read_at = inf
         """When to retry a failed read (seconds, monotonic); inf: no retry is due."""
 
     @property
@@ -76,7 +76,7 @@ class Candidate(Role):
 
     @property
     def broken(self) -> bool:
-        """Whether a new process must replace this one."""
+        """Whether a new process has to replace this one."""
         return self.leadership.is_session_lost or (self.master is not None and self.master.broken)
 
     def on_queue_changed(self) -> None:
@@ -95,7 +95,7 @@ class Candidate(Role):
             self._take_outputs_of(self.master)
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
-        if job is self._reading:
+        if job is self._read_job:
             self._on_registry_read(result)
         elif self.stepped_down:
             return
@@ -117,14 +117,14 @@ class Candidate(Role):
             self.master.now = now
             if self._step_down.is_probe_due(now):
                 self.master.coordinator.probe_members()
-            by = self.master.tick(now)
+            tick_by = self.master.tick(now)
             self._take_outputs_of(self.master)
             self.jobs += self._step_down.due(now, self.master.coordinator.unreachable_s)
-            return by
+            return tick_by
         self.jobs += self.leadership.due(now)
-        if now >= self._read_at:
+        if now >= self._retry_read_at:
             self._read()
-        return min(now + REGISTRY_RETRY_S, self._read_at, max(now, self.leadership.again_at))
+        return min(now + REGISTRY_RETRY_S, self._retry_read_at, max(now, self.leadership.retry_at))
 
     def turn(self) -> bool:
         if self.master is None or self.stepped_down:
@@ -145,20 +145,20 @@ class Candidate(Role):
             self.master.coordinator.step_down()
 
     def _read_registry_if_first(self) -> None:
-        if self.leadership.first and self._reading is None:
+        if self.leadership.first and self._read_job is None:
             self._read()
 
     def _read(self) -> None:
-        self._read_at = inf
-        self._reading = ReadState()
-        self.jobs.append(self._reading)
+        self._retry_read_at = inf
+        self._read_job = ReadState()
+        self.jobs.append(self._read_job)
 
     def _on_registry_read(self, result: object) -> None:
         """Begin to lead with the registry state that was read, or retry later."""
-        assert self._reading is not None
-        self.update_obstacle(self._reading, result)
+        assert self._read_job is not None
+        self.update_obstacle(self._read_job, result)
         if isinstance(result, Unavailable):
-            self._read_at = self.now + REGISTRY_RETRY_S
+            self._retry_read_at = self.now + REGISTRY_RETRY_S
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:

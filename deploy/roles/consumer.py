@@ -41,15 +41,16 @@ class DeadLetters(RateLimitedLog):
 
     The first dead letter is logged at once; later lines give the count and the last one. At most
     two lines a minute are logged, and one at the end. Each failure that a consumer stored, and each
-    bad record that was set aside, has to be added once. `where`: the directory with dead letters.
+    bad record that was set aside, has to be added once. `location`: where the dead letters are, for
+    people.
     """
 
-    def __init__(self, where: str) -> None:
-        super().__init__("dead-letters", where, pause_s=REPEAT_LOG_S)
+    def __init__(self, location: str) -> None:
+        super().__init__("dead-letters", location, pause_s=REPEAT_LOG_S)
         self._fields: dict[str, Field] = {}
-        """Log fields of the last dead letter."""
-        self._more_text = ""
-        """"more " after the first log line."""
+        """Fields of the last dead letter, for the log."""
+        self._more = ""
+        """Empty before the first log line, then "more "."""
 
     def add_failures(self, now: float, failures: Sequence[Item]) -> None:
         """Add failures that a consumer stored, if any; `now`: seconds, monotonic."""
@@ -57,15 +58,15 @@ class DeadLetters(RateLimitedLog):
             return
         label, value = failures[-1].label, failures[-1].value
         operator, _, _, error, line, _ = parts(value)
-        place = f"{format_time(label[0])} of input {label[1]}"
+        element = f"{format_time(label[0])} of input {label[1]}"
         self._fields = {
             "operator": operator,
             "label": str(list(label)),
             "error": error,
             "line": line,
         }
-        at = "" if is_driftline_file(line) else f"; at: {line}"
-        text = f"operator {operator!r} failed at {place}: {error}{at}"
+        source_line = "" if is_driftline_file(line) else f"; at: {line}"
+        text = f"operator {operator!r} failed at {element}: {error}{source_line}"
         self.add(now, escape_controls(text), len(failures))
 
     def add_bad_records(self, now: float, records: Sequence[BadRecord]) -> None:
@@ -78,30 +79,32 @@ class DeadLetters(RateLimitedLog):
         self.add(now, escape_controls(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
-        letters = counted(count, f"{self._more_text}dead letter")
-        which = "the last one: " * (count > 1)
+        letters = counted(count, f"{self._more}dead letter")
+        prefix = "the last one: " * (count > 1)
         fields = event_fields(self._event, count=count, directory=self._title, **self._fields)
-        log.warning("%s in %s: %s%s", letters, self._title, which, last, extra=fields)
-        self._more_text = "more "
+        log.warning("%s in %s: %s%s", letters, self._title, prefix, last, extra=fields)
+        self._more = "more "
 
 
 class ConsumerServer(Role):
     """Server of the consumers of any number of barriers.
 
-    `make` opens the consumer of a barrier by the barrier's name; `letters` logs the dead letters
-    that the consumers store.
+    `open_consumer`: takes the name of a barrier and opens its consumer; `letters`: log of the dead
+    letters that the consumers store; this server calls its `log_if_due`.
     """
 
-    def __init__(self, make: Callable[[str], Consumer], letters: DeadLetters | None = None) -> None:
+    def __init__(
+        self, open_consumer: Callable[[str], Consumer], letters: DeadLetters | None = None
+    ) -> None:
         super().__init__("consumer")
         self.fences: dict[str, int] = {}
-        """Barrier -> the highest incarnation that has sent a `FetchLast`."""
+        """Barrier -> incarnation of its last accepted `FetchLast`; older messages are dropped."""
         self.trouble: dict[str, str] = {}
-        """Barrier -> why its last message failed."""
+        """Barrier with an unavailable consumer -> the reason, for people."""
         self._trouble_logs: dict[str, Trouble] = {}
         self._unstored: set[str] = set()
-        """Barriers whose last bundle was not stored; only a stored bundle removes them."""
-        self._make = make
+        """Barriers whose last bundle failed; a stored bundle removes the barrier."""
+        self._open_consumer = open_consumer
         self._letters = letters
         self._consumers: dict[str, Consumer] = {}
 
@@ -112,20 +115,20 @@ class ConsumerServer(Role):
             return
         try:
             if isinstance(message, FetchLast):
-                self._tell_last(sender, message)
+                self._answer_last(sender, message)
             else:
                 self._store(sender, message)
         except MalformedMessage:
             raise
         except Unavailable as error:
-            self._tell_trouble(message, str(error))
+            self._record_trouble(message, str(error))
             self.send(sender, Delayed(message.barrier, message.incarnation, str(error)))
         except DriftlineError as error:
             kind = type(error).__name__
             fields = event_fields(
                 "consumer-refuses", barrier=message.barrier, error=kind, reason=str(error)
             )
-            log.error("%s: the consumer refuses: %s", message.barrier, error, extra=fields)
+            log.error("%s: the consumer cannot continue: %s", message.barrier, error, extra=fields)
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
             if message.barrier in self.trouble:
@@ -151,15 +154,15 @@ class ConsumerServer(Role):
             return isinstance(message, Bundle)
         return message.incarnation < fence
 
-    def _tell_last(self, sender: str, asked: FetchLast) -> None:
-        self.fences[asked.barrier] = asked.incarnation
-        self.addresses[sender] = asked.address
-        last = self._consumer(asked.barrier).last(asked.barrier, asked.groups)
+    def _answer_last(self, sender: str, request: FetchLast) -> None:
+        self.fences[request.barrier] = request.incarnation
+        self.addresses[sender] = request.address
+        last = self._consumer(request.barrier).last(request.barrier, request.groups)
         # Only the first answer of an incarnation is compared with a replay. A barrier repeats its
         # request while the consumer is slow, so later answers have to be small.
-        blobs = () if asked.number else last.blobs
-        found = blobs, last.t_last, last.checksum
-        self.send(sender, LastBundle(asked.barrier, asked.incarnation, asked.number, *found))
+        blobs = () if request.number else last.blobs
+        answer_to = request.barrier, request.incarnation, request.number
+        self.send(sender, LastBundle(*answer_to, blobs, last.t_last, last.checksum))
 
     def _store(self, sender: str, bundle: Bundle) -> None:
         consumer = self._consumer(bundle.barrier)
@@ -169,10 +172,10 @@ class ConsumerServer(Role):
 
     def _consumer(self, barrier: str) -> Consumer:
         if barrier not in self._consumers:
-            self._consumers[barrier] = self._make(barrier)
+            self._consumers[barrier] = self._open_consumer(barrier)
         return self._consumers[barrier]
 
-    def _tell_trouble(self, message: FetchLast | Bundle, trouble: str) -> None:
+    def _record_trouble(self, message: FetchLast | Bundle, trouble: str) -> None:
         barrier = message.barrier
         self.trouble[barrier] = trouble
         if isinstance(message, Bundle):

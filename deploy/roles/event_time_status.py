@@ -1,4 +1,4 @@
-"""Event time of a running flow, from the reports of its nodes: watermarks, and what holds them."""
+"""Event time of a running flow: watermarks and what holds them back, from reports of nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SourceEventTime(Struct, frozen=True):
     state: str
     """active, idle or ended"""
     unmoved_s: float
-    """For how long watermark and state have not changed, at least."""
+    """For how long neither watermark nor state has changed, on the node where it is longest."""
 
 
 class OperatorEventTime(Struct, frozen=True):
@@ -40,8 +40,8 @@ class EventTimeStatus(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Describe the operator that is furthest behind."""
-        least = min(self.operators, key=_place)
-        if _place(least) == ENDED:
+        least = min(self.operators, key=_watermark_of)
+        if _watermark_of(least) == ENDED:
             return "all sources have ended"
         text = f"watermark {least.watermark}" if least.watermark else "no watermark yet"
         for source in self.sources:
@@ -59,28 +59,30 @@ def event_time_status(reports: Iterable[StatusReport]) -> EventTimeStatus | None
     operators: dict[str, tuple[int, str]] = {}
     for report in reports:
         for name, watermark, status, unmoved_ms in report.sources:
-            least, state, longest = sources.get(name, (watermark, status, unmoved_ms))
-            first = min((least, state), (watermark, status))
-            sources[name] = (*first, max(longest, unmoved_ms))
+            least, least_status, longest_ms = sources.get(name, (watermark, status, unmoved_ms))
+            furthest_behind = min((least, least_status), (watermark, status))
+            sources[name] = (*furthest_behind, max(longest_ms, unmoved_ms))
         for name, watermark, held_back_by in report.operators:
-            place = watermark, held_back_by
-            operators[name] = min(operators.get(name, place), place)
+            reported = watermark, held_back_by
+            operators[name] = min(operators.get(name, reported), reported)
     if not operators:
         return None
     return EventTimeStatus(
         tuple(
-            SourceEventTime(name, watermark_text(at), Status(status).name.lower(), ms / 1000)
-            for name, (at, status, ms) in sources.items()
+            SourceEventTime(
+                name, watermark_text(watermark), Status(status).name.lower(), unmoved_ms / 1000
+            )
+            for name, (watermark, status, unmoved_ms) in sources.items()
         ),
         tuple(
-            OperatorEventTime(name, watermark_text(at), held_back_by or None)
-            for name, (at, held_back_by) in operators.items()
+            OperatorEventTime(name, watermark_text(watermark), held_back_by or None)
+            for name, (watermark, held_back_by) in operators.items()
         ),
     )
 
 
-def _place(operator: OperatorEventTime) -> int:
-    """Return the watermark of an operator."""
+def _watermark_of(operator: OperatorEventTime) -> int:
+    """Return the watermark of an operator as a number."""
     if operator.watermark is None:
         return ENDED if operator.held_back_by is None else NEVER
     return to_microseconds(operator.watermark)

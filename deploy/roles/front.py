@@ -12,7 +12,7 @@ into a window (`window.py`), so a slow system slows down the input instead of fi
 A bad record at the end of a file may be repaired before the next start. So `next` passes the time
 of a bad record of a file only together with a later good record. If a bad record cannot be set
 aside, or the input cannot be read beyond it, the run ends once everything before the record is
-delivered. No output has the time of this record or a later one, so the run can resume there.
+delivered. No output has the time of this record or a later one, so the next start resumes there.
 
 A drain has four steps: each front reports the time up to which it sends records (`Drained`); the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
@@ -67,12 +67,12 @@ from driftline.engine.wire.messages import (
 )
 
 BATCH = 24
-"""Maximum number of records per turn; a larger batch would make the other nodes wait."""
+"""Maximum number of records per turn; with a larger one, nodes would wait for the front."""
 
 BATCH_BYTES = 1 << 21
 """A turn takes no further record once its records have this many bytes."""
 
-MANY_BYTES = CACHE_BYTES * 3 // 4
+SNAPSHOT_FROM_BYTES = CACHE_BYTES * 3 // 4
 """If more bytes of records than this are cached for a replay, the front requests a snapshot.
 
 A full window has fewer bytes, so the records in flight alone do not cause a request.
@@ -87,6 +87,7 @@ Each trim is a write.
 _END = pack_payload(END)
 
 Record = PackedRecord | None
+"""A record, or None: no record has arrived yet."""
 
 
 class Front(Member):
@@ -119,7 +120,7 @@ class Front(Member):
         self.groups = plan.flow.groups
         self.policy = policy
         self._completes_on_delivery = policy.retains_until_delivery
-        """Whether a record is in flight until it is delivered; otherwise until it is processed."""
+        """Whether a record is in flight until it is delivered; else until it is processed."""
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
@@ -130,9 +131,9 @@ class Front(Member):
         self.next = 1
         """This incarnation sends no further record below this time."""
         self.since = 0
-        """The time from which this process first read; 0: it has not read yet."""
+        """Time of the first record that this process asked its source for; 0: none yet."""
         self.completed = 0
-        """Records below this time are completed: processed, or delivered if the policy says so."""
+        """Records below this time are processed or, with `_completes_on_delivery`, delivered."""
         self.sent_records = 0
         """Number of records sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
@@ -160,18 +161,18 @@ class Front(Member):
         self._durable = 0
         """`durable` of the last promise: records below this time survive a crash."""
         self._requested_time = 0
-        """A promise up to this time is requested: by a tracker, a drain or a pause."""
+        """A promise up to this time was requested by a tracker, a drain or a pause."""
         self._awaits_durability = False
-        """Whether the next record waits until it is durable."""
+        """Whether the next record has arrived and waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
         """(number, offset) of epochs for which `Prepared` was not sent yet.
 
-        It is sent once all records below the offset are durable.
+        The front sends it once all records below the offset are durable.
         """
         self.draining = False
         """Whether the run ends once all records read or received so far are delivered."""
         self._drain_time = INFINITY
-        """No record with this or a later time is sent."""
+        """No record from this time on is sent in this run."""
         self._pause_time = INFINITY
         """No record from this time on is sent until the next `Resume` or `Start`."""
         self._end = INFINITY
@@ -179,7 +180,7 @@ class Front(Member):
         self._next_trim_at = 0.0
         """Earliest time of the next trim (seconds, monotonic); see `TRIM_EVERY_S`."""
         self.more_figures: Callable[[], dict[str, int]] = dict
-        """Returns the driver's figures for a `StatusReport`."""
+        """Returns the driver's figures for a `StatusReport`, by name."""
 
     @property
     def begun(self) -> bool:
@@ -229,8 +230,8 @@ class Front(Member):
             self.source.trim(message.trim)
             self.note_used(message.offset)
         elif isinstance(message, Drain):
-            # The front may have sent later records already. Under a policy with markers, the last
-            # snapshot contains them.
+            # If the front has already sent later records, they are part of the run: under a policy
+            # with markers, the last snapshot contains them.
             self._drain_time = max(self.next, message.time)
             self._requested_time = max(self._requested_time, message.time)
         elif isinstance(message, Pause):
@@ -271,11 +272,11 @@ class Front(Member):
         if self._records is None:
             return
         if self.draining:
-            self._tell_drained()
+            self._send_drained()
         self._promise()
-        if self._cached is not None and self._cached.bytes > MANY_BYTES:
+        if self._cached is not None and self._cached.bytes > SNAPSHOT_FROM_BYTES:
             self.send("master", AskSnapshot())
-        if not self.policy.ordered:  # if a marker was lost, the node now detects a gap
+        if not self.policy.ordered:  # empty promises: if a marker was lost, the node sees a gap
             for node in self.nodes:
                 self.send(node, Promise(self.index, 0, 0, 0))
 
@@ -283,15 +284,15 @@ class Front(Member):
         self.meter.update(self.now, self._delivered)
         if self._records is None or self.stopped:
             return False
-        more = self._pump(self._records)
+        has_more = self._send_records(self._records)
         if self._fatal is not None and self.completed >= self.next:
             self.report(Failed(self.incarnation, "InputError", str(self._fatal.error())))
             self._fatal = None
         self.window_full_time.update(self.window.full, self.now)
-        while self._epochs and min(self._epochs[0][1], INFINITY) <= self._read_durable():
+        while self._epochs and min(self._epochs[0][1], INFINITY) <= self._durable_below():
             number, offset = self._epochs.pop(0)
             self.send("master", Prepared(number, offset))
-        return more
+        return has_more
 
     def _start(self, message: Start) -> None:
         if message.incarnation <= self.incarnation:
@@ -306,8 +307,8 @@ class Front(Member):
             self.next = max(self.next, self.live.trimmed)
         self.since = self.since or self.next
         if self.live is not None and self.next < self.live.trimmed:
-            why = trimmed_error(self.source.name, self.next, self.live.trimmed)
-            self.report(Failed(self.incarnation, "SnapshotDamaged", why))
+            error = trimmed_error(self.source.name, self.next, self.live.trimmed)
+            self.report(Failed(self.incarnation, "SnapshotDamaged", error))
             return
         self._ended = self.next >= INFINITY
         self._fatal = None
@@ -333,13 +334,14 @@ class Front(Member):
         else:
             self._drain_time = INFINITY if self._ended else max(self.next, self.furthest + 1)
         self._requested_time = max(self._requested_time, self._drain_time)
-        self._tell_drained()
+        self._send_drained()
 
-    def _tell_drained(self) -> None:
+    def _send_drained(self) -> None:
         time = min(self._drain_time, self._end)
         self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
 
     def _advance(self, completed: int, delivered: int) -> None:
+        """Release the records below `completed`, and trim those below `delivered` if possible."""
         self.completed = max(self.completed, completed)
         self._delivered = max(self._delivered, delivered)
         self.window.release(self.completed)
@@ -348,7 +350,7 @@ class Front(Member):
             self._trim_delivered(self._delivered)
 
     def _trim_delivered(self, time: int) -> None:
-        """Trim delivered records below this time; without replays they are no longer needed."""
+        """Trim the log of a live source below this time, unless a replay may need it."""
         if self.live is not None and not self.policy.replay:
             self.live.trim(min(time, self._end))  # not INFINITY: the log may grow after its end
 
@@ -360,29 +362,29 @@ class Front(Member):
         records = self.source.read(self.next)
         packed_records = (record if record is None else packed(record) for record in records)
         if self.policy.reads_durable_records:
-            return self._once_durable(packed_records, self.source)
+            return self._when_durable(packed_records, self.source)
         return packed_records
 
     def _with_end(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the records, and a last one that ends the event time of the source."""
+        """Yield the records, then the mark that ends the event time of the source."""
         yield from records
         yield self.next, _END
 
-    def _pump(self, records: Iterator[Record]) -> bool:
-        """Send records as far as the window allows. Return whether there may be more."""
+    def _send_records(self, records: Iterator[Record]) -> bool:
+        """Send records as far as a turn and the window allow. Return whether the turn left some."""
         batches: dict[int, tuple[list[Label], list[bytes]]] = {}
         bad: list[BadRecord] = []
-        taken = taken_bytes = 0
-        more = over = False
+        batch_count = batch_bytes = 0
+        has_more = is_source_over = False
         until = min(self._drain_time, self._pause_time)
         while not (self._ended or self.window.full) and self.next < until:
-            if taken == BATCH or taken_bytes >= BATCH_BYTES:
-                more = True
+            if batch_count == BATCH or batch_bytes >= BATCH_BYTES:
+                has_more = True
                 break
             try:
                 record = next(records)
             except StopIteration:
-                self._ended = over = True
+                self._ended = is_source_over = True
                 break
             if record is None:
                 if (
@@ -390,8 +392,8 @@ class Front(Member):
                     and self._requested_time > self.next
                     and not self._awaits_durability
                 ):
-                    # No record is pending: the source skips times, so as not to block the frontier
-                    # for the records of other fronts.
+                    # No record has arrived: the source skips times, so that the frontier can pass
+                    # the records of other fronts.
                     self.next = max(
                         self.next, min(self.live.advance_to(self._requested_time), until)
                     )
@@ -400,7 +402,7 @@ class Front(Member):
                 self._records = chain((record,), records)
                 self.next = until
                 break
-            taken += 1
+            batch_count += 1
             if isinstance(record, BadRecord):
                 if record.ends_input or self.on_bad is None:
                     self._fatal = record
@@ -414,10 +416,10 @@ class Front(Member):
                 continue
             time, payload = record
             is_user_record = not is_packed_mark(payload)
-            if not (is_user_record or self._has_event_times):  # of an earlier version of the flow
+            if not (is_user_record or self._has_event_times):  # a mark for an earlier flow version
                 self.next = time + 1
                 continue
-            taken_bytes += len(payload)
+            batch_bytes += len(payload)
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
             if time > self.furthest:
@@ -434,13 +436,14 @@ class Front(Member):
         self._send(batches)
         if self._cached is not None and not self.policy.replay:
             self._cached.trim(self.next)
-        if over:  # after the frames: trackers need the largest time sent (`Tracker.reached`)
+        if is_source_over:
+            # After the frames: trackers need the largest time sent (`Tracker.reached`).
             self._end, self.next = self.next, INFINITY
-        if self._covered < self.next or self._durable < self._read_durable():
+        if self._covered < self.next or self._durable < self._durable_below():
             self._promise()
-        return more
+        return has_more
 
-    def _once_durable(self, records: Iterator[Record], live: RetainedSource) -> Iterator[Record]:
+    def _when_durable(self, records: Iterator[Record], live: RetainedSource) -> Iterator[Record]:
         """Yield each record of a live source once it is durable; before that, yield None."""
         for record in records:
             while isinstance(record, tuple) and record[0] >= live.durable:
@@ -450,6 +453,7 @@ class Front(Member):
             yield record
 
     def _send(self, batches: dict[int, tuple[list[Label], list[bytes]]]) -> None:
+        """Send a frame to each node; `batches`: position of the node -> (labels, payloads)."""
         nodes = list(batches)
         if len(nodes) > 1:
             nodes.sort(key=lambda node: batches[node][0][0])
@@ -463,11 +467,13 @@ class Front(Member):
             self.send(self.nodes[node], frame)
             self._covered = end
 
-    def _read_durable(self) -> int:
+    def _durable_below(self) -> int:
+        """Return the time below which records survive a crash of the front."""
         return INFINITY if self.live is None else self.live.durable
 
     def _promise(self) -> None:
-        self._durable = self._read_durable()
+        """Promise all trackers that no record is sent with a time from `_covered` up to `next`."""
+        self._durable = self._durable_below()
         for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
@@ -478,5 +484,5 @@ def trimmed_error(source: str, start: int, trimmed: int) -> str:
     return (
         f"{source}: a replay from {format_time(start)} on is needed, but records before "
         f"{format_time(trimmed)} were removed when newer snapshots were committed, and those "
-        "snapshots can no longer be loaded: restore the state directory"
+        "snapshots can no longer be loaded; restore the state directory from a backup"
     )

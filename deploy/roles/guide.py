@@ -36,22 +36,23 @@ class Guide(Role):
     def __init__(self) -> None:
         super().__init__(AGENT)
         self.leader = "", ""
-        """Process and address of the master; empty if unknown."""
+        """Process and address of the leading master; empty if unknown."""
         self.draining = False
         """Whether the flow is to drain and end."""
         self._job: FindLeader | None = None
+        """The look-up in progress."""
         self._next_check_at = -inf
-        """When to look up the leader next; inf: after the next change."""
+        """When to look up the leader next (seconds, monotonic); inf: after the next change."""
         self._repeat_at = 0.0
-        """When to repeat messages next."""
+        """When to repeat messages next (seconds, monotonic)."""
 
     def on_queue_changed(self) -> None:
-        """Handle that the queue of masters changed or that the registry is reachable again."""
+        """Look up the leader: the queue of masters changed, or the registry is reachable again."""
         self._next_check_at = -inf
         self.tick_by = self.now
 
     def retain_members(self, names: Iterable[str]) -> None:
-        """Forget all members except these; the others have ended for good."""
+        """Forget all members except these: no other member will start again."""
         for name in self.addresses.keys() - set(names):
             del self.addresses[name]
 
@@ -88,6 +89,7 @@ class Guide(Role):
         return min(self._repeat_at, max(now, self._next_check_at))
 
     def _send_address(self, names: Iterable[str]) -> None:
+        """Send members the address of the master, if known, and fronts the request to drain."""
         _, address = self.leader
         if address:
             for name in names:

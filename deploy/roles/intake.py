@@ -8,14 +8,13 @@ Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carrie
     [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged, below]
 
 All records with numbers up to `acknowledged` are in the input log, with label times smaller than
-`below`. SYNC answers a HELLO, and a
-record whose predecessor is missing (lost in a reconnect). SYNC also means that the intake has
-accepted no later record: the producer has to send later records again. A producer chooses `session`
-when it starts: its clock in nanoseconds, so each start has a larger session. Once the intake knows
-a session of a producer, it answers messages of earlier sessions with FENCED and the known session.
-So messages that a dead producer left in the network do not mix with those of its successor. ENDED:
-the intake accepts no more records of this producer, as the log contains its end or that of the
-stream.
+`below`. SYNC answers a HELLO, and a record whose predecessor is missing (lost in a reconnect). SYNC
+also means that the intake has accepted no record after `acknowledged`: the producer has to send
+these again. A producer chooses `session` when it starts: its clock in nanoseconds, so each start
+has a larger session. Once the intake knows a session of a producer, it answers messages of earlier
+sessions with FENCED and the known session. So messages that a dead producer left in the network do
+not mix with those of its successor. ENDED: the intake accepts no more records of this producer, as
+the log contains the end of the producer or of the stream.
 
     [MAGIC, REFUSED, session, acknowledged, number, reason]
 
@@ -55,10 +54,10 @@ from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.role import DurableJob, Role
 
 RECORDS_IN_MEMORY_MAX = 4096
-"""Maximum number of records in memory that the front has not read or that are not stored."""
+"""Maximum number of records in memory: those that the front has not read or that are not stored."""
 
 WINDOW_BYTES = 1 << 26
-"""Maximum bytes of these records in memory; the last record may exceed it."""
+"""Maximum bytes of these records; the last record may exceed it."""
 
 RETRY_AFTER_S = 1.0
 """Seconds from a failed write of a group to its retry."""
@@ -70,6 +69,8 @@ class Receiver(Role):
     Emits `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
     stored only once its group is durable. A failed write may have reached the disk nevertheless. So
     its retry sets `WriteGroup.again`, and the log first checks whether it contains the group.
+
+    `window`, `window_bytes`: maximum number and bytes of the records in memory.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Receiver(Role):
         self.source = source
         self.window = window
         self.window_bytes = window_bytes
-        self._again_at = inf
+        self._retry_at = inf
         """When to retry the failed write of a group (seconds, monotonic); inf: no write failed."""
 
     def has_room(self) -> bool:
@@ -94,12 +95,12 @@ class Receiver(Role):
         return has_room and not source.stopped
 
     def tick(self, now: float) -> float:
-        if now >= self._again_at:
-            self._again_at = inf
+        if now >= self._retry_at:
+            self._retry_at = inf
             self.jobs.append(self.source.group_again())
         marks_in_us = self.source.add_marks()
         marks_at = inf if marks_in_us is None else now + marks_in_us / 1e6
-        return min(self._again_at, marks_at, super().tick(now))
+        return min(self._retry_at, marks_at, super().tick(now))
 
     def turn(self) -> bool:
         group = self.source.next_group()
@@ -111,13 +112,13 @@ class Receiver(Role):
         """Handle the result of writing a group of records. Raises errors other than Unavailable.
 
         If the disk is unavailable (full, for example), the write is retried. Meanwhile records
-        wait in memory, and producers wait once it is full.
+        wait in memory; producers wait once `window` or `window_bytes` is reached.
         """
         self.update_obstacle(job, result)
         self.source.obstacle = self.obstacle
         if isinstance(result, Unavailable):
-            self._again_at = self.now + RETRY_AFTER_S
-            self.tick_by = min(self.tick_by, self._again_at)
+            self._retry_at = self.now + RETRY_AFTER_S
+            self.tick_by = min(self.tick_by, self._retry_at)
             return
         if isinstance(result, DriftlineError):
             raise result
@@ -132,26 +133,27 @@ class Receiver(Role):
 
 
 MAGIC = 0xD72
+"""First value of each message; it changes with the format."""
 
 MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
 """The largest message of a producer: a record, its producer's id, and a few numbers."""
 
 SESSION_AHEAD_US = 60_000_000
-"""A session may be ahead of the front's clock by this many microseconds. A larger one would fence
-off later sessions of the same producer."""
+"""A session may be ahead of the front's clock by this many microseconds. A session further ahead
+would fence off later sessions of the same producer."""
 
 ACK_REPEAT_S = 1.0
 """Interval in seconds of the repeated ACK to waiting producers."""
 
 NEW_PRODUCERS_MAX = 1_000
-"""Maximum number of remembered sessions of producers without records."""
+"""Maximum number of remembered producers without records."""
 
-CLIENTS_MAX = 10_000
-"""Maximum number of remembered sessions of producers with records."""
+ACTIVE_PRODUCERS_MAX = 10_000
+"""Maximum number of remembered producers with records."""
 
-GONE_S, PAUSE_S = 1.0, 10.0
-"""`GONE_S`: seconds without a connection before the log line, as a producer may reconnect at once.
-`PAUSE_S`: minimum interval between two such log lines in seconds."""
+ABSENCE_S, ABSENCE_LOG_EVERY_S = 1.0, 10.0
+"""Seconds without a connection before `no-producers` is logged, as a producer may reconnect soon;
+minimum interval between two such log lines in seconds."""
 
 _END_WITHOUT_RECORDS = (
     "it has sent no records: only a producer that has sent some can end the stream"
@@ -171,7 +173,7 @@ class IntakeKind(IntEnum):
     REFUSED = 8
 
 
-_FIELDS: dict[object, int] = {
+_FIELD_COUNTS: dict[object, int] = {
     IntakeKind.HELLO: 4,
     IntakeKind.RECORD: 6,
     IntakeKind.END: 5,
@@ -179,7 +181,7 @@ _FIELDS: dict[object, int] = {
 
 
 class IntakeReply(NamedTuple):
-    """Answer of the front; `number` and `reason` belong to REFUSED."""
+    """Answer of the intake, as the producer decodes it; `number` and `reason`: of REFUSED."""
 
     kind: IntakeKind
     session: int
@@ -190,7 +192,7 @@ class IntakeReply(NamedTuple):
 
 
 class _ProducerState(Struct):
-    """Session, connection and pending answer of a producer, as of its last message."""
+    """Session and connection of a producer, as of its last message, and its next answer."""
 
     session: int
     route: bytes
@@ -202,10 +204,10 @@ class _ProducerState(Struct):
 
 
 class Intake(Receiver):
-    """Receiver of producer messages for a source; its driver sends `answers`: (route, answer)."""
+    """Receiver of messages of producers for a source."""
 
     needs_producers: ClassVar[bool] = True
-    """Whether producers are the only input of the source: then their absence is logged."""
+    """Whether producers are the only input of the source; if so, their absence is logged."""
 
     def __init__(
         self,
@@ -217,6 +219,7 @@ class Intake(Receiver):
     ) -> None:
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
+        """(routing id, encoded answer) pairs for the driver to send."""
         self._producers_with_records: OrderedDict[str, _ProducerState] = OrderedDict()
         """Producers with records, least recently active first."""
         self._new_producers: OrderedDict[str, _ProducerState] = OrderedDict()
@@ -253,19 +256,19 @@ class Intake(Receiver):
         return more
 
     def close(self) -> None:
-        for lines in (self._malformed_log, self._producers_max_log, self._wrong_id_log):
-            lines.close()
+        for rate_limited_log in (self._malformed_log, self._producers_max_log, self._wrong_id_log):
+            rate_limited_log.close()
 
     def on_stored(self, producers: Sequence[str]) -> None:
         for producer in producers:
-            client = self._producers_with_records.get(producer) or self._new_producers.get(producer)
-            if client is not None:
-                self._pending_answers[producer] = client
+            state = self._producers_with_records.get(producer) or self._new_producers.get(producer)
+            if state is not None:
+                self._pending_answers[producer] = state
 
     # The protocol.
 
     def take(self, parts: list[bytes], voice: Voice | None = None) -> None:
-        """Handle a message (route, data) of any sender. Count and drop a malformed one.
+        """Handle a message, [route, data], of any sender. Count and drop a malformed one.
 
         Removes the data from `parts`, so that its memory, up to 16 MiB, is freed once the record is
         decoded. `voice`: the key of the connection; None without keys.
@@ -298,29 +301,29 @@ class Intake(Receiver):
             )
             self._refuse(route, producer, session, 0, reason)
             return
-        client = self._client(producer, session, route)
-        if session < client.session:
-            self._send(route, IntakeKind.FENCED, client.session, producer)
+        state = self._state_of(producer, session, route)
+        if session < state.session:
+            self._send(route, IntakeKind.FENCED, state.session, producer)
             return
-        client.session, client.route = session, route
+        state.session, state.route = session, route
         if kind is IntakeKind.RECORD:
-            wanted = self._receive(client, producer, number, record)
+            answer = self._receive(state, producer, number, record)
         elif kind is IntakeKind.END:
-            wanted = self._end(client, producer, number)
+            answer = self._end(state, producer, number)
         else:
-            wanted = IntakeKind.SYNC
-        if wanted is not None:
-            client.answer = max(client.answer, wanted)
-            self._pending_answers[producer] = client
+            answer = IntakeKind.SYNC
+        if answer is not None:
+            state.answer = max(state.answer, answer)
+            self._pending_answers[producer] = state
 
     def _receive(
-        self, client: _ProducerState, producer: str, number: int, record: object
+        self, state: _ProducerState, producer: str, number: int, record: object
     ) -> IntakeKind | None:
         """Accept a record. Return the kind of the answer; None if none is due or it was sent."""
         try:
             receipt = self.source.receive(producer, number, record)
         except PayloadError as error:
-            self._refuse(client.route, producer, client.session, number, str(error))
+            self._refuse(state.route, producer, state.session, number, str(error))
             return None
         if receipt is Receipt.TOO_MANY_PRODUCERS:
             reason = (
@@ -328,42 +331,42 @@ class Intake(Receiver):
                 "no other ones: use the ids of these producers again"
             )
             self._producers_max_log.add(self.now, reason)
-            self._refuse(client.route, producer, client.session, 0, reason)
+            self._refuse(state.route, producer, state.session, 0, reason)
             return None
         if receipt is Receipt.ACCEPTED and number == 1:
-            # This moves it to `_producers_with_records`.
-            self._client(producer, client.session, client.route)
-        again = receipt is Receipt.OUT_OF_ORDER and client.is_gap_reported
-        client.is_gap_reported = receipt is Receipt.OUT_OF_ORDER
-        return None if again else _ANSWERS[receipt]
+            # Move the state to `_producers_with_records`.
+            self._state_of(producer, state.session, state.route)
+        is_reported = receipt is Receipt.OUT_OF_ORDER and state.is_gap_reported
+        state.is_gap_reported = receipt is Receipt.OUT_OF_ORDER
+        return None if is_reported else _ANSWERS[receipt]
 
-    def _end(self, client: _ProducerState, producer: str, number: int) -> IntakeKind | None:
+    def _end(self, state: _ProducerState, producer: str, number: int) -> IntakeKind | None:
         """Accept the end of a producer. Return the kind of the answer; None if it was sent."""
         source = self.source
         if source.has_ended(producer):
             return IntakeKind.ENDED
         if not source.last_accepted(producer):
-            self._refuse(client.route, producer, client.session, 0, _END_WITHOUT_RECORDS)
+            self._refuse(state.route, producer, state.session, 0, _END_WITHOUT_RECORDS)
             return None
         if number != source.last_accepted(producer):
             return IntakeKind.SYNC
         source.end_producer(producer)
         return IntakeKind.ENDED
 
-    def _client(self, producer: str, session: int, route: bytes) -> _ProducerState:
-        """Return the state of a producer. If too many are kept, evict the least recently active."""
+    def _state_of(self, producer: str, session: int, route: bytes) -> _ProducerState:
+        """Return the state of a producer. Evict the least recently active if there are too many."""
         has_records = self.source.last_accepted(producer) > 0
-        kept = self._producers_with_records if has_records else self._new_producers
-        client = kept.get(producer)
-        if client is not None:
-            kept.move_to_end(producer)
-            return client
-        client = self._new_producers.pop(producer, None) or _ProducerState(session, route)
-        kept[producer] = client
-        if len(kept) > (CLIENTS_MAX if has_records else NEW_PRODUCERS_MAX):
-            forgotten, _ = kept.popitem(last=False)
-            self._pending_answers.pop(forgotten, None)  # the producer requests the answer again
-        return client
+        states = self._producers_with_records if has_records else self._new_producers
+        state = states.get(producer)
+        if state is not None:
+            states.move_to_end(producer)
+            return state
+        state = self._new_producers.pop(producer, None) or _ProducerState(session, route)
+        states[producer] = state
+        if len(states) > (ACTIVE_PRODUCERS_MAX if has_records else NEW_PRODUCERS_MAX):
+            evicted, _ = states.popitem(last=False)
+            self._pending_answers.pop(evicted, None)  # the producer requests the answer again
+        return state
 
     def _repeat_acks(self) -> None:
         """Repeat the ACK to all producers that wait for the front."""
@@ -371,28 +374,28 @@ class Intake(Receiver):
         if source.stopped:
             return
         has_room = self.has_room()
-        for clients in (self._producers_with_records, self._new_producers):
-            for producer, client in clients.items():
+        for states in (self._producers_with_records, self._new_producers):
+            for producer, state in states.items():
                 if not has_room or source.last_acknowledged(producer) < source.last_accepted(
                     producer
                 ):
-                    self._send(client.route, IntakeKind.ACK, client.session, producer)
+                    self._send(state.route, IntakeKind.ACK, state.session, producer)
 
     def _answer(self) -> None:
         """Send the pending answers that the log permits by now; the others stay pending."""
         source = self.source
-        for producer, client in list(self._pending_answers.items()):
-            if client.answer is IntakeKind.SYNC and source.has_ended(producer):
-                client.answer = IntakeKind.ENDED
-            if client.answer is IntakeKind.ENDED and not source.has_durably_ended(producer):
+        for producer, state in list(self._pending_answers.items()):
+            if state.answer is IntakeKind.SYNC and source.has_ended(producer):
+                state.answer = IntakeKind.ENDED
+            if state.answer is IntakeKind.ENDED and not source.has_durably_ended(producer):
                 continue
-            if client.answer is IntakeKind.SYNC and (
+            if state.answer is IntakeKind.SYNC and (
                 source.last_acknowledged(producer) < source.last_accepted(producer)
             ):
                 continue
             del self._pending_answers[producer]
-            self._send(client.route, client.answer, client.session, producer)
-            client.answer = IntakeKind.ACK
+            self._send(state.route, state.answer, state.session, producer)
+            state.answer = IntakeKind.ACK
 
     def _refuse(self, route: bytes, producer: str, session: int, number: int, reason: str) -> None:
         acknowledged = self.source.last_acknowledged(producer)
@@ -422,14 +425,18 @@ def decode_request(data: bytes) -> tuple[IntakeKind, str, int, int, object]:
     if not isinstance(fields, tuple) or len(fields) < 4 or fields[0] != MAGIC:
         raise MalformedMessage("not a message of a producer")
     _, kind, producer, session, *rest = fields
-    if type(kind) is not int or _FIELDS.get(kind) != len(fields):
-        raise MalformedMessage(f"an unknown kind of message, with {len(fields)} fields")
+    if type(kind) is not int or _FIELD_COUNTS.get(kind) != len(fields):
+        raise MalformedMessage(
+            f"a message of unknown kind, or with a wrong number of fields ({len(fields)})"
+        )
     if not isinstance(producer, str) or not 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX:
-        raise MalformedMessage(f"a producer's id is text of 1 to {PRODUCER_BYTES_MAX} bytes")
+        raise MalformedMessage(
+            f"a producer's id that is not text of 1 to {PRODUCER_BYTES_MAX} bytes"
+        )
     number = rest[0] if rest else 0
     for integer in (session, number):
         if type(integer) is not int or not 0 <= integer < 1 << 63:
-            raise MalformedMessage("a session or number is an int of 63 bits")
+            raise MalformedMessage("a session or number that is not an int from 0 to 2^63 - 1")
     return IntakeKind(kind), producer, session, number, rest[-1] if rest else None
 
 
@@ -461,29 +468,29 @@ class ProducerLog:
         """Whether a producer was connected at the last `update`. Before the first one: whether any
         producer has sent records, in any run."""
         self._disconnected_at = inf
-        """When the last connection closed (seconds, monotonic). It is inf if a connection is open,
-        if none was ever open, or once the absence was logged."""
+        """When the last connection closed (seconds, monotonic); inf while a connection is open, if
+        none was ever open, and once the absence was logged."""
         self._log_at = -inf
         """When an absence may be logged next (seconds, monotonic)."""
-        self._over = False
+        self._is_end_logged = False
         """Whether the end of the stream was logged."""
 
     def update(self, now: float, connected: int) -> None:
-        """Log changes; `connected`: the number of open connections."""
-        if self._source.stopped or self._over:
+        """Log changes. `now`: seconds, monotonic; `connected`: the number of open connections."""
+        if self._source.stopped or self._is_end_logged:
             return
         if self._source.closed:
-            self._over = True
-            self._log_over()
+            self._is_end_logged = True
+            self._log_end()
         elif connected:
             self._is_connected, self._disconnected_at = True, inf
         elif self._is_connected:
             self._is_connected, self._disconnected_at = False, now
-        elif self._needed and now >= max(self._disconnected_at + GONE_S, self._log_at):
-            self._disconnected_at, self._log_at = inf, now + PAUSE_S
-            self._log_none()
+        elif self._needed and now >= max(self._disconnected_at + ABSENCE_S, self._log_at):
+            self._disconnected_at, self._log_at = inf, now + ABSENCE_LOG_EVERY_S
+            self._log_absence()
 
-    def _log_none(self) -> None:
+    def _log_absence(self) -> None:
         source = self._source
         known, ended = source.producers, source.ended_producers
         log.warning(
@@ -494,7 +501,7 @@ class ProducerLog:
             extra=event_fields("no-producers", name=source.name, producers=known, ended=ended),
         )
 
-    def _log_over(self) -> None:
+    def _log_end(self) -> None:
         name, known, records = self._source.name, self._source.producers, self._source.records
         log.info(
             "%s: the stream is over, as %s ended; %s",

@@ -55,8 +55,8 @@ STALLED_AFTER_S = 10.0
 """If no member works, the oldest work counts as lost after this many seconds."""
 
 HEARTBEAT_FRESH_S = 0.6
-"""Age in seconds from which the last message of a member does not tell whether it works; members
-send every 0.2 s."""
+"""If the last message of a member is older than this many seconds, the master does not know whether
+the member works; members send every 0.2 s."""
 
 PROGRESS_REPEAT_S = 1.0
 """Maximum interval between two `Progress` messages in seconds."""
@@ -78,7 +78,9 @@ class Master(Role):
     """Master of a run.
 
     `nodes`: number of nodes of the first layout; `state`: the registry's state; `interval`: seconds
-    between snapshots; `session`: number of this start of the command; `process`: id of the process.
+    between snapshots; `run`: token of the run; `missing_after_s`: see `Coordinator`;
+    `stalled_after_s`: see `STALLED_AFTER_S`; `process`: id of the process; `session`: number of
+    this start of the command.
     """
 
     def __init__(
@@ -115,19 +117,19 @@ class Master(Role):
         self.tracker: Tracker | ReportedProgress | None = None
         """Progress of the incarnation; None before the incarnation begins."""
         self._progress = (-1, -1)
-        """(processed, delivered) in the last `Progress`; (-1, -1): send the next one anyway."""
+        """(processed, delivered) in the last `Progress`; (-1, -1): send even unchanged values."""
         self._next_progress_at = 0.0
         """When the next `Progress` may be sent (seconds, monotonic)."""
         self._oldest: tuple[int, int] | None = None
         """(time, stage) of the oldest work at the last check; None without any."""
-        self._oldest_since = 0.0
-        """Begin of the current quiet period: the same oldest work, and no member has worked."""
+        self._quiet_since = 0.0
+        """Since when the oldest work is the same and no member has worked (seconds, monotonic)."""
         self._steps: dict[str, int] = {}
         """Member -> its number of steps of work in its last `Alive`."""
-        self._progressed = False
+        self._has_progressed = False
         """Whether a member has worked since the last check."""
         self._repeated_at = 0.0
-        """When an unchanged `Progress` was last repeated."""
+        """When an unchanged `Progress` was last repeated (seconds, monotonic)."""
         self._stalls = StallLogger()
         self._obstacle_by_member: dict[str, str] = {}
         """Member -> the obstacle in its last `Hello`."""
@@ -171,14 +173,14 @@ class Master(Role):
             time, stage = oldest
             return f"{waits_for}; stage {stage} is not done with {format_time(time)}"
         if behind := tracker.undelivered():
-            nodes = ", ".join(self.coordinator.nodes[place] for place in behind)
+            nodes = ", ".join(self.coordinator.nodes[index] for index in behind)
             waits_for += f"; the consumer has not stored all outputs of {nodes}"
         return waits_for
 
     def _report(self) -> StatusReport:
         coordinator, tracker = self.coordinator, self.tracker
         rescaling = coordinator.rescaling
-        everybody = [*coordinator.nodes, *coordinator.fronts, *rescaling.next_nodes]
+        all_members = [*coordinator.nodes, *coordinator.fronts, *rescaling.next_nodes]
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
@@ -195,7 +197,7 @@ class Master(Role):
             tuple(figures.items()),
             coordinator.phase.value,
             self.waits_for,
-            coordinator.members.addresses(everybody),
+            coordinator.members.addresses(all_members),
             self._all_obstacles,
             (*coordinator.nodes, *rescaling.next_nodes),
             coordinator.state.layout,
@@ -234,7 +236,7 @@ class Master(Role):
             return
         if isinstance(message, Alive):
             coordinator.alive(sender, message)
-            self._progressed |= bool(message.busy) or self._steps.get(sender) != message.steps
+            self._has_progressed |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
         coordinator.set_time(self.now)
@@ -275,13 +277,11 @@ class Master(Role):
         """Raise MalformedMessage if this sender may not send such a message to this run."""
         if not self.coordinator.is_member(sender) and not self._is_nonmember_node(sender):
             raise MalformedMessage(f"{sender!r} is not a member of this run")
-        of_nodes = isinstance(message, (Acknowledge, Reached))
-        if of_nodes and sender not in self.coordinator.nodes:
+        is_progress = isinstance(message, (Acknowledge, Reached))
+        if is_progress and sender not in self.coordinator.nodes:
             raise MalformedMessage(f"progress of {sender!r}, which is not a node")
         if isinstance(message, Drained | Paused) and sender not in self.coordinator.fronts:
-            raise MalformedMessage(
-                f"{sender!r} is not a front: it cannot have been drained or held"
-            )
+            raise MalformedMessage(f"{type(message).__name__} of {sender!r}, which is not a front")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 
@@ -342,12 +342,12 @@ class Master(Role):
             self.coordinator.note_progress(processed, delivered)
             self.tick_by = min(self.tick_by, self._next_progress_at)
             if self.now >= self._next_progress_at or processed >= INFINITY:
-                self._tell_progress(processed, delivered)
+                self._send_progress(processed, delivered)
         for idle, time in self.tracker.take_idle_fronts():
             self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
 
-    def _tell_progress(self, processed: int, delivered: int) -> None:
+    def _send_progress(self, processed: int, delivered: int) -> None:
         self._progress = (processed, delivered)
         self._next_progress_at = self.now + PROGRESS_INTERVAL_S
         for name in (*self.coordinator.nodes, *self.coordinator.fronts):
@@ -357,15 +357,15 @@ class Master(Role):
         """Detect lost work that no gap in the numbers of a channel has revealed."""
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts
-        heard = self.coordinator.members.all_heard(members, now - HEARTBEAT_FRESH_S)
-        worked = self._progressed or not heard
-        self._progressed = False
+        is_fresh = self.coordinator.members.all_heard(members, now - HEARTBEAT_FRESH_S)
+        worked = self._has_progressed or not is_fresh
+        self._has_progressed = False
         if oldest is None or oldest != self._oldest or worked:  # slow work is not lost
-            self._oldest, self._oldest_since = oldest, now
-        elif now - self._oldest_since > self.stalled_after_s:
-            self._oldest_since = now
+            self._oldest, self._quiet_since = oldest, now
+        elif now - self._quiet_since > self.stalled_after_s:
+            self._quiet_since = now
             time, stage = oldest
-            reason = f"{format_time(time)} is not processed to its end in stage {stage}"
+            reason = f"the work on {format_time(time)} in stage {stage} has stalled"
             self.coordinator.on_message_lost(MessageLost(self.incarnation, reason))
             return
         if now - self._repeated_at >= PROGRESS_REPEAT_S:
@@ -382,7 +382,7 @@ class Master(Role):
         nodes = len(self.coordinator.nodes)
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)
         if self.policy.recovers_locally:
-            self.tracker.acknowledge([blocking_cell(place, start) for place in range(nodes)])
+            self.tracker.acknowledge([blocking_cell(node, start) for node in range(nodes)])
 
     def _flush_coordinator(self) -> None:
         """Send the coordinator's messages and start its writes."""
@@ -408,41 +408,44 @@ class StallLogger:
 
     It logs the first line after 10 s, and further lines after pauses that double. If the run was
     asked to end and makes no progress, it logs a line 3 s after the request, then at least one
-    every 30 s. It logs another line when there is progress again.
+    every 30 s. It logs another line once the run makes progress again.
     """
 
     def __init__(self) -> None:
         self._progress: object = None
-        self._since = 0.0
-        self._report_after_s = STALL_LOG_DELAY_S
-        self._stall_reported = False
-        self._pause_max = inf
+        self._progress_at = 0.0
+        """When the run last progressed or had no work (seconds, monotonic)."""
+        self._log_after_s = STALL_LOG_DELAY_S
+        """Seconds from `_progress_at` to the next log line."""
+        self._is_logged = False
+        """Whether the current stall was logged."""
+        self._pause_max_s = inf
 
     def on_end_requested(self, now: float) -> None:
-        """Log the next lines sooner, since a user waits for the end of the run."""
-        self._report_after_s = min(
-            self._report_after_s, now - self._since + STALL_LOG_DELAY_ENDING_S
+        """Log the next lines about a stall sooner: a user waits for the end of the run."""
+        self._log_after_s = min(
+            self._log_after_s, now - self._progress_at + STALL_LOG_DELAY_ENDING_S
         )
-        self._pause_max = STALL_LOG_INTERVAL_ENDING_S
+        self._pause_max_s = STALL_LOG_INTERVAL_ENDING_S
 
     def update(
         self, now: float, progress: object, has_work: bool, describe: Callable[[], str]
     ) -> None:
-        """Log a stall; `progress` differs from the last call's if the run has progressed.
+        """Log a stall; `progress`: a value that changes when the run progresses.
 
         `describe`: returns what the run waits for.
         """
-        stalled_s = now - self._since
+        stalled_s = now - self._progress_at
         if has_work and progress == self._progress:
-            if stalled_s >= self._report_after_s:
-                pause = min(max(STALL_LOG_DELAY_S, 2 * stalled_s) - stalled_s, self._pause_max)
-                self._report_after_s, self._stall_reported = stalled_s + pause, True
+            if stalled_s >= self._log_after_s:
+                pause_s = min(max(STALL_LOG_DELAY_S, 2 * stalled_s) - stalled_s, self._pause_max_s)
+                self._log_after_s, self._is_logged = stalled_s + pause_s, True
                 reason = describe()
                 fields = event_fields("standstill", seconds=stalled_s, reason=reason)
                 log.warning("no progress for %.0f s: %s", stalled_s, reason, extra=fields)
             return
-        if self._stall_reported:
+        if self._is_logged:
             fields = event_fields("standstill-over", seconds=stalled_s)
             log.warning("there is progress again, after %.0f s", stalled_s, extra=fields)
-        self._progress, self._since = progress, now
-        self._report_after_s, self._stall_reported = STALL_LOG_DELAY_S, False
+        self._progress, self._progress_at = progress, now
+        self._log_after_s, self._is_logged = STALL_LOG_DELAY_S, False

@@ -1,10 +1,10 @@
 """Members: nodes and fronts, the roles that every run needs.
 
-Takes `Stop`, `Lead`, `MasterAt` (agent) and `AskReport` (any sender). Sends `StatusReport`;
-`FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation, readiness, obstacle); `Alive`
-while the number of its steps grows; and its trouble, if any, with each `Hello`, since an earlier
-message may be lost or the master may be a new process. After a `Stop` a member does no work, and
-sends `Goodbye` instead of `Hello` until its process exits.
+Takes `Stop` and `Lead` (master), `MasterAt` (agent) and `AskReport` (any sender). Sends
+`StatusReport`; `FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation, readiness,
+obstacle); `Alive` while it works or blocks other members; and its trouble, if any, with each
+`Hello`, since an earlier message may be lost or the master may be a new process. After a `Stop` a
+member does no work, and sends `Goodbye` instead of `Hello` until its process exits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Member(Role):
         """Message that makes the master recover or end the run; None: no trouble."""
         self.ready = False
         """Whether the member has its state and all answers that it needs to run."""
-        self._next_hello = 0.0
+        self._next_hello_at = 0.0
         self._steps_reported = 0
         """`steps` in the last `Alive`."""
 
@@ -58,7 +58,7 @@ class Member(Role):
     def blocks_others(self) -> bool:
         """Whether other members may wait for this one while it waits for its disk or consumer.
 
-        The master does not count their work as lost meanwhile.
+        Meanwhile the master counts no stalled work as lost.
         """
         return False
 
@@ -110,25 +110,26 @@ class Member(Role):
         self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshot_numbers))
 
     def repeat(self) -> None:
-        """Send messages again with each `Hello`, even if unchanged.
+        """Send the current messages again, with each `Hello`, even if unchanged.
 
         If an earlier message was lost, the receiver then sees a gap.
         """
         raise NotImplementedError
 
     def tick(self, now: float) -> float:
-        if now >= self._next_hello:
-            self._next_hello = now + HELLO_EVERY_S
+        if now >= self._next_hello_at:
+            self._next_hello_at = now + HELLO_EVERY_S
             self.hello()
-        return self._next_hello
+        return self._next_hello_at
 
     def hello(self) -> None:
         """Send the state of this member to the master."""
         if self.stopped:
             self.send("master", Goodbye(self.process))
             return
-        me = self.address, self.process, self.incarnation, int(self.ready), self.obstacle
-        self.send("master", Hello(*me))
+        ready = int(self.ready)
+        hello = Hello(self.address, self.process, self.incarnation, ready, self.obstacle)
+        self.send("master", hello)
         if self.steps != self._steps_reported or self.blocks_others:
             self._steps_reported = self.steps
             self.send("master", Alive(self.process, self.steps, int(self.blocks_others)))

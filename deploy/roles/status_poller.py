@@ -1,9 +1,9 @@
 """Poller of the status of nodes and the master, or of other roles. Its role name is `watch`.
 
-Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Rescale` (master). It
-is not a member of the run, and the run does not depend on it. Nodes report the totals that their
-consumers have stored. Invariant: `outputs` and `dead_letters` never decrease: the poller keeps the
-largest total of each node, even of nodes that have left the run.
+Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Rescale` (master). The
+poller is not a member of the run, and the run does not depend on it. Nodes report the totals that
+their consumers have stored. Invariant: `outputs` and `dead_letters` never decrease: the poller
+keeps the largest total of each node, even of nodes that have left the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StatusPoller(Role):
     """Poller of all members whose address it knows.
 
     `every_s`: polling interval in seconds; inf: poll only when `ask` is called; `name`: unique
-    among the watches of the run; `roles`: the roles to poll.
+    among the pollers of the run; `roles`: the roles to poll.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class StatusPoller(Role):
         self.address = ""
         """Address of the poller, to which members send their answers."""
         self.reports: dict[str, StatusReport] = {}
-        """Node or master -> its last answer."""
+        """Member -> its last answer."""
         self.desired_nodes = 0
         """Number of nodes to request from the master; 0: keep the current number."""
         self.first_desired_node = 0
@@ -48,12 +48,13 @@ class StatusPoller(Role):
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
+        """When to poll next (seconds, monotonic)."""
         self._answered_at: dict[str, float] = {}
-        """Node or master -> time of its last answer (seconds, monotonic)."""
+        """Member -> time of its last answer (seconds, monotonic)."""
         self._unanswered: set[str] = set()
-        """Nodes and master with an unanswered request."""
+        """Members with an unanswered request."""
         self._largest_totals: dict[tuple[str, str], int] = {}
-        """(figure, node) -> largest number that the node reported."""
+        """(figure, member) -> largest number that the member reported."""
         self._has_run = False
         """Whether the master has ever reported RUNNING; until then the run is starting."""
 
@@ -90,16 +91,16 @@ class StatusPoller(Role):
         self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
         if message.wanted:
-            self._forget_all_but(message.wanted)
+            self._retain_nodes(message.wanted)
         figures = dict(message.figures)
         for name in ("outputs", "dead_letters"):
-            held = self._largest_totals.get((name, sender), 0)
-            self._largest_totals[name, sender] = max(held, figures.get(name, 0))
+            largest = self._largest_totals.get((name, sender), 0)
+            self._largest_totals[name, sender] = max(largest, figures.get(name, 0))
 
-    def _forget_all_but(self, wanted: Sequence[str]) -> None:
-        """Forget nodes that left the run. Their outputs and dead letters still count."""
+    def _retain_nodes(self, nodes: Sequence[str]) -> None:
+        """Forget all nodes except these; the outputs and dead letters of the others still count."""
         for name in [name for name in self.addresses if name.startswith("node-")]:
-            if name not in wanted:
+            if name not in nodes:
                 del self.addresses[name]
                 self.reports.pop(name, None)
                 self._unanswered.discard(name)
@@ -108,7 +109,7 @@ class StatusPoller(Role):
         """Do nothing: the poller receives only control messages, which have no sequence numbers."""
 
     def answered_at(self, name: str) -> float:
-        """Return when a node or the master last answered; -inf for never."""
+        """Return when a member last answered (seconds, monotonic); -inf for never."""
         return self._answered_at.get(name, -inf)
 
     @property
@@ -140,22 +141,22 @@ class StatusPoller(Role):
         nodes = {name: report.state for name, report in reports if name != "master"}
         if master.state == Phase.RUNNING.value:
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
-            doing = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
-            return with_obstacles(doing, master.obstacles)
-        doing = "recovering" if self._has_run else "starting"
+            summary = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
+            return with_obstacles(summary, master.obstacles)
+        prefix = "recovering" if self._has_run else "starting"
         if master.state == Phase.LOADING.value:
             loading = [
                 f"{name} is {'silent' if self._is_silent(name, now) else state}"
                 for name, state in nodes.items()
                 if state != "running" or self._is_silent(name, now)
             ]
-            return f"{doing}: {', '.join(loading) or master.waits_for}"
+            return f"{prefix}: {', '.join(loading) or master.waits_for}"
         if master.state in (Phase.GATHERING.value, Phase.WAITING.value, Phase.DECIDING.value):
-            return f"{doing}: {master.waits_for}"
+            return f"{prefix}: {master.waits_for}"
         return with_obstacles(master.state, master.obstacles)
 
     def _sum(self, figure: str) -> int:
-        return sum(held for (name, _), held in self._largest_totals.items() if name == figure)
+        return sum(total for (name, _), total in self._largest_totals.items() if name == figure)
 
     def _is_silent(self, name: str, now: float) -> bool:
         return now - self.answered_at(name) > SILENT_AFTER_S

@@ -12,7 +12,7 @@ bundles that contain copies of it.
     >>> window.full
     False
 
-Takes sent records, and the time below which they are done; decides whether another record may be
+Takes sent records, and the time below which to release them; decides whether another record may be
 sent. Invariant: at most `records` records are in flight, and fewer than `bytes_max` bytes without
 the last one. So a record of any size can be sent.
 """
@@ -45,7 +45,10 @@ as in flight until the last of them is delivered.
 
 
 class InFlightWindow:
-    """Window of one front: the records in flight, and whether another one may be sent."""
+    """Window of one front: the records in flight, and whether another one may be sent.
+
+    `records`: maximum number of records in flight; `bytes_max`: see `WINDOW_BYTES`.
+    """
 
     def __init__(self, records: int = WINDOW, bytes_max: int = WINDOW_BYTES) -> None:
         self.records = records
@@ -71,12 +74,12 @@ class InFlightWindow:
         return {"in_flight": self.in_flight, "in_flight_bytes": self.bytes, "window_full": full}
 
     def add(self, time: int, size: int) -> None:
-        """Add a record that was sent. Times grow."""
+        """Add a record that was sent; `size`: in bytes. Precondition: label times grow."""
         self._flight.append((time, size))
         self.bytes += size
 
     def release(self, time: int) -> None:
-        """Remove the records below a time: they are no longer in flight."""
+        """Remove the records below a label time: they are no longer in flight."""
         flight = self._flight
         while flight and flight[0][0] < time:
             self.bytes -= flight.popleft()[1]
@@ -98,7 +101,7 @@ class LatencyMeter:
     def __init__(self) -> None:
         self._undelivered: deque[tuple[int, float]] = deque()
         """(label time, sending time) of the undelivered records."""
-        self._more, self._more_to = 0, 0
+        self._untimed, self._last_untimed = 0, 0
         """Number of undelivered records beyond those in `_undelivered`; label time of the last."""
         self._latencies: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(delivery time, latency) of the newest delivered records, in seconds."""
@@ -106,37 +109,37 @@ class LatencyMeter:
         """Histogram of all latencies so far, in seconds."""
 
     def record_sent(self, time: int, now: float) -> None:
-        """Add a record that is sent for the first time; `now`: seconds, monotonic."""
-        if self._more or len(self._undelivered) >= UNDELIVERED_MAX:
-            self._more, self._more_to = self._more + 1, time
+        """Add a record that is sent for the first time. `now`: seconds, monotonic."""
+        if self._untimed or len(self._undelivered) >= UNDELIVERED_MAX:
+            self._untimed, self._last_untimed = self._untimed + 1, time
         else:
             self._undelivered.append((time, now))
 
     def update(self, now: float, delivered: int) -> None:
-        """Measure the latencies of the records below time `delivered`."""
+        """Measure the latencies of the records below label time `delivered`."""
         undelivered = self._undelivered
         latency, count = 0.0, 0
         while undelivered and undelivered[0][0] < delivered:
-            before, latency = latency, now - undelivered.popleft()[1]
+            previous, latency = latency, now - undelivered.popleft()[1]
             self._latencies.append((now, latency))
-            if count and latency != before:  # records of one turn have equal latencies
-                self.latencies.add(before, count)
+            if count and latency != previous:  # records of one turn have equal latencies
+                self.latencies.add(previous, count)
                 count = 0
             count += 1
         if count:
             self.latencies.add(latency, count)
-        if self._more and self._more_to < delivered:
-            self._more = 0
+        if self._untimed and self._last_untimed < delivered:
+            self._untimed = 0
 
     def give_up(self) -> None:
         """Drop the undelivered records: they are lost, because there is no replay."""
         self._undelivered.clear()
-        self._more = 0
+        self._untimed = 0
 
     @property
     def in_flight(self) -> int:
         """Number of records that were sent and are not delivered."""
-        return len(self._undelivered) + self._more
+        return len(self._undelivered) + self._untimed
 
     @property
     def oldest(self) -> int | None:

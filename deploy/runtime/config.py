@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.node.backpressure import CARELESS
+from driftline.deploy.node.backpressure import NOT_CAREFUL
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
@@ -108,7 +108,7 @@ class ProcessConfig(Struct, frozen=True):
     """File descriptor of the pipe for signs of life; -1: no parent reads them."""
     fork_server_fd: int = -1
     """File descriptor over which a fork server receives requests."""
-    careful: tuple[int, int] = CARELESS
+    careful: tuple[int, int] = NOT_CAREFUL
     """(first, last) time with which a node has to be careful after a crash; see `TurnBudget`."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()

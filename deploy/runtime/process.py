@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from driftline.connectors.outputs import OutputPlace, open_consumer
 from driftline.connectors.sinks.consumer import SinkContext
-from driftline.deploy.node.backpressure import CARELESS, TurnBudget
+from driftline.deploy.node.backpressure import NOT_CAREFUL, TurnBudget
 from driftline.deploy.node.node import Node
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.deploy.runtime.claims import claim, open_with_retry
@@ -141,7 +141,7 @@ def _open_note(config: ProcessConfig) -> Callable[[str], None]:
     """Return the function with which a careful node writes notes (see `TurnBudget`)."""
     path = _note_of(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
-    if config.careful == CARELESS:
+    if config.careful == NOT_CAREFUL:
         return lambda text: None
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)

@@ -8,41 +8,42 @@ from driftline.engine.event_time import ENDED, NEVER, RESUMED, UNITS
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
-from driftline.engine.operators.operator import KeyedStep, Vertex
+from driftline.engine.operators.operator import KeyedStepFactory, Vertex
 from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle, SinkStep
 from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, Step
 from driftline.engine.texts import is_clock_time
 
 FUTURE_US = UNITS["s"] * 24 * 3600
-"""An event time that is further ahead of the arrival of its live record is probably wrong."""
+"""If the event time of a live record is further ahead of its arrival, it is probably wrong."""
 
 
 class Chains:
     """All chains of a plan on one node.
 
     `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches of that
-    chain for port q on node n; `keyed`: the factory of keyed steps.
+    chain for port q on node n; `make_keyed_step`: the factory of keyed steps.
     """
 
     def __init__(
-        self, plan: Plan, owners: Owners, barrier: OutputReceiver, keyed: KeyedStep
+        self, plan: Plan, owners: Owners, barrier: OutputReceiver, make_keyed_step: KeyedStepFactory
     ) -> None:
         self.plan = plan
         self.barrier = barrier
-        self.make_keyed_step = keyed
+        self.make_keyed_step = make_keyed_step
         self.failures = Failures(barrier)
         self.owners = owners
         self.event_times: list[tuple[int, int, int]] = []
-        """New (front, time, event time) of records with the largest event times of their source."""
+        """(front, time, event time) of new marks, and of new records whose event time exceeds all
+        earlier ones of the source. The node empties the list."""
         self._needs_event_times = bool(plan.waiting_ports)
         self._largest = [NEVER] * plan.fronts
-        """Per front: the largest event time so far."""
+        """Per front: the largest event time so far, in microseconds."""
         self.future_records: dict[int, tuple[int, int]] = {}
         """Front -> (time, event time) of the first record more than `FUTURE_US` ahead."""
         self.outbounds = {
-            (before, port.number): [Outbound() for _ in range(owners.nodes)]
+            (feeder, port.number): [Outbound() for _ in range(owners.nodes)]
             for port in plan.ports
-            for before in port.feeders
+            for feeder in port.feeders
         }
         self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
 
@@ -50,7 +51,7 @@ class Chains:
         """Add (root, event time) of records and marks of a source, in label order."""
         if not self._needs_event_times:
             return
-        time, front, known = 0, 0, len(self.event_times)
+        time, front, first_new = 0, 0, len(self.event_times)
         for (time, front), event_time in timed:
             if event_time <= RESUMED:
                 self.event_times.append((front, time, event_time))
@@ -58,10 +59,10 @@ class Chains:
                 self._largest[front] = event_time
                 self.event_times.append((front, time, event_time))
         if self._largest[front] - time > FUTURE_US and is_clock_time(time):
-            self._note_future(self.event_times[known:])
+            self._note_future(self.event_times[first_new:])
 
     def _note_future(self, event_times: Iterable[tuple[int, int, int]]) -> None:
-        """Note the first of these that is far ahead of the arrival of its record."""
+        """Store the first event time that is far ahead of the arrival of its record."""
         for front, time, event_time in event_times:
             if event_time - time > FUTURE_US and event_time < ENDED:
                 self.future_records.setdefault(front, (time, event_time))
@@ -71,7 +72,7 @@ class Chains:
 class _Chain:
     """Builder of the steps of one chain.
 
-    A vertex gets one step for each operator whose outputs reach it, because the last steps of the
+    A vertex gets one step for each operator whose outputs it gets, because the last steps of the
     chain report an invalid output as a failure of the operator that made it.
     """
 
@@ -83,6 +84,7 @@ class _Chain:
         self._flow = chains.plan.flow
         self._port = port
         self._steps: dict[tuple[int, str], Step] = {}
+        """(number of a vertex, name of the operator that made its inputs) -> step."""
 
     def entry(self) -> Step:
         """Return the first step of the chain."""
@@ -90,7 +92,9 @@ class _Chain:
         return vertex.operator.make_step(vertex, self, OutputEncoder(vertex.name, None))
 
     def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
-        edges = [self._step(after, encoder) for after in self._flow.successors(vertex.number)]
+        edges = [
+            self._step(successor, encoder) for successor in self._flow.successors(vertex.number)
+        ]
         return edges[0] if len(edges) == 1 else FanOut(edges)
 
     def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
@@ -101,15 +105,15 @@ class _Chain:
         return functions_follow(self._flow, vertex)
 
     def _step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
-        place = vertex.number, encoder.name
-        if place not in self._steps:
-            keyed = vertex.key is not None
-            self._steps[place] = (
+        identity = vertex.number, encoder.name
+        if identity not in self._steps:
+            is_keyed = vertex.key is not None
+            self._steps[identity] = (
                 self.shuffle_step(vertex, encoder)
-                if keyed
+                if is_keyed
                 else vertex.operator.make_step(vertex, self, encoder)
             )
-        return self._steps[place]
+        return self._steps[identity]
 
     def shuffle_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         assert vertex.key is not None

@@ -1,11 +1,12 @@
 """Digests of a flow's code, to detect which operators changed between runs.
 
-The digest of an operator covers its function, its key function, the `reduce` functions of its
-states and its `fields`. Of a function it covers instructions with their constants, defaults and
-closed-over values, and in the same way the user's own functions, classes and variables that the
-code names: in its module, in other modules of the user, and in modules that a function itself
-imports. A module that code passes on, as in `getattr(module, name)`, counts as a whole. The digest
-ignores comments, docstrings, annotations, positions in files, and names of local variables.
+The digest of an operator covers its functions (`user_functions`), parameters and `fields`, the ttls
+of its states, and the event time settings of a source. Of a function it covers instructions with
+their constants, defaults and closed-over values, and in the same way the user's own functions,
+classes and variables that the code names: in its module, in other modules of the user, and in
+modules that a function itself imports. A module that code passes as a value, as in
+`getattr(module, name)`, counts as a whole. The digest ignores comments, docstrings, annotations,
+positions in files, and names of local variables.
 
 A value counts by its contents: containers by their items, other objects by what `pickle` would
 store. An object that cannot be pickled counts as its type, and `Code.unseen` names it. Variables
@@ -13,7 +14,7 @@ count with the values that they have when the flow is loaded. A cache that funct
 not change the digest, because the digest of a flow is computed once.
 
 The digest is the same in every process that loads the same code: it contains no addresses and no
-hashes. Another version of Python compiles the same code to other instructions; then `Code.python`
+hashes. Another version of Python compiles the same code to other instructions. Then `Code.python`
 differs, and digests cannot be compared.
 """
 
@@ -54,21 +55,21 @@ from driftline.engine.texts import reraise_interrupt
 
 T = TypeVar("T")
 
-DEEPEST = 60
+DEPTH_MAX = 60
 """Levels of nested values, and of functions that name functions, that a digest covers."""
 
 ITEMS_MAX = 10_000
-"""Maximum number of items of a list, dict or set that a digest covers. Of a longer list or dict, it
+"""Largest number of items of a list, dict or set that a digest covers. Of a longer list or dict, it
 covers the first items; of a longer set none, as sets have no order."""
 
 VALUES_MAX = 200_000
-"""Values that the digest of an operator covers; further ones count as their types."""
+"""Largest number of values that the digest of an operator covers; others count as their types."""
 
 ITEM_VALUES_MAX = 1000
-"""Values that the digest of one item of a set covers."""
+"""Largest number of values that the digest of one item of a set covers."""
 
-LONG = 1000
-"""A text or bytes longer than this counts by its own digest."""
+LONG_TEXT = 1000
+"""A str or bytes value that is longer than this counts by its own digest."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 _FLAGS = (
@@ -82,15 +83,15 @@ _HAS_NAME = {*dis.hasname}
 _HAS_CONSTANT = {*dis.hasconst}
 _GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
 _NAMES_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "LOAD_CONST"}
-"""Instructions after the load of a module that name one of its variables, also for `getattr`."""
+"""Instructions that name a variable of a module after its load (LOAD_CONST: for `getattr`)."""
 
 
 class Code(Struct, frozen=True, array_like=True):
     """Code of a flow, as a run records it."""
 
     python: str = ""
-    """Human-readable version of Python and its instructions; digests of others are not comparable.
-    """
+    """Human-readable version of Python and its instructions. Digests of different versions cannot
+    be compared."""
     operators: tuple[tuple[str, str], ...] = ()
     """(name of an operator, digest of its code), in the order of the flow."""
     unseen: tuple[str, ...] = ()
@@ -102,7 +103,10 @@ class Code(Struct, frozen=True, array_like=True):
         return f"{self.python} {_digest(self.operators)}"
 
     def changed(self, before: Code) -> list[str]:
-        """Return the operators in both codes whose digests differ; none if `python` differs."""
+        """Return the names of the operators in both codes whose digests differ.
+
+        If `python` differs, the list is empty.
+        """
         if self.python != before.python:
             return []
         digests = dict(before.operators)
@@ -112,7 +116,7 @@ class Code(Struct, frozen=True, array_like=True):
         """Log the values whose changes are not detected."""
         if self.unseen:
             fields = event_fields("changes-undetected", values=", ".join(self.unseen))
-            log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=fields)
+            log.info("changes are not detected of: %s", ", ".join(self.unseen), extra=fields)
 
 
 NO_CODE = Code()
@@ -136,46 +140,49 @@ def _code_of(flow: Flow) -> Code:
         describer = _Describer()
         operators.append((vertex.name, _digest(describer.describe_vertex(vertex))))
         unseen += [f"{kind} in {vertex.name!r}" for kind in describer.unseen]
-    of = f"{python} (instructions {instructions}){optimised}"
-    return Code(of, tuple(operators), tuple(dict.fromkeys(unseen)))
+    version = f"{python} (instructions {instructions}){optimised}"
+    return Code(version, tuple(operators), tuple(dict.fromkeys(unseen)))
 
 
 def user_functions(vertex: Vertex) -> list[object]:
-    """Return the functions of an operator, its key function, and the `reduce` of each state.
+    """Return an operator's function, key function, `reduce` of each state, and timer function.
 
-    None stands for a function that does not exist.
+    None stands for a function that does not exist; a missing timer function is left out.
     """
     reduces = [getattr(state, "reduce", None) for state in vertex.states]
-    timers = [] if vertex.on_timer is None else [vertex.on_timer]
-    return [vertex.function, vertex.key, *reduces, *timers]
+    timer_functions = [] if vertex.on_timer is None else [vertex.on_timer]
+    return [vertex.function, vertex.key, *reduces, *timer_functions]
 
 
-def _digest(look: object) -> str:
-    text = repr(look).encode(errors="backslashreplace")
+def _digest(description: object) -> str:
+    text = repr(description).encode(errors="backslashreplace")
     return blake2b(text, digest_size=8).hexdigest()
 
 
 class _Describer:
-    """Builder of *looks*: nested tuples of plain values that describe objects, for a digest.
+    """Builder of *descriptions* of objects: nested tuples of plain values, for a digest.
 
-    The look of a repeated object is the number of its first occurrence, so cycles end.
+    A repeated object is described by the number of its first occurrence, so cycles end.
     """
 
-    def __init__(self, depth: int = 0, most: int = VALUES_MAX) -> None:
+    def __init__(self, depth: int = 0, values_max: int = VALUES_MAX) -> None:
         self._numbers: dict[int, int] = {}
         self._kept_alive: list[object] = []
         """All objects with a number, kept alive so that no other object gets the same id."""
         self._depth = depth
-        self._remaining_values = most
+        self._remaining_values = values_max
         self._names: list[str] = []
         """Variables on the path to the current value."""
         self._modules: set[str] = set()
-        """Modules that are covered because a function imports them."""
+        """Names of the modules that are described because a function imports them."""
         self.unseen: list[str] = []
-        """Values that cannot be pickled."""
+        """Names and types of values that cannot be described, as they cannot be pickled."""
 
     def describe_vertex(self, vertex: Vertex) -> object:
-        """Return the look of an operator: of its functions the code, but not of Python's own."""
+        """Return the description of an operator, with the code of its functions.
+
+        Functions of Python itself are described by their names.
+        """
         parts: list[object] = [vertex.fields]
         if vertex.event_time is not None:
             parts.append(astuple(vertex.event_time))
@@ -187,23 +194,23 @@ class _Describer:
             if isinstance(function, FunctionType) and not is_python_file(
                 function.__code__.co_filename
             ):
-                parts.append(self._once(function, self._function))
+                parts.append(self._once(function, self._describe_function))
             else:
                 parts.append(self.describe(function))
         return tuple(parts)
 
     def describe(self, value: object) -> object:
-        """Return the look of any value."""
+        """Return the description of any value."""
         if type(value) in _PLAIN:
-            if isinstance(value, str | bytes) and len(value) > LONG:
+            if isinstance(value, str | bytes) and len(value) > LONG_TEXT:
                 return type(value).__name__, len(value), _digest(value)
             return type(value).__name__, value
         self._remaining_values -= 1
-        if self._depth > DEEPEST or self._remaining_values < 0:
+        if self._depth > DEPTH_MAX or self._remaining_values < 0:
             return "and more", type(value).__qualname__
         self._depth += 1
         try:
-            return self._once(value, self._new)
+            return self._once(value, self._describe_new)
         except BaseException as error:  # from the user's own properties, iterators or `__repr__`
             reraise_interrupt(error)
             self.unseen.append(" ".join([*self._names[-1:], f"({type(value).__qualname__})"]))
@@ -211,60 +218,60 @@ class _Describer:
         finally:
             self._depth -= 1
 
-    def _once(self, value: object, look: Callable[..., object]) -> object:
+    def _once(self, value: object, describe: Callable[..., object]) -> object:
         if id(value) in self._numbers:
             return "again", self._numbers[id(value)]
         if not isinstance(value, tuple | frozenset):  # equal constants may be one object or two
             self._numbers[id(value)] = len(self._numbers)
             self._kept_alive.append(value)
-        return look(value)
+        return describe(value)
 
-    def _new(self, value: object) -> object:
+    def _describe_new(self, value: object) -> object:
         if isinstance(value, dict | MappingProxyType):
-            items = [item for pair in _first(value.items()) for item in pair]
-            return self._kind(value), len(value), self._all(items)
+            items = [item for pair in _first_items(value.items()) for item in pair]
+            return self._describe_type(value), len(value), self._describe_all(items)
         if isinstance(value, list | tuple | deque):
-            return self._kind(value), len(value), self._all(_first(value))
+            return self._describe_type(value), len(value), self._describe_all(_first_items(value))
         if isinstance(value, set | frozenset):
             members: Iterable[object] = value if len(value) <= ITEMS_MAX else ()
-            looks = sorted(
+            descriptions = sorted(
                 repr(_Describer(self._depth, ITEM_VALUES_MAX).describe(item)) for item in members
             )
-            return self._kind(value), len(value), tuple(looks)
-        return self._callable(value) or self._reduced(value)
+            return self._describe_type(value), len(value), tuple(descriptions)
+        return self._describe_callable(value) or self._describe_reduced(value)
 
-    def _kind(self, value: object) -> object:
-        kind = type(value)
-        return self.describe(kind) if _is_users_class(kind) else _name(kind)
+    def _describe_type(self, value: object) -> object:
+        class_ = type(value)
+        return self.describe(class_) if _is_user_class(class_) else _foreign_name(class_)
 
-    def _all(self, values: Iterable[object]) -> tuple[object, ...]:
+    def _describe_all(self, values: Iterable[object]) -> tuple[object, ...]:
         return tuple(self.describe(value) for value in values)
 
     # Callables and types.
 
-    def _callable(self, value: object) -> object:
+    def _describe_callable(self, value: object) -> object:
         if isinstance(value, FunctionType):
             file = value.__code__.co_filename
-            return self._function(value) if is_user_file(file) else _name(value)
+            return self._describe_function(value) if is_user_file(file) else _foreign_name(value)
         if isinstance(value, MethodType):
             return "method", self.describe(value.__func__), self.describe(value.__self__)
         if isinstance(value, functools.partial):
-            return "partial", self._all((value.func, value.args, value.keywords))
+            return "partial", self._describe_all((value.func, value.args, value.keywords))
         if isinstance(value, staticmethod | classmethod):
             return type(value).__name__, self.describe(value.__func__)
         if isinstance(value, property):
-            return "property", self._all((value.fget, value.fset))
+            return "property", self._describe_all((value.fget, value.fset))
         if isinstance(value, type):
-            return self._class(value)
+            return self._describe_class(value)
         if isinstance(value, BuiltinFunctionType) and not isinstance(value.__self__, ModuleType):
             return "method", value.__name__, self.describe(value.__self__)
         if isinstance(value, ModuleType):
             return "module", value.__name__
-        if (inside := _wrapped(value)) is not None:
-            return _name(type(value)), self.describe(inside)
-        return _name(value) if inspect.isroutine(value) else None
+        if (function := _wrapped_function(value)) is not None:
+            return _foreign_name(type(value)), self.describe(function)
+        return _foreign_name(value) if inspect.isroutine(value) else None
 
-    def _function(self, function: FunctionType) -> object:
+    def _describe_function(self, function: FunctionType) -> object:
         cells = []
         for cell in function.__closure__ or ():
             try:
@@ -273,140 +280,183 @@ class _Describer:
                 cells.append(None)
         return (
             "function",
-            self._code(function.__code__),
-            self._all(cells),
-            self._all(function.__defaults__ or ()),
-            self._all(sorted((function.__kwdefaults__ or {}).items())),
-            self._named(function.__code__, function.__globals__),
+            self._describe_code(function.__code__),
+            self._describe_all(cells),
+            self._describe_all(function.__defaults__ or ()),
+            self._describe_all(sorted((function.__kwdefaults__ or {}).items())),
+            self._describe_globals(function.__code__, function.__globals__),
         )
 
-    def _class(self, value: type) -> object:
-        if not _is_users_class(value):
-            return _name(value)
+    def _describe_class(self, value: type) -> object:
+        if not _is_user_class(value):
+            return _foreign_name(value)
         parts = [
             (name, self.describe(part))
             for name, part in sorted(vars(value).items())
             if isinstance(part, FunctionType) or not (name.startswith("__") or name == "_abc_impl")
         ]
-        return "class", value.__qualname__, self._all(value.__bases__), tuple(parts)
+        return "class", value.__qualname__, self._describe_all(value.__bases__), tuple(parts)
 
-    def _reduced(self, value: object) -> object:
-        """Return the look of an object, made of what `pickle` would store."""
+    def _describe_reduced(self, value: object) -> object:
+        """Return the description of an object, made of what `pickle` would store."""
         if type(value).__module__.startswith("driftline.engine."):
-            return self._kind(value)
-        pickled = copyreg.dispatch_table.get(type(value))
-        reduced = pickled(value) if pickled else value.__reduce_ex__(2)
+            return self._describe_type(value)
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = reducer(value) if reducer else value.__reduce_ex__(2)
         if isinstance(reduced, str):  # the name of a global variable
-            return self._kind(value), reduced
+            return self._describe_type(value), reduced
         make, arguments, state, *items = (*reduced, None, None, None)[:5]
-        listed = [_first(each) if each is not None else () for each in items]
-        return self._kind(value), self._all((make, arguments, state, *map(tuple, listed)))
+        first_items = [_first_items(part) if part is not None else () for part in items]
+        return self._describe_type(value), self._describe_all(
+            (make, arguments, state, *map(tuple, first_items))
+        )
 
     # Code objects.
 
-    def _code(self, code: CodeType) -> object:
+    def _describe_code(self, code: CodeType) -> object:
         numbers = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
-        steps = [self._step(code, step) for step in dis.get_instructions(code)]
-        return (*numbers, code.co_flags & _FLAGS, code.co_exceptiontable, tuple(steps))
+        instructions = [
+            self._describe_instruction(code, instruction)
+            for instruction in dis.get_instructions(code)
+        ]
+        return (*numbers, code.co_flags & _FLAGS, code.co_exceptiontable, tuple(instructions))
 
-    def _step(self, code: CodeType, step: dis.Instruction) -> object:
-        """Return the look of an instruction, with its constant by value, not by index.
+    def _describe_instruction(self, code: CodeType, instruction: dis.Instruction) -> object:
+        """Return the description of an instruction, with its constant by value, not by index.
 
-        A docstring shifts the indexes of later constants.
+        A docstring would shift the indexes of later constants.
         """
-        if step.opcode in _HAS_CONSTANT:
-            value = step.argval
-            look = self._code(value) if isinstance(value, CodeType) else self.describe(value)
-            return step.opname, look
-        return step.opname, step.argval if step.opcode in _HAS_NAME else step.arg
+        if instruction.opcode in _HAS_CONSTANT:
+            value = instruction.argval
+            description = (
+                self._describe_code(value) if isinstance(value, CodeType) else self.describe(value)
+            )
+            return instruction.opname, description
+        return (
+            instruction.opname,
+            instruction.argval if instruction.opcode in _HAS_NAME else instruction.arg,
+        )
 
-    def _named(self, code: CodeType, module: dict[str, object]) -> object:
-        """Return the looks of what the code names in its module and imports.
+    def _describe_globals(self, code: CodeType, module: dict[str, object]) -> object:
+        """Return the descriptions of the globals that code uses, and of the modules it imports.
 
-        Includes code within it; excludes variables that it assigns.
+        Covers nested code objects, too; excludes globals that the code assigns. `module`: the
+        globals by name.
         """
-        codes = list(_codes(code))
-        steps = [step for each in codes for step in dis.get_instructions(each)]
-        assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
-        names = {step.argval for step in steps if step.opname in _GLOBAL_LOADS} - assigned
-        constants = {text for each in codes for text in each.co_consts if isinstance(text, str)}
-        attributes = sorted(constants.union(*(each.co_names for each in codes)))
-        values = {
-            step.argval
-            for step, after in pairwise(steps)
-            if step.opname in _GLOBAL_LOADS and after.opname not in _NAMES_ATTRIBUTE
+        codes = list(_nested_codes(code))
+        instructions = [
+            instruction for nested in codes for instruction in dis.get_instructions(nested)
+        ]
+        assigned = {
+            instruction.argval
+            for instruction in instructions
+            if instruction.opname == "STORE_GLOBAL"
+        }
+        names = {
+            instruction.argval
+            for instruction in instructions
+            if instruction.opname in _GLOBAL_LOADS
+        } - assigned
+        constants = {text for nested in codes for text in nested.co_consts if isinstance(text, str)}
+        attributes = sorted(constants.union(*(nested.co_names for nested in codes)))
+        used_as_values = {
+            instruction.argval
+            for instruction, following in pairwise(instructions)
+            if instruction.opname in _GLOBAL_LOADS and following.opname not in _NAMES_ATTRIBUTE
         }
         named = [
-            (n, self._describe_global(n, module[n], None if n in values else attributes))
+            (n, self._describe_global(n, module[n], None if n in used_as_values else attributes))
             for n in sorted(names & {*module})
         ]
-        return named, [self._imported(name) for name in _imports(steps, module)]
+        return named, [self._describe_import(name) for name in _imports(instructions, module)]
 
     def _describe_global(self, name: str, value: object, attributes: list[str] | None) -> object:
-        """Return the look of a variable of a module.
+        """Return the description of a variable of a module.
 
-        `attributes`: names that may follow it after a dot or in `getattr`. None: it is used as a
-        value, as in `getattr(module, text)`, so any name may.
+        `attributes`: if the variable is a module, the names that the code may access in it. None:
+        any name, as the code uses the module as a value, such as in `getattr(module, text)`.
         """
         if not isinstance(value, ModuleType):
             self._names.append(name)
-            look = self.describe(value)
+            description = self.describe(value)
             self._names.pop()
-            return look
+            return description
         if not is_user_file(getattr(value, "__file__", None) or "<frozen "):
             return None
         if attributes is None:
-            attributes = sorted(each for each in vars(value) if not each.startswith("__"))
-        inside = ((each, vars(value)[each]) for each in attributes if each in vars(value))
-        looks = [(each, part) for each, part in inside if not isinstance(part, ModuleType)]
-        return [(each, self._describe_global(each, part, [])) for each, part in looks]
+            attributes = sorted(
+                attribute for attribute in vars(value) if not attribute.startswith("__")
+            )
+        variables = (
+            (attribute, vars(value)[attribute])
+            for attribute in attributes
+            if attribute in vars(value)
+        )
+        accessible = [
+            (attribute, part) for attribute, part in variables if not isinstance(part, ModuleType)
+        ]
+        return [
+            (attribute, self._describe_global(attribute, part, []))
+            for attribute, part in accessible
+        ]
 
-    def _imported(self, name: str) -> object:
-        """Return the look of a module that a function imports, and of its packages.
+    def _describe_import(self, name: str) -> object:
+        """Return the description of a module that a function imports, and of its packages.
 
-        Executes nothing.
+        Does not execute the module.
         """
-        looks: list[object] = []
+        descriptions: list[object] = []
         path: Sequence[str] | None = None
-        for inner in accumulate(name.split("."), "{}.{}".format):
-            spec = PathFinder.find_spec(inner, path)
+        for prefix in accumulate(name.split("."), "{}.{}".format):
+            spec = PathFinder.find_spec(prefix, path)
             if spec is None or not is_user_file(spec.origin or ""):
                 break
-            code = spec.loader.get_code(inner) if isinstance(spec.loader, InspectLoader) else None
-            if code is not None and inner not in self._modules:
-                self._modules.add(inner)
-                steps = [step for each in _codes(code) for step in dis.get_instructions(each)]
-                within = _imports(steps, {"__package__": spec.parent})
-                looks += [inner, self._code(code), *map(self._imported, within)]
+            code = spec.loader.get_code(prefix) if isinstance(spec.loader, InspectLoader) else None
+            if code is not None and prefix not in self._modules:
+                self._modules.add(prefix)
+                instructions = [
+                    instruction
+                    for nested in _nested_codes(code)
+                    for instruction in dis.get_instructions(nested)
+                ]
+                imports = _imports(instructions, {"__package__": spec.parent})
+                descriptions += [
+                    prefix,
+                    self._describe_code(code),
+                    *map(self._describe_import, imports),
+                ]
             if (path := spec.submodule_search_locations) is None:
                 break
-        return tuple(looks)
+        return tuple(descriptions)
 
 
-def _first(values: Iterable[T]) -> Iterator[T]:
+def _first_items(values: Iterable[T]) -> Iterator[T]:
     return (value for value, _ in zip(values, range(ITEMS_MAX), strict=False))
 
 
-def _imports(steps: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
-    """Return the names of modules that instructions import; some may be of variables in them."""
-    found = []
-    for (level, names), (_, step) in pairwise(pairwise(steps)):
-        if step.opname == "IMPORT_NAME":
+def _imports(instructions: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
+    """Return the names that instructions import: of modules, or of variables in modules.
+
+    `module`: the globals of the importing module.
+    """
+    imported = []
+    for (level, names), (_, instruction) in pairwise(pairwise(instructions)):
+        if instruction.opname == "IMPORT_NAME":
             package = str(module.get("__package__") or "")
             with suppress(ImportError):
-                name = resolve_name("." * level.argval + step.argval, package)
-                found += [name, *(f"{name}.{each}" for each in names.argval or ())]
-    return sorted({*found})
+                name = resolve_name("." * level.argval + instruction.argval, package)
+                imported += [name, *(f"{name}.{attribute}" for attribute in names.argval or ())]
+    return sorted({*imported})
 
 
-def _is_users_class(kind: type) -> bool:
+def _is_user_class(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is None:  # in a notebook, or in Python itself
         return kind.__module__ == "__main__"
     return is_user_file(file)
 
 
-def _wrapped(value: object) -> FunctionType | None:
+def _wrapped_function(value: object) -> FunctionType | None:
     """Return the function in a `functools.cache`, `cached_property` or similar wrapper, or None."""
     for name in ("__wrapped__", "func"):
         if isinstance(function := inspect.getattr_static(value, name, None), FunctionType):
@@ -414,14 +464,14 @@ def _wrapped(value: object) -> FunctionType | None:
     return None
 
 
-def _name(value: object) -> object:
-    """Return the look of code that is not the user's: its name."""
+def _foreign_name(value: object) -> object:
+    """Return the description of code that is not the user's: its name."""
     return "of others", getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
     """Yield a code object and all those within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from _nested_codes(constant)

@@ -88,18 +88,18 @@ class Flow(FlowGraph):
                 It is not checked at run time. Records pass through the wire format: sequences
                 arrive as tuples. If mypy does not accept the type here (a union, the alias of a
                 tuple), annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
-            fields: Names of the items of its records, if these are tuples.
+            fields: Names of the items of the records, if these are tuples.
             event_time: A field, or a function that takes a record: when the event happened, as a
                 number, a datetime, or ISO 8601 text; without time zone in UTC. A record without a
-                valid event time is a failure. Operators with windows or timers need it.
+                valid event time is a failure. Operators with windows or timers need event times.
             unit: Unit of numbers: "s", "ms" or "us".
             max_delay: Expected disorder: by how much the event time of a record may be smaller than
-                that of an earlier record. The watermark follows the largest event time by it.
-            idle_after: How long a live source may have no records before it is idle, and no longer
-                holds back the watermark of operators that other sources reach, too.
+                that of an earlier record. The watermark is this much behind the largest event time.
+            idle_after: How long a live source may have no records before it is idle. An idle source
+                does not hold back the watermark of operators that other sources reach, too.
             tick: Interval at which a live source moves its watermark to the time of day minus
                 `max_delay`, so that timers fire and windows end although no record arrives. Without
-                an `event_time`, that of a record is then the time of its arrival.
+                an `event_time`, the event time of a record is then the time of its arrival.
 
         Returns:
             The stream of records; without `of` they may be of any type.
@@ -112,12 +112,12 @@ class Flow(FlowGraph):
         if event_time is not None or tick is not None:
             if unit not in UNITS:
                 raise FlowError(f"{what}: the unit is {unit!r}, but must be {', '.join(UNITS)}")
-            delay = parse_duration(max_delay, f"{what}: max_delay")
-            idle, ticks = (
-                None if each is None else parse_duration(each, f"{what}: {name_of}", least=1)
-                for each, name_of in ((idle_after, "idle_after"), (tick, "tick"))
+            delay_us = parse_duration(max_delay, f"{what}: max_delay")
+            idle_us, tick_us = (
+                None if value is None else parse_duration(value, f"{what}: {argument}", least=1)
+                for value, argument in ((idle_after, "idle_after"), (tick, "tick"))
             )
-            times = EventTime(unit, delay, idle, ticks)
+            times = EventTime(unit, delay_us, idle_us, tick_us)
             if event_time is not None:
                 names = checked_fields(what, fields)
                 function = getter(event_time, names, f"{what}: event_time={event_time!r}")

@@ -1,4 +1,4 @@
-"""The graph of a flow: its operators and their connections, with the checks of the whole.
+"""The graph of a flow: its operators and their connections, and the checks of the whole flow.
 
 `engine.flow.flow` adds what users call; `engine.flow.streams` adds operators.
 """
@@ -23,15 +23,15 @@ from driftline.engine.state.managed import State
 from driftline.engine.texts import counted
 
 PATH_LENGTH_MAX = 100
-"""Largest number of operators on a path from a source to a sink, both included. Each uses some
-frames of Python's stack, which must leave room for the calls of user functions."""
+"""Largest number of operators on a path from a source to a sink, both included. Each operator uses
+some frames of Python's stack, which must leave room for the calls of user functions."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class FlowGraph:
-    """Operators from the sources to the sinks of a flow; `groups`: number of key groups."""
+    """Operators of a flow, from sources to sinks. `groups`: number of key groups."""
 
     name: str
     groups: int = GROUPS
@@ -45,7 +45,7 @@ class FlowGraph:
     """(vertex, function, values of the function's variables when the vertex was added) of vertices
     added since the last `validate`."""
     code: Any = field(default=None, init=False, compare=False, repr=False)
-    """(number of vertices, digests of their code), see `engine.flow.code`; None until computed."""
+    """(number of vertices, their `engine.flow.code.Code`); None until computed."""
 
     def __post_init__(self) -> None:
         if type(self.groups) is not int or not 1 <= self.groups <= GROUPS_MAX:
@@ -121,21 +121,21 @@ class FlowGraph:
 
         A union occurs twice if it merges the vertex with itself.
         """
-        return [v for v in self.vertices for before in v.inputs if before == number]
+        return [v for v in self.vertices for input_number in v.inputs if input_number == number]
 
     def validate(self) -> Self:
         """Check the whole flow, and return it.
 
         Raises:
-            FlowError: The flow is empty or has no sink, an operator has no consumer, or too many
-                operators are in a row.
+            FlowError: The flow is empty or has no sink, the outputs of an operator are not used, an
+                operator lacks event times, or too many operators are in a row.
         """
         if not self.vertices:
-            at = as_line(self.line)
-            raise FlowError(f"flow {self.name!r} is empty: begin with flow.source(name){at}")
+            line = as_line(self.line)
+            raise FlowError(f"flow {self.name!r} is empty: begin with flow.source(name){line}")
         if not self.sinks:
-            at = as_line(self.vertices[-1].line)
-            raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){at}")
+            line = as_line(self.vertices[-1].line)
+            raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){line}")
         self._check_event_times()
         for vertex in self.vertices:
             if not vertex.operator.is_sink and not self.successors(vertex.number):
@@ -148,11 +148,11 @@ class FlowGraph:
         return self
 
     def fronts_of(self, vertex: Vertex) -> tuple[int, ...]:
-        """Return the numbers of the sources that reach a vertex, among all sources."""
+        """Return the numbers of the fronts whose sources reach a vertex."""
         reached = {vertex.number}
-        for before in reversed(self.vertices[: vertex.number + 1]):
-            if before.number in reached:
-                reached.update(before.inputs)
+        for candidate in reversed(self.vertices[: vertex.number + 1]):
+            if candidate.number in reached:
+                reached.update(candidate.inputs)
         return tuple(i for i, source in enumerate(self.sources) if source.number in reached)
 
     def _check_event_times(self) -> None:
@@ -171,11 +171,11 @@ class FlowGraph:
 
     def _check_length(self) -> None:
         """Raise FlowError if there are too many operators in a row."""
-        length: dict[int, int] = {}
+        lengths: dict[int, int] = {}
         for vertex in self.vertices:
-            before = (length[number] for number in vertex.inputs)
-            length[vertex.number] = 1 + max(before, default=0)
-            if length[vertex.number] > PATH_LENGTH_MAX:
+            input_lengths = (lengths[number] for number in vertex.inputs)
+            lengths[vertex.number] = 1 + max(input_lengths, default=0)
+            if lengths[vertex.number] > PATH_LENGTH_MAX:
                 raise FlowError(
                     f"{vertex.kind} {vertex.name!r} of flow {self.name!r} is operator "
                     f"{PATH_LENGTH_MAX + 1} in a row, and {PATH_LENGTH_MAX} is the limit, with "
@@ -201,18 +201,20 @@ class FlowGraph:
         if name is None:
             name = f"{kind}-{number}"
         if not isinstance(name, str) or not name:
-            raise FlowError(f"the name of a {kind} is a text that is not empty, not {name!r}")
+            raise FlowError(f"the name of a {kind} must be a non-empty text, not {name!r}")
         if kinds := [vertex.kind for vertex in self.vertices if vertex.name == name]:
-            both = f"a {kinds[0]} named {name!r}, as this {kind} is: give one another name"
-            raise FlowError(f"flow {self.name!r} already has {both}")
+            raise FlowError(
+                f"flow {self.name!r} already has a {kinds[0]} named {name!r}: "
+                f"give it, or this {kind}, another name"
+            )
         if operator.takes_function and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
-        for role, each in (
+        for role, called in (
             ("function", function),
             ("key function", key),
             ("timer function", on_timer),
         ):
-            if iscoroutinefunction(each) or isasyncgenfunction(each):
+            if iscoroutinefunction(called) or isasyncgenfunction(called):
                 raise FlowError(
                     f"{kind} {name!r}: its {role} is async, but operators call plain functions: "
                     "leave out async and await"
@@ -225,21 +227,23 @@ class FlowGraph:
             event_time=event_time,
         )
         self.vertices.append(vertex)
-        self.variables += [(vertex, of, variables_of(of)) for of in (function, key, on_timer)]
+        self.variables += [(vertex, f, variables_of(f)) for f in (function, key, on_timer)]
         return vertex
 
     def _warn_of_loops(self) -> None:
-        """Warn of functions made in a loop that use its variable: all see its last value.
+        """Warn of functions that were made in a loop and use the loop variable.
 
-        Criterion: several functions have the same code object, and a variable of one has changed
-        since its operator was added.
+        All of them see the variable's last value. Criterion: several functions have the same code
+        object, and a variable of one of them has changed since the operator was added.
         """
-        made = Counter(getattr(function, "__code__", None) for _, function, _ in self.variables)
+        code_counts = Counter(
+            getattr(function, "__code__", None) for _, function, _ in self.variables
+        )
         changed: dict[str, list[Vertex]] = {}
-        for vertex, function, before in self.variables:
-            for name, value in variables_of(function).items() if before else ():
-                is_new = name in before and before[name] is not value
-                if is_new and made[getattr(function, "__code__", None)] > 1:
+        for vertex, function, old_values in self.variables:
+            for name, value in variables_of(function).items() if old_values else ():
+                has_changed = name in old_values and old_values[name] is not value
+                if has_changed and code_counts[getattr(function, "__code__", None)] > 1:
                     changed.setdefault(name, []).append(vertex)
         for name, vertices in changed.items():
             log.warning(
@@ -253,7 +257,10 @@ class FlowGraph:
 
 
 def checked_fields(operator: str, fields: Sequence[str] | None) -> Fields:
-    """Return the names of the items of tuples. Raises FlowError."""
+    """Return the names of the items of tuples. Raises FlowError if they are not valid.
+
+    `operator`: kind and name of the operator, for the error.
+    """
     if fields is None:
         return None
     if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):

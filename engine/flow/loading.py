@@ -56,20 +56,22 @@ def load_flow(spec: str) -> Flow:
     only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow or it
     is invalid, with the line of the user's code, if there is one.
     """
-    flow = _loaded(spec).validate()
+    flow = _find_flow(spec).validate()
     code_of(flow)  # before any function can change variables
     return flow
 
 
-def _loaded(spec: str) -> Flow:
-    where, _, name = spec.partition(":")
-    module = _load_module(where)
+def _find_flow(spec: str) -> Flow:
+    """Return the flow that `spec` names, not validated. Raises FlowError."""
+    location, _, name = spec.partition(":")
+    module = _load_module(location)
     if name:
         if not hasattr(module, name):
             raise FlowError(
-                f"{where} has no {name!r}: give the name of a Flow, or of a function returning one"
+                f"{location} has no {name!r}: give the name of a Flow, or of a function that "
+                "returns one"
             )
-        return _as_flow(getattr(module, name), name, where)
+        return _as_flow(getattr(module, name), name, location)
     flows = {n: value for n, value in vars(module).items() if isinstance(value, Flow)}
     if "flow" in flows:
         return flows["flow"]
@@ -77,27 +79,27 @@ def _loaded(spec: str) -> Flow:
     candidates = flows or factories
     if not candidates:
         raise FlowError(
-            f'{where} has no flows: give it one (flow = Flow("NAME")), or name a function that '
-            f"returns one, as {where}:NAME"
+            f'{location} has no flows: give it one (flow = Flow("NAME")), or name a function that '
+            f"returns one, as {location}:NAME"
         )
     if len(candidates) != 1:
         kind = "functions that return a Flow" if factories else "flows"
         names = ", ".join(candidates)
         raise FlowError(
-            f"{where} has {len(candidates)} {kind} ({names}): name one, as {where}:NAME"
+            f"{location} has {len(candidates)} {kind} ({names}): name one, as {location}:NAME"
         )
     [(name, value)] = candidates.items()
-    return _as_flow(value, name, where)
+    return _as_flow(value, name, location)
 
 
 def find_object(spec: str) -> object:
     """Return the object that ``module:name`` names. Raises FlowError if there is none."""
-    where, _, name = spec.partition(":")
+    location, _, name = spec.partition(":")
     if not name:
-        raise FlowError(f"{spec} names no object: give {where}:NAME")
-    module = _load_module(where)
+        raise FlowError(f"{spec} names no object: give {location}:NAME")
+    module = _load_module(location)
     if not hasattr(module, name):
-        raise FlowError(f"{where} has no {name!r}")
+        raise FlowError(f"{location} has no {name!r}")
     value: object = getattr(module, name)
     return value
 
@@ -109,55 +111,57 @@ def load_object(spec: str, *arguments: object) -> object:
     such object or it cannot be called with these arguments; Unavailable if the call raises it.
     """
     value = find_object(spec)
-    where, _, name = spec.partition(":")
+    location, _, name = spec.partition(":")
     if inspect.isclass(value) or isinstance(value, FunctionType):
-        return _called(value, name, where, arguments)
+        return _call(value, name, location, arguments)
     return value
 
 
-def _as_flow(value: object, name: str, where: str) -> Flow:
+def _as_flow(value: object, name: str, location: str) -> Flow:
     """Return the value itself if it is a Flow, or the result of a factory. Raises FlowError."""
     if isinstance(value, Flow):
         return value
     if inspect.isclass(value) or not callable(value):
         kind = "class" if inspect.isclass(value) else type(value).__name__
         raise FlowError(
-            f"{where}:{name} is a {kind}, not a Flow, nor a function without arguments that "
+            f"{location}:{name} is a {kind}, not a Flow, nor a function without arguments that "
             "returns one"
         )
-    made = _called(value, name, where)
-    if not isinstance(made, Flow):
-        raise FlowError(f"{where}:{name} returns a {type(made).__name__}, not a Flow")
-    return made
+    result = _call(value, name, location)
+    if not isinstance(result, Flow):
+        raise FlowError(f"{location}:{name} returns a {type(result).__name__}, not a Flow")
+    return result
 
 
-def _called(
-    function: Callable[..., object], name: str, where: str, arguments: Sequence[object] = ()
+def _call(
+    function: Callable[..., object], name: str, location: str, arguments: Sequence[object] = ()
 ) -> object:
-    """Call a function with no argument or with all, as it requires.
+    """Call a function with all arguments, or with none if it requires none.
 
-    Raises FlowError, Unavailable.
+    Raises FlowError; Unavailable if the call raises it. `name`, `location`: for errors.
     """
-    needed = _required(function)
-    if len(needed) not in (0, len(arguments)):
+    required = _required(function)
+    if len(required) not in (0, len(arguments)):
         takes = f"{len(arguments)} at most" if arguments else "no arguments"
         raise FlowError(
-            f"{where}:{name} cannot be called: a function that is named here takes {takes}, "
-            f"but this one needs {', '.join(needed)}"
+            f"{location}:{name} cannot be called: a function that is named here takes {takes}, "
+            f"but this one needs {', '.join(required)}"
         )
     try:
-        return function(*arguments) if needed else function()
+        return function(*arguments) if required else function()
     except FlowError as error:
         raise _with_line(error) from None
     except Unavailable:
         raise
     except BaseException as error:
         reraise_interrupt(error)
-        raise FlowError(f"{where}:{name} fails: {_describe_error(error)}{_line(error)}") from error
+        raise FlowError(
+            f"{location}:{name} fails: {_describe_error(error)}{_line(error)}"
+        ) from error
 
 
 def _with_line(error: FlowError) -> FlowError:
-    """Add the user's line to an error of a flow that user code builds."""
+    """Return the error with the line of user code that caused it, if the text lacks this line."""
     line = _line(error)
     if isinstance(error, LoadedAgain) or line in str(error):  # line is present already, or ""
         return error
@@ -190,18 +194,19 @@ def _required(function: Callable[..., object]) -> list[str]:
 
 
 def _factories(module: ModuleType) -> dict[str, FunctionType]:
-    """Return the functions of a module, not imported ones, that are annotated as factories."""
+    """Return the functions that a module defines and annotates as factories of a Flow, by name."""
     return {
         name: value
         for name, value in vars(module).items()
         if isinstance(value, FunctionType)
         and value.__module__ == module.__name__
-        and _returns(value) is Flow
+        and _return_type(value) is Flow
         and not _required(value)
     }
 
 
-def _returns(function: FunctionType) -> object:
+def _return_type(function: FunctionType) -> object:
+    """Return the annotated type of a function's result; None if unknown or not annotated."""
     annotation: object = function.__annotations__.get("return")
     try:
         return get_type_hints(function).get("return")
@@ -210,35 +215,38 @@ def _returns(function: FunctionType) -> object:
         return Flow if annotation in ("Flow", "driftline.Flow") else None
 
 
-def _load_module(where: str) -> ModuleType:
-    _being_loaded.append(where)
+def _load_module(location: str) -> ModuleType:
+    """Import a module by its name, or by the path of its file. Raises FlowError."""
+    _being_loaded.append(location)
     try:
-        if where.endswith(".py"):
-            return _load_file(Path(where))
-        if not all(part.isidentifier() for part in where.split(".")):
-            raise FlowError(f"no flow {where!r}: give a module or the path of a .py file")
-        _find_also_in(Path.cwd())
-        return importlib.import_module(where)
+        if location.endswith(".py"):
+            return _load_file(Path(location))
+        if not all(part.isidentifier() for part in location.split(".")):
+            raise FlowError(f"no flow {location!r}: give a module or the path of a .py file")
+        _add_to_path(Path.cwd())
+        return importlib.import_module(location)
     except FlowError as error:
         raise _with_line(error) from None
     except ModuleNotFoundError as error:
-        if error.name == where.partition(".")[0]:
-            raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
-        raise FlowError(f"{where} cannot be loaded: {error}{_line(error)}") from error
+        if error.name == location.partition(".")[0]:
+            raise FlowError(
+                f"no flow {location!r}: give a module or the path of a .py file"
+            ) from None
+        raise FlowError(f"{location} cannot be loaded: {error}{_line(error)}") from error
     except BaseException as error:
         reraise_interrupt(error)
         advice = ""
         if isinstance(error, ImportError) and "relative import" in str(error):
             advice = "; name a file of a package as a module: package.module"
         raise FlowError(
-            f"{where} cannot be loaded: {_describe_error(error)}{advice}{_line(error)}"
+            f"{location} cannot be loaded: {_describe_error(error)}{advice}{_line(error)}"
         ) from error
     finally:
         _being_loaded.pop()
 
 
-def _find_also_in(folder: Path) -> None:
-    """Let a flow import modules of this folder, searched last so that it hides no module."""
+def _add_to_path(folder: Path) -> None:
+    """Let a flow import modules from a folder; Python searches it last, so it hides no module."""
     path = str(folder.absolute())
     if path not in sys.path:
         sys.path.append(path)
@@ -247,7 +255,7 @@ def _find_also_in(folder: Path) -> None:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FlowError(f"no file {path}")
-    _find_also_in(path.parent)
+    _add_to_path(path.parent)
     name = FILE_MODULE_PREFIX + path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -14,7 +14,7 @@ from driftline.engine.flow.flow import Flow
 
 
 class OperatorOutline(Struct, frozen=True, array_like=True):
-    """Operator; `inputs`: the names of the operators before it; `states`: (type, name)."""
+    """Outline of an operator. `inputs`: names of the operators before; `states`: (type, name)."""
 
     name: str
     kind: str
@@ -39,21 +39,21 @@ class Outline(Struct, frozen=True, array_like=True):
 
     def differences(self, before: Outline) -> list[str]:
         """Return a sentence for each difference from the outline `before`."""
-        found = []
+        texts = []
         if self.flow != before.flow:
-            found.append(f"the flow is named {self.flow!r} instead of {before.flow!r}")
+            texts.append(f"the flow is named {self.flow!r} instead of {before.flow!r}")
         if self.groups != before.groups:
-            found.append(f"the flow has {self.groups} key groups instead of {before.groups}")
-        mine = {each.name: each for each in self.operators}
-        theirs = {each.name: each for each in before.operators}
-        found += [f"{one} ({one.kind}) is gone" for one in before.operators if one.name not in mine]
-        found += [f"{one} ({one.kind}) is new" for one in self.operators if one.name not in theirs]
-        for name, each in mine.items():
-            if name in theirs:
-                found += _differences(theirs[name], each)
-        if not found and [*mine] != [*theirs]:
-            found.append(f"the operators stand in another order: {_quoted(mine)}")
-        return found
+            texts.append(f"the flow has {self.groups} key groups instead of {before.groups}")
+        new = {operator.name: operator for operator in self.operators}
+        old = {operator.name: operator for operator in before.operators}
+        texts += [f"{o} ({o.kind}) is gone" for o in before.operators if o.name not in new]
+        texts += [f"{o} ({o.kind}) is new" for o in self.operators if o.name not in old]
+        for name, operator in new.items():
+            if name in old:
+                texts += _differences(old[name], operator)
+        if not texts and [*new] != [*old]:
+            texts.append(f"the operators stand in another order: {_quoted(new)}")
+        return texts
 
 
 def make_outline(flow: Flow) -> Outline:
@@ -71,39 +71,41 @@ def make_outline(flow: Flow) -> Outline:
     return Outline(flow.name, flow.groups, operators)
 
 
-def _differences(before: OperatorOutline, now: OperatorOutline) -> list[str]:
-    """Compare two operators of the same name."""
-    found = []
-    if before.kind != now.kind:
-        found.append(f"{now} is a {now.kind} instead of a {before.kind}")
-    found += [f"{now} {text}" for text in _states(before.states, now.states)]
-    if before.inputs != now.inputs:
-        inputs = f"{_quoted(now.inputs)} instead of {_quoted(before.inputs)}"
-        found.append(f"{now} takes its input from {inputs}")
-    return found
+def _differences(before: OperatorOutline, after: OperatorOutline) -> list[str]:
+    """Return a text for each difference between two operators of the same name."""
+    texts = []
+    if before.kind != after.kind:
+        texts.append(f"{after} is a {after.kind} instead of a {before.kind}")
+    texts += [f"{after} {text}" for text in _state_differences(before.states, after.states)]
+    if before.inputs != after.inputs:
+        inputs = f"{_quoted(after.inputs)} instead of {_quoted(before.inputs)}"
+        texts.append(f"{after} takes its input from {inputs}")
+    return texts
 
 
 def has_default_name(operator: OperatorOutline) -> bool:
-    """Return whether the name is the default: the kind and a number.
+    """Return whether an operator has a default name: its kind and a number.
 
-    That number depends on the operators before this one.
+    The number changes if operators are added or removed before this one.
     """
     kind, _, number = operator.name.rpartition("-")
     return kind == operator.kind and number.isdecimal()
 
 
-def _states(before: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> list[str]:
-    """Compare the states of an operator."""
-    of_before, of_now = ({name: kind for kind, name in states} for states in (before, now))
-    found = [f"lacks its state {name!r} ({kind})" for kind, name in before if name not in of_now]
-    for kind, name in now:
-        if name not in of_before:
-            found.append(f"has a new state {name!r} ({kind})")
-        elif of_before[name] != kind:
-            found.append(f"has a {kind} {name!r} instead of a {of_before[name]}")
-    if not found and [*of_before] != [*of_now]:
-        found.append(f"has its states in another order: {_quoted(of_now)}")
-    return found
+def _state_differences(
+    before: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return a text for each difference between the states of an operator."""
+    old, new = ({name: kind for kind, name in states} for states in (before, after))
+    texts = [f"lacks its state {name!r} ({kind})" for kind, name in before if name not in new]
+    for kind, name in after:
+        if name not in old:
+            texts.append(f"has a new state {name!r} ({kind})")
+        elif old[name] != kind:
+            texts.append(f"has a {kind} {name!r} instead of a {old[name]}")
+    if not texts and [*old] != [*new]:
+        texts.append(f"has its states in another order: {_quoted(new)}")
+    return texts
 
 
 def _quoted(names: Iterable[str]) -> str:

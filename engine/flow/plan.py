@@ -20,8 +20,9 @@ from driftline.engine.wire.codec import pack
 class Port(Struct, frozen=True):
     """Entry of an operator chain, at `vertex`.
 
-    `feeders`: the numbers of the ports whose chains send to this port, with its own if it loops;
-    empty for a source. `front`: the number of the front that feeds a source; None for other ports.
+    `feeders`: the numbers of the ports whose chains send to this port, including its own number if
+    the operator loops; empty for a source. `front`: the number of the front that feeds a source;
+    None for other ports.
     """
 
     number: int
@@ -32,7 +33,10 @@ class Port(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """Validated flow, its ports (sources first), and the number of its stages."""
+    """Validated flow, its ports (sources first), and the number of stages.
+
+    `stages` does not count the additional stage for unreleased outputs.
+    """
 
     flow: Flow
     ports: tuple[Port, ...]
@@ -53,7 +57,7 @@ class Plan(Struct, frozen=True):
         return [port for port in self.ports if port.stage == stage]
 
     def port_of(self, vertex: int) -> Port:
-        """Return the port at the vertex with this number. Precondition: it is a port."""
+        """Return the port at the vertex with this number. Precondition: there is one."""
         return next(port for port in self.ports if port.vertex.number == vertex)
 
     def identity(self) -> str:
@@ -76,33 +80,33 @@ def make_plan(flow: Flow) -> Plan:
     """Cut a flow at its shuffles. Raises FlowError if the flow is not valid."""
     flow.validate()
     entries = flow.sources + [v for v in flow.vertices if v.is_keyed]
-    numbers = {vertex.number: i for i, vertex in enumerate(entries)}
+    port_of_vertex = {vertex.number: i for i, vertex in enumerate(entries)}
     feeders: dict[int, list[int]] = {i: [] for i in range(len(entries))}
     for i, entry in enumerate(entries):
         for vertex in chain_of(flow, entry):
-            for after in flow.successors(vertex.number):
-                if after.is_keyed and i not in feeders[numbers[after.number]]:
-                    feeders[numbers[after.number]].append(i)
+            for successor in flow.successors(vertex.number):
+                if successor.is_keyed and i not in feeders[port_of_vertex[successor.number]]:
+                    feeders[port_of_vertex[successor.number]].append(i)
     loops = {i for i, entry in enumerate(entries) if entry.operator.loops}
-    stage: dict[int, int] = {}
+    stages: dict[int, int] = {}
     for i in range(len(entries)):  # entries are in topological order, as vertices are
-        stage[i] = 1 + max((stage[before] for before in feeders[i]), default=-1)
+        stages[i] = 1 + max((stages[feeder] for feeder in feeders[i]), default=-1)
     ports = tuple(
         Port(
             number=i,
             vertex=entry,
-            stage=stage[i],
+            stage=stages[i],
             feeders=(*feeders[i], *([i] if i in loops else [])),
             front=i if entry.operator.is_source else None,
         )
         for i, entry in enumerate(entries)
     )
-    return Plan(flow, ports, 1 + max(stage.values()))
+    return Plan(flow, ports, 1 + max(stages.values()))
 
 
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
     """Return whether other functions of the same chain take the outputs of a vertex."""
-    return any(after.function is not None for after in chain_of(flow, vertex)[1:])
+    return any(successor.function is not None for successor in chain_of(flow, vertex)[1:])
 
 
 def function_names(flow: Flow, entry: Vertex) -> list[str]:
@@ -111,11 +115,13 @@ def function_names(flow: Flow, entry: Vertex) -> list[str]:
     Includes the key functions of the operators after the chain, as the chain calls them first.
     """
     chain = chain_of(flow, entry)
-    keyed = {after.number: after for v in chain for after in flow.successors(v.number)}
+    successors = {
+        successor.number: successor for v in chain for successor in flow.successors(v.number)
+    }
     names = [vertex.name for vertex in chain if vertex.function is not None]
     return names + [
         f"key of {vertex.name}"
-        for vertex in keyed.values()
+        for vertex in successors.values()
         if vertex.key is not None and not isinstance(vertex.key, itemgetter)
     ]
 
@@ -124,7 +130,7 @@ def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:
     """Return the operator chain that starts at `entry`: all vertices before the next shuffle."""
     chain = [entry]
     for vertex in chain:
-        for after in flow.successors(vertex.number):
-            if not after.is_keyed and after not in chain:
-                chain.append(after)
+        for successor in flow.successors(vertex.number):
+            if not successor.is_keyed and successor not in chain:
+                chain.append(successor)
     return chain

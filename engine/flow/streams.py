@@ -1,8 +1,8 @@
 """Streams of a flow: their methods add operators.
 
-A `Stream[T]` has the type of its elements, and a keyed operator calls its function with the states
-that it declares. So a type checker detects a function of the wrong type, and a state that is
-missing, superfluous, or of another type.
+A `Stream[T]` has the type of its elements, and the method that adds a keyed operator relates the
+types of its function and of its states. So a type checker detects a function of the wrong type, and
+a state that is missing, superfluous, or of another type.
 """
 
 from __future__ import annotations
@@ -142,14 +142,15 @@ class Stream(Generic[T_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise FlowError(
-                    f"{_union(name)} joins streams before .key_by, not a {type(other).__name__}"
+                    f"{_union_text(name)} joins streams before .key_by, "
+                    f"not a {type(other).__name__}"
                 )
             if other.flow is not self.flow:
-                raise FlowError(f"{_union(name)} joins streams of different flows")
+                raise FlowError(f"{_union_text(name)} joins streams of different flows")
         vertices = [self.vertex, *(stream.vertex for stream in others)]
         inputs = tuple(vertex.number for vertex in vertices)
-        same = {vertex.fields for vertex in vertices}
-        fields = self.vertex.fields if len(same) == 1 else None
+        all_fields = {vertex.fields for vertex in vertices}
+        fields = self.vertex.fields if len(all_fields) == 1 else None
         return Stream(self.flow, self.flow.add(Union(), name, inputs, fields=fields))
 
     @overload
@@ -180,7 +181,7 @@ class Stream(Generic[T_co]):
         parts, fields = (key, *more), self.vertex.fields
         what = f"key_by({', '.join(map(repr, parts))}) after {self.vertex.name!r}"
         if more:
-            function: Function = itemgetter(*[_place(part, fields, what) for part in parts])
+            function: Function = itemgetter(*[_index_of(part, fields, what) for part in parts])
         else:
             function = getter(key, fields, what)
         return KeyedStream(self, function, line_of_caller())
@@ -197,9 +198,9 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `predicate` is not a function, or a name is taken.
         """
-        shown = name or f"split-{len(self.flow.vertices)}"
-        matching = self.filter(predicate, name=f"{shown} (true)")
-        others = self.filter(_negated(predicate), name=f"{shown} (false)")
+        base_name = name or f"split-{len(self.flow.vertices)}"
+        matching = self.filter(predicate, name=f"{base_name} (true)")
+        others = self.filter(_negated(predicate), name=f"{base_name} (false)")
         return matching, others
 
     def join(
@@ -218,10 +219,10 @@ class Stream(Generic[T_co]):
             other: The right stream.
             on: The key: a field or a function, for both streams; or a pair of them.
             within: Smallest and largest difference of the event times, right minus left, as in
-                ``("-5m", "15m")``. Pairs leave at once; an element waits until the watermark has
-                passed all possible partners.
+                ``("-5m", "15m")``. Pairs are emitted at once; an element is stored until the
+                watermark has passed all possible partners.
             window: Instead of `within`: elements of the same window are partners, as in
-                ``Tumbling("1m")``. They leave together, once the window is complete.
+                ``Tumbling("1m")``. Pairs are emitted together, once the window is complete.
             how: "inner": only pairs; "left", "right", "outer": also elements of the left stream, of
                 the right one, or of both, that have no partner, once they cannot have one any more.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
@@ -237,17 +238,17 @@ class Stream(Generic[T_co]):
         if (within is None) == (window is None):
             raise FlowError("join: give either within=('-5m', '15m') or window=Tumbling('1m')")
         if window is not None:
-            keyed, shown = self._both_sides(other, on, "join", name)
-            rows = keyed.window(window).collect(name=f"{shown} (windows)")
-            return rows.flat_map(pairs_of_window(HOW[how]), name=shown)
+            keyed, join_name = self._both_sides(other, on, "join", name)
+            rows = keyed.window(window).collect(name=f"{join_name} (windows)")
+            return rows.flat_map(pairs_of_window(HOW[how]), name=join_name)
         try:
-            first, last = within  # type: ignore[misc]
+            smallest, largest = within  # type: ignore[misc]
         except (TypeError, ValueError):
             raise FlowError(
                 f"join: within is {within!r}: give two durations, as in ('-5m', '15m')"
             ) from None
-        earliest = parse_duration(first, "join: the first duration of within", least=-LIMIT)
-        latest = parse_duration(last, "join: the second duration of within", least=-LIMIT)
+        earliest = parse_duration(smallest, "join: the first duration of within", least=-LIMIT)
+        latest = parse_duration(largest, "join: the second duration of within", least=-LIMIT)
         if earliest > latest:
             raise FlowError(f"join: within is {within!r}: the first is larger than the second")
         operator = IntervalJoin(earliest, latest, HOW[how])
@@ -266,18 +267,18 @@ class Stream(Generic[T_co]):
         Args:
             other: The right stream.
             on: The key: a field or a function, for both streams; or a pair of them.
-            tolerance: The right element may be earlier by this much; None: by any time.
+            tolerance: How much earlier the right element may be; None: by any time.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
             A stream of pairs (left, right), one for each element of this stream, once the watermark
-            has passed it; right is None if there was no element.
+            has passed its event time; right is None if there was no such element.
 
         Raises:
             FlowError: An argument is invalid, a source has no event time, or the name is taken.
         """
-        most = None if tolerance is None else parse_duration(tolerance, "as_of: tolerance")
-        operator = AsOfJoin(most)
+        tolerance_us = None if tolerance is None else parse_duration(tolerance, "as_of: tolerance")
+        operator = AsOfJoin(tolerance_us)
         return self._add_join(other, on, operator, operator.apply, operator.fire, name)
 
     def lookup(
@@ -285,7 +286,8 @@ class Stream(Generic[T_co]):
     ) -> Stream[tuple[Any, Any]]:
         """Join each element with the latest element of another stream in label order.
 
-        It needs no event times, and does not wait; the latest element of each key is state.
+        The join needs no event times and does not wait. It keeps the latest right element of each
+        key as state.
 
         Args:
             other: The right stream.
@@ -321,8 +323,8 @@ class Stream(Generic[T_co]):
             function: Takes an element and the table, a read-only mapping from keys to the latest
                 rows, in the order of the keys' encoding. It returns an iterable of outputs.
             on: The key of the rows: a field or a function.
-            copies: Number of copies of the table. The nodes divide them, so there can be no more
-                nodes that do this work.
+            copies: Number of copies of the table. The nodes share the copies, so at most this many
+                nodes do the work.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
@@ -338,11 +340,14 @@ class Stream(Generic[T_co]):
         if type(copies) is not int or not 1 <= copies <= GROUPS_MAX:
             raise FlowError(f"{kind}: copies is {copies!r}; give an int from 1 to {GROUPS_MAX}")
         apply = with_table(function, getter(on, other.vertex.fields, f"{kind}(on={on!r})"))
-        keys, shown = broadcast_keys(copies), name or f"{kind}-{len(self.flow.vertices) + 3}"
-        left = self.map(tag_for_copy(keys), name=f"{shown} (elements)")
-        right = other.flat_map(tag_for_copies(keys), name=f"{shown} (rows)")
-        sides = left.union(right, name=f"{shown} (both)")
-        return sides.key_by(1).process(apply, MapState[object, object]("table"), name=shown)
+        keys, operator_name = (
+            broadcast_keys(copies),
+            name or f"{kind}-{len(self.flow.vertices) + 3}",
+        )
+        left = self.map(tag_for_copy(keys), name=f"{operator_name} (elements)")
+        right = other.flat_map(tag_for_copies(keys), name=f"{operator_name} (rows)")
+        sides = left.union(right, name=f"{operator_name} (both)")
+        return sides.key_by(1).process(apply, MapState[object, object]("table"), name=operator_name)
 
     def _add_join(
         self,
@@ -353,15 +358,15 @@ class Stream(Generic[T_co]):
         on_timer: Function | None,
         name: str | None,
     ) -> Stream[Any]:
-        keyed, shown = self._both_sides(other, on, operator.kind, name)
-        return keyed._add_keyed(operator, shown, None, function, operator.states, on_timer)
+        keyed, join_name = self._both_sides(other, on, operator.kind, name)
+        return keyed._add_keyed(operator, join_name, None, function, operator.states, on_timer)
 
     def _both_sides(
         self, other: Stream[U], on: On, kind: str, name: str | None
     ) -> tuple[KeyedStream[Any, Any], str]:
-        """Return the elements of this stream and another one, by key, and the name of their join.
+        """Return (elements of this stream and another one, by key; name of the join).
 
-        They are pairs (side, element), see `engine.operators.joins`.
+        The elements are pairs (side, element), see `engine.operators.joins`.
         """
         self._check_other(other, kind)
         left_on, right_on = on if isinstance(on, tuple) and len(on) == 2 else (on, on)
@@ -369,10 +374,12 @@ class Stream(Generic[T_co]):
             getter(left_on, self.vertex.fields, f"{kind}(on={on!r})"),
             getter(right_on, other.vertex.fields, f"{kind}(on={on!r})"),
         )
-        shown = name or f"{kind}-{len(self.flow.vertices) + 3}"
-        left = self.map(tag_left, name=f"{shown} (left)")
-        sides = left.union(other.map(tag_right, name=f"{shown} (right)"), name=f"{shown} (both)")
-        return sides.key_by(lambda sided: getters[sided[0]](sided[1])), shown
+        join_name = name or f"{kind}-{len(self.flow.vertices) + 3}"
+        left = self.map(tag_left, name=f"{join_name} (left)")
+        sides = left.union(
+            other.map(tag_right, name=f"{join_name} (right)"), name=f"{join_name} (both)"
+        )
+        return sides.key_by(lambda sided: getters[sided[0]](sided[1])), join_name
 
     def _check_other(self, other: object, kind: str) -> None:
         """Raise FlowError unless `other` is a stream that can be joined with this one."""
@@ -380,7 +387,7 @@ class Stream(Generic[T_co]):
             raise FlowError(f"{kind} with {other!r:.100}: give a stream of the same flow")
 
     def sink(self, name: str = "output") -> None:
-        """Add a sink: the elements of this stream are outputs of the flow.
+        """Add a sink: the elements of this stream become outputs of the flow.
 
         Args:
             name: Name of the sink, of its files, and in graphs and errors.
@@ -390,7 +397,7 @@ class Stream(Generic[T_co]):
         """
         self._add_next(Sink(), name, None, self.vertex.fields)
 
-    if not TYPE_CHECKING:  # type checkers report both on an unkeyed stream
+    if not TYPE_CHECKING:  # type checkers report these on an unkeyed stream
 
         def __getattr__(self, name: str) -> object:
             """Raise FlowError for a keyed operator, as a state needs a key."""
@@ -498,38 +505,38 @@ class KeyedStream(Generic[K, T]):
 
         The message gets the key that `key_by` finds for it, and the function is called with it in
         the next round. All messages of a round come before those of the next one, and all rounds of
-        an element before the next element. Other outputs leave.
+        an element before the next element. Other outputs go to the next operator.
 
         Args:
             function: Takes a Context, an element or a message, and the states of its key.
             states: Declarations of states; without `ttl`.
-            max_rounds: A message in a later round is an error of the function.
+            max_rounds: Number of rounds. A message in a later round is an error of the function.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
             fields: Names of the items of the outputs, if these are tuples.
 
         Returns:
-            The stream of outputs that leave.
+            The stream of the other outputs.
 
         Raises:
             FlowError: An argument is invalid, or the name is taken.
         """
-        operator, number = Iterate(max_rounds), len(self.stream.flow.vertices)
+        operator, vertex = Iterate(max_rounds), len(self.stream.flow.vertices)
         if not callable(function):
             raise FlowError(f"iterate needs a function, not {function!r}")
         if any(isinstance(state, State) and ttl_of(state) is not None for state in states):
             raise FlowError("iterate: its states cannot have a ttl")
-        tagged = in_rounds(function, number, max_rounds)
+        tagged = in_rounds(function, vertex, max_rounds)
         return self._add_keyed(operator, name, fields, tagged, states)
 
     def distinct(self, *, ttl: Duration | None = None, name: str | None = None) -> Stream[T]:
         """Keep the first element of each key in label order, with the fields of the stream.
 
-        The keys seen so far are state. Without `ttl` it is never dropped.
+        The keys seen so far are state. Without `ttl`, that state is never dropped.
 
         Args:
-            ttl: Keep also later elements of a key whose event times are at least this long after,
-                or before, those of all that were kept. All sources of the operator then need an
-                event time; an element that is late by more than `ttl` may be kept twice.
+            ttl: Keep also later elements of a key whose event times differ by at least this much
+                from those of all kept elements. All sources of the operator then need an event
+                time. An element that is late by more than `ttl` may be kept although another was.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
@@ -540,8 +547,8 @@ class KeyedStream(Generic[K, T]):
         """
         fields = self.stream.vertex.fields
         if ttl is None:
-            always = Distinct()
-            return self._add_keyed(always, name, fields, always.apply, always.states)
+            untimed = Distinct()
+            return self._add_keyed(untimed, name, fields, untimed.apply, untimed.states)
         operator = DistinctInTime(parse_duration(ttl, "ttl of distinct", least=1))
         function, on_timer = operator.apply, operator.fire
         return self._add_keyed(operator, name, fields, function, operator.states, on_timer)
@@ -550,13 +557,13 @@ class KeyedStream(Generic[K, T]):
         """Keep the elements of each key that have the largest values of a field.
 
         Args:
-            number: How many elements; they are the state.
+            number: How many elements to keep. They are the state of the key.
             by: Name or position of the field, or a function of the element.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
-            A stream of dicts with `key` and `top`, the elements with the largest values so far,
-            the largest first, of equal ones the first: one each time that these change.
+            A stream of dicts with `key` and `top`, one each time that `top` changes. `top` lists
+            the elements with the largest values so far, largest first, of equal ones the earliest.
 
         Raises:
             FlowError: An argument is invalid, or the name is taken.
@@ -570,14 +577,14 @@ class KeyedStream(Generic[K, T]):
         Args:
             windows: ``Tumbling("1m")``, ``Hopping("10m", every="1m")``, ``Session("30m")``,
                 ``Days("Europe/Berlin")``.
-            lateness: How long after its end a window waits for late elements before its row leaves.
-                The watermark already lags behind by the `max_delay` of the sources.
+            lateness: How long after its end a window waits for late elements before its row is
+                emitted. The watermark already lags behind by the `max_delay` of the sources.
 
         Returns:
             The windows; one of their methods adds the operator.
 
         Raises:
-            FlowError: `windows` are none, or `lateness` is not a duration.
+            FlowError: `windows` is not a `Windows`, or `lateness` is not a duration.
         """
         if not isinstance(windows, Windows):
             raise FlowError(f"window({windows!r}): give windows, such as Tumbling('1m')")
@@ -590,7 +597,7 @@ class KeyedStream(Generic[K, T]):
             if name not in _NOT_KEYED:
                 raise AttributeError(f"a keyed stream has no {name!r}")
             raise FlowError(
-                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_join_or(_KEYED)}: put "
+                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_or_list(_KEYED)}: put "
                 f".{name} before .key_by, or after that"
             )
 
@@ -603,22 +610,22 @@ class KeyedStream(Generic[K, T]):
         states: tuple[object, ...],
         on_timer: Function | None = None,
     ) -> Stream[Any]:
-        flow, before, kind = self.stream.flow, self.stream.vertex, operator.kind
-        shown = name or f"{kind}-{len(flow.vertices)}"
+        flow, input_vertex, kind = self.stream.flow, self.stream.vertex, operator.kind
+        operator_name = name or f"{kind}-{len(flow.vertices)}"
         declared: dict[str, State] = {}
         for state in states:
             if not isinstance(state, State):
-                raise FlowError(f"{kind} {shown!r}: {state!r} is not a state declaration")
+                raise FlowError(f"{kind} {operator_name!r}: {state!r} is not a state declaration")
             if state.name in declared:
-                raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
+                raise FlowError(f"{kind} {operator_name!r} declares state {state.name!r} twice")
             declared[state.name] = state
-        of, all_states = (before.number,), tuple(declared.values())
+        inputs, all_states = (input_vertex.number,), tuple(declared.values())
         if on_timer is None and any(ttl_of(state) is not None for state in all_states):
             on_timer = no_outputs
         if on_timer is not None:
             all_states += (TIMERS,)
         vertex = flow.add(
-            *(operator, name, of, function, self.key, all_states, fields, self.line, on_timer)
+            *(operator, name, inputs, function, self.key, all_states, fields, self.line, on_timer)
         )
         return Stream(flow, vertex)
 
@@ -654,15 +661,19 @@ class WindowedStream(Generic[K, T]):
             raise FlowError(f"emit is {emit!r}, but must be 'final' or 'updates'")
         if not aggregates:
             raise FlowError("aggregate() needs aggregates, as in aggregate(count=Count())")
-        for of_row, each in aggregates.items():
-            if not isinstance(each, Aggregate):
-                raise FlowError(f"aggregate({of_row}={each!r}): give an aggregate, such as Count()")
-            if of_row in RESERVED:
-                raise FlowError(f"aggregate({of_row}=...): rows have their own {of_row!r}")
-        named, windows = tuple(aggregates.items()), self.windows
+        for column, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise FlowError(
+                    f"aggregate({column}={aggregate!r}): give an aggregate, such as Count()"
+                )
+            if column in RESERVED:
+                raise FlowError(f"aggregate({column}=...): rows have their own {column!r}")
+        named_aggregates, windows = tuple(aggregates.items()), self.windows
         if isinstance(windows, Hopping) and windows.overlap and emit == "final":
-            return self._add(HoppingWindowed(windows, self.lateness, named), name)
-        return self._add(Windowed(windows, self.lateness, named, emit == "updates"), name)
+            return self._add(HoppingWindowed(windows, self.lateness, named_aggregates), name)
+        return self._add(
+            Windowed(windows, self.lateness, named_aggregates, emit == "updates"), name
+        )
 
     def reduce(
         self, function: Callable[[T, T], T], *, name: str | None = None
@@ -691,7 +702,7 @@ class WindowedStream(Generic[K, T]):
     @property
     def late(self) -> Stream[dict[str, Any]]:
         """The elements that are too late for their windows: dicts with `record`, `event_time`,
-        `watermark` and the `windows` that it missed. Without it, a metric counts them."""
+        `watermark` and `windows`, those that the element missed. A metric counts them, too."""
         windows = self.windows
         if isinstance(windows, Hopping) and windows.overlap:
             return self._add(HoppingLate(windows, self.lateness), None)
@@ -707,7 +718,7 @@ _KEYED = [*dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream,
 _NOT_KEYED = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
 
 
-def _join_or(kinds: Sequence[str]) -> str:
+def _or_list(kinds: Sequence[str]) -> str:
     names = [f".{kind}(...)" for kind in kinds]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
@@ -717,12 +728,15 @@ def _negated(predicate: Callable[[Any], object]) -> Callable[[Any], bool]:
 
 
 def getter(selector: object, fields: Fields, what: str) -> Function:
-    """Return the function that gets a value from a payload. Raises FlowError; `what`: for it."""
-    return selector if callable(selector) else itemgetter(_place(selector, fields, what))
+    """Return a function that gets a value from a payload.
+
+    Raises FlowError if there is no such field; `what` names the call in the error.
+    """
+    return selector if callable(selector) else itemgetter(_index_of(selector, fields, what))
 
 
-def _place(selector: object, fields: Fields, what: str) -> str | int:
-    """Return the key or position of a field in a payload. Raises FlowError; `what`: for it."""
+def _index_of(selector: object, fields: Fields, what: str) -> str | int:
+    """Return the key or position of a field in a payload. Raises FlowError (see `getter`)."""
     if isinstance(selector, str) and fields is not None:
         if selector not in fields:
             raise FlowError(f"{what}: unknown field, the fields are {', '.join(fields)}")
@@ -732,5 +746,5 @@ def _place(selector: object, fields: Fields, what: str) -> str | int:
     return selector
 
 
-def _union(name: str | None) -> str:
+def _union_text(name: str | None) -> str:
     return f"union {name!r}" if name else "a union"

@@ -1,7 +1,8 @@
 """Aggregates of a window: `Count`, `Sum`, `Min`, ..., and the base of a user's own.
 
-An aggregate keeps an accumulator per window: a value that can travel, and that no method changes in
-place. Where windows merge, so do their accumulators. A hopping window merges those of its panes.
+An aggregate keeps an accumulator per window: a value that can be encoded, and that methods do not
+change in place. If windows merge, so do their accumulators; a hopping window merges those of its
+panes.
 
     >>> mean = Mean("price")
     >>> accumulator = mean.zero()
@@ -33,7 +34,7 @@ class Aggregate:
         raise NotImplementedError
 
     def add(self, accumulator: Any, element: Any) -> Any:
-        """Return the accumulator with an element. Elements come in label order."""
+        """Return the accumulator with an element. Elements are added in label order."""
         raise NotImplementedError
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -53,7 +54,7 @@ class FieldAggregate(Aggregate):
     """Base of aggregates of one value of each element."""
 
     def __init__(self, field: Field | None = None) -> None:
-        """`field`: which value of an element; None: the element itself."""
+        """`field`: the value of an element to aggregate; None: the element itself."""
         self.field = field
         if field is None:
             self.get: Callable[[Any], Any] = _itself
@@ -72,11 +73,13 @@ def _itself(element: Any) -> Any:
 
 
 def check_order(value: Any, what: str) -> None:
-    """Raise ValueError if a value is or contains NaN, which is neither smaller nor larger than
-    others. `what`: the aggregate or operator that compares it."""
+    """Raise ValueError if a value is or contains NaN, which has no place in an order.
+
+    `what`: the aggregate or operator that compares values.
+    """
     if isinstance(value, tuple | list):
-        for each in value:
-            check_order(each, what)
+        for item in value:
+            check_order(item, what)
     elif isinstance(value, float) and isnan(value):
         raise ValueError(f"{what} of nan, which is neither smaller nor larger than other values")
 
@@ -95,11 +98,11 @@ class Count(Aggregate):
 
 
 Partials = tuple[int, tuple[float, ...]]
-"""Exact sum: of the ints, and floats whose sum is that of the floats without rounding."""
+"""Exact sum: (sum of the ints, floats whose exact sum is the sum of the float values)."""
 
 
 class Sum(FieldAggregate):
-    """Sum of a field. A sum of floats is rounded once, so it does not depend on their order."""
+    """Sum of a field. Floats are rounded only at the end, so their order does not matter."""
 
     def zero(self) -> Partials:
         return 0, ()
@@ -147,7 +150,7 @@ class Mean(Sum):
 
 def _in_64_bits(total: int) -> int:
     if not -(2**63) <= total < 2**64:
-        raise OverflowError("the sum has more than 64 bits")
+        raise OverflowError("the sum of the integers has more than 64 bits")
     return total
 
 
@@ -203,14 +206,14 @@ class _ByTime(FieldAggregate):
 
 
 class First(_ByTime):
-    """Value of a field in the element with the smallest event time; of equal ones the first."""
+    """Value of a field in the element with the smallest event time, the first one of several."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] <= other[0]) else other
 
 
 class Last(_ByTime):
-    """Value of a field in the element with the largest event time; of equal ones the last."""
+    """Value of a field in the element with the largest event time, the last one of several."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] > other[0]) else other
@@ -234,8 +237,8 @@ class CountDistinct(FieldAggregate):
 
 
 class Collect(FieldAggregate):
-    """List of the values of a field, in label order; those of merged windows, and of panes of a
-    hopping window, one after another."""
+    """List of the values of a field, in label order within a window or a pane. The values of merged
+    windows, and of the panes of a hopping window, follow each other."""
 
     def zero(self) -> Any:
         return ()
@@ -248,7 +251,7 @@ class Collect(FieldAggregate):
 
 
 class Top(Aggregate):
-    """The elements with the largest values of a field, largest first; of equal ones the first.
+    """The elements with the largest values of a field, largest first; among equals, the earliest.
 
     Args:
         number: How many elements.

@@ -30,7 +30,7 @@ from driftline.engine.state.managed import Change
 from driftline.engine.wire.label_columns import Labels, select, times
 
 Arrived = tuple[Label, object, object, int]
-"""(label, key, payload, sign) of a late element or a tombstone."""
+"""(label, key, payload, sign) of an out-of-order element or a tombstone."""
 
 
 class Applied:
@@ -38,7 +38,7 @@ class Applied:
 
     Payloads and results are in the form of `engine.state.values`, which no function can change.
     An element is *in force* unless its position is in `undone`. A batch can be *closed* once no
-    earlier element can arrive: then only its `chunk` and `last_time` remain.
+    element with an earlier label can arrive: then only `chunk` and `last_time` remain.
     """
 
     __slots__ = (
@@ -58,9 +58,10 @@ class Applied:
         self.keys = keys
         self.values = values
         self.results: Values = []
-        """Per element, its output, list of outputs, or Failure."""
+        """Per element: an output, a list of outputs, or a Failure."""
         self.ends: list[int] | None = []
-        """Per element, the end of its changes in the undo log; None: `changes` computes them."""
+        """Per element, the end of its changes in the undo log; None: `changes` computes the ends,
+        which is possible if the keys are distinct."""
         self.undo_log: list[Change] = []
         """State changes of the elements, in order of application."""
         self.undone: set[int] = set()
@@ -81,42 +82,42 @@ class Applied:
         self.ends.append(end)
         self.last_time = max(self.last_time, label[0])
 
-    def remove_late(self, on_time: list[bool]) -> list[Arrived]:
-        """Remove and return the elements that were not applied."""
-        if all(on_time):
+    def remove_unapplied(self, was_applied: list[bool]) -> list[Arrived]:
+        """Remove and return the elements that were not applied, as they are out of order."""
+        if all(was_applied):
             return []
-        late = [
+        unapplied = [
             (label, key, value, 1)
             for label, key, value, applied in zip(
-                self.labels, self.keys, self.values, on_time, strict=True
+                self.labels, self.keys, self.values, was_applied, strict=True
             )
             if not applied
         ]
-        self.labels = select(self.labels, on_time)
-        self.keys = list(compress(self.keys, on_time))
-        self.values = list(compress(self.values, on_time))
+        self.labels = select(self.labels, was_applied)
+        self.keys = list(compress(self.keys, was_applied))
+        self.values = list(compress(self.values, was_applied))
         self.last_time = max(times(self.labels), default=0)
-        return late
+        return unapplied
 
-    def changes(self, at: int) -> list[Change]:
-        """Return the state changes that the element at a position made."""
+    def changes(self, position: int) -> list[Change]:
+        """Return the state changes that the element at a position made, oldest first."""
         if self.ends is None:
             counts = dict.fromkeys(self.keys, 0)
             for state, _, _, _ in self.undo_log:
                 counts[state.key] += 1
             self.ends = list(accumulate(counts.values()))
-        return self.undo_log[self.ends[at - 1] if at else 0 : self.ends[at]]
+        return self.undo_log[self.ends[position - 1] if position else 0 : self.ends[position]]
 
     def in_force(self) -> list[int]:
         """Return the positions of the elements in force."""
-        return [at for at in range(len(self.labels)) if at not in self.undone]
+        return [position for position in range(len(self.labels)) if position not in self.undone]
 
     def close(self, changelog: Changelog) -> None:
         """Encode the changes, and drop everything that only an undo needs.
 
-        Precondition: no element earlier than these will arrive. A batch stays open if it has
-        several times or undone elements, or if `Changelog.encode_batch` does not encode it, for
-        example because it is small.
+        Precondition: no element with a time up to `last_time` will arrive. A batch stays open if it
+        has several times or undone elements, or if `Changelog.encode_batch` does not encode it,
+        for example because it is small.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last_time:
             chunk = changelog.encode_batch(self.undo_log)
@@ -129,7 +130,7 @@ class Applied:
         """Return the changes of the elements in force."""
         if not self.undone:
             return self.undo_log
-        return [change for at in self.in_force() for change in self.changes(at)]
+        return [change for position in self.in_force() for change in self.changes(position)]
 
     def keys_from(self, time: int) -> Iterator[object]:
         """Return the keys of the elements with this time or a later one."""
@@ -138,12 +139,12 @@ class Applied:
         return (key for label, key in zip(self.labels, self.keys, strict=True) if label[0] >= time)
 
     def split(self, frontier: int) -> tuple[Applied, Applied]:
-        """Split the elements in force into those with times below the frontier, and the others."""
-        below, others = Applied([], [], []), Applied([], [], [])
-        for at in self.in_force():
-            label = self.labels[at]
-            half = below if label[0] < frontier else others
-            half.undo_log += self.changes(at)
-            end = len(half.undo_log)
-            half.add(label, self.keys[at], self.values[at], self.results[at], end)
-        return below, others
+        """Split the elements in force into those with times below the frontier, and the rest."""
+        below, above = Applied([], [], []), Applied([], [], [])
+        for position in self.in_force():
+            label = self.labels[position]
+            part = below if label[0] < frontier else above
+            part.undo_log += self.changes(position)
+            end = len(part.undo_log)
+            part.add(label, self.keys[position], self.values[position], self.results[position], end)
+        return below, above

@@ -31,11 +31,11 @@ RECORD_SHOWN = 200
 """Largest number of characters of a record or key in an error."""
 
 LEVELS_SHOWN = 500
-"""A value nested deeper is formatted in short form, as its `repr` could exceed the stack."""
+"""A value that is nested deeper is formatted in short form: its `repr` could exceed the stack."""
 
 
 class _Repr(reprlib.Repr):
-    """Repr of values that cannot travel: sorts sets, omits addresses of objects."""
+    """Repr of values that cannot be encoded: sorts sets, omits addresses of objects."""
 
     def repr_instance(self, x: object, level: int) -> str:
         return f"<{type(x).__name__}>" if " at 0x" in repr(x) else super().repr_instance(x, level)
@@ -64,7 +64,7 @@ class Context:
     def random(self) -> random.Random:
         """New random generator, seeded by the label: its numbers are the same in every replay.
 
-        Each access returns a generator at its start; for several numbers, assign it first.
+        Each access returns a new generator; to draw several numbers, assign it to a variable first.
         """
         return random.Random(pack(self.label))
 
@@ -75,7 +75,7 @@ Parts = tuple[str, str, object, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Error of a user function, as an output: like any other, it may be undone."""
+    """Error of a user function, as an output: like other outputs, it may be retracted."""
 
     operator: str
     """Name of the operator."""
@@ -85,12 +85,12 @@ class Failure:
     """Type and text of the exception."""
     line: str
     """Line of the user's own code that raised, called the code that raised, or made the operator;
-    NO_LINE if unknown; RETURNED if an output is wrong."""
+    NO_LINE if unknown; RETURNED if an output is invalid."""
     encoded_record: bytes = field(repr=False)
     """The element or the output, encoded, so that no function can change it."""
     text: str = ""
-    """Beginning of the element or output as text, if it cannot travel or is larger than a record
-    may be; else ""."""
+    """Beginning of the element or output as text, if it cannot be encoded or is larger than a
+    record may be; else ""."""
 
     @staticmethod
     def from_exception(
@@ -122,45 +122,45 @@ class Failure:
 
     @property
     def record(self) -> object:
-        """The element or the output, in wire types; None if it cannot travel (see `text`)."""
+        """The element or the output, in wire types; None if `text` replaces it."""
         value = unpack(self.encoded_record)
         assert isinstance(value, tuple)
         return value[0]
 
     def payload(self) -> Parts:
-        """Return the payload of the output."""
+        """Return the failure as the payload of an output."""
         return self.operator, self.key, self.record, self.error, self.line, self.text
 
 
-NO_LINE = "no line of the function: what it is given, or what it returns, does not fit"
+NO_LINE = "no line of the function: its argument, or what it returned, has the wrong type"
 """Replaces an unknown line."""
 
 RETURNED = "what it returned"
-"""Replaces the line if an output is wrong."""
+"""Replaces the line if an output is invalid."""
 
 FAILURE_FIELDS = ("operator", "key", "record", "error", "line", "text")
 
 
 def parts(payload: object) -> Parts:
-    """Return the payload of a failure, decoded from the wire, with its type."""
+    """Check the decoded payload of a failure, and return it with its type."""
     assert isinstance(payload, tuple)
     assert len(payload) == len(FAILURE_FIELDS)
     return payload
 
 
 def dead_letter_fields(payload: object, *, as_text: bool = False) -> dict[str, object]:
-    """Return the fields of a dead letter; `payload`: of the failure.
+    """Return the fields of a dead letter; `payload`: the failure's.
 
     `as_text`: format the element or output as text, even if the failure contains its value.
     """
     operator, key, record, error, line, text = parts(payload)
     name = "output" if line == RETURNED else "record"
-    what = {"text": text or format_full(record)} if text or as_text else {name: record}
-    return {"operator": operator, "key": key, **what, "error": error, "line": line}
+    content = {"text": text or format_full(record)} if text or as_text else {name: record}
+    return {"operator": operator, "key": key, **content, "error": error, "line": line}
 
 
 def describe_failure(label: Label, payload: object) -> str:
-    """Return the error message for a final failure; `payload`: of the failure."""
+    """Return the error message for a final failure; `payload`: the failure's."""
     operator, key, record, error, line, text = parts(payload)
     shown_record, key, error, line = map(
         escape_controls, (text or format_short(record), key, error, line)
@@ -180,16 +180,17 @@ def format_short(value: object) -> str:
 
 
 def format_full(value: object) -> str:
-    """Format a value identically in every process and replay, in full if it can travel."""
-    is_short = is_deeper(value, LEVELS_SHOWN) or why_unencodable(value)
-    return strip_addresses(safe_repr(_REPR.repr if is_short else repr, value))
+    """Format a value identically in every process and replay, in full if it can be encoded."""
+    must_shorten = is_deeper(value, LEVELS_SHOWN) or why_unencodable(value)
+    return strip_addresses(safe_repr(_REPR.repr if must_shorten else repr, value))
 
 
 _NOTHING = pack_payload((None,))
 
 
 def _packed(value: object) -> tuple[bytes, str]:
-    """Return (encoded value, ""), or (encoded None, its beginning as text) if it cannot be kept."""
+    """Return (encoded value, ""), or (encoded None, beginning of the value as text) if a failure
+    cannot hold the value."""
     try:
         data = pack_payload((value,))
         unpack(data)  # the packer accepts one level more than the unpacker
@@ -200,21 +201,21 @@ def _packed(value: object) -> tuple[bytes, str]:
     return data, ""
 
 
-_LIST = "a list arrives as a tuple: list(x) is one again"
+_LIST = "a list arrives as a tuple: convert it with list(x)"
 _NAMED = (
-    "a NamedTuple arrives as a plain tuple: take a position of it, as in x[0], or make it again, "
+    "a NamedTuple arrives as a plain tuple: use a position, as in x[0], or rebuild the NamedTuple, "
     "as in Name(*x)"
 )
 _DICT = (
-    "a subclass of dict arrives as a plain dict: take a key of it, as in x['key'], or make it "
-    "again, as in Name(x)"
+    "a subclass of dict arrives as a plain dict: use a key, as in x['key'], or rebuild the object, "
+    "as in Name(x)"
 )
 
 
 def hint_for(error: BaseException) -> str:
-    """Return a hint if a function expected another class of its argument; else "".
+    """Return a hint if a function expected its argument to be of another class; else "".
 
-    Values travel without their class. Type checkers miss that: they know only the types that
+    Encoded values lose their class. Type checkers miss that: they know only the types that
     functions return.
     """
     hint = _of_attribute(error) if type(error) is AttributeError else _of_item(error)
@@ -231,5 +232,5 @@ def _of_item(error: BaseException) -> str:
     """Return the hint for a list operation on a tuple, which only the error's text reveals."""
     if type(error) is not TypeError or not error.args:
         return ""
-    cannot = "'tuple' object does not support item", "'tuple' object doesn't support item"
-    return _LIST if str(error.args[0]).startswith(cannot) else ""
+    prefixes = "'tuple' object does not support item", "'tuple' object doesn't support item"
+    return _LIST if str(error.args[0]).startswith(prefixes) else ""

@@ -7,9 +7,9 @@ The state of a key is a map from the start of each pane to its end and its accum
 other windows, each open window has a timer, named after its start: the first element of a pane sets
 the timers of its open windows.
 
-A complete window never changes, although an element may enter a pane that it shares with an open
-one: its row has left before. A record moves the watermark at most to its own event time, so no
-window of the record becomes complete at the record.
+An element may enter a pane that an open window shares with a complete one. The complete window does
+not change, as its row was emitted before. A record moves the watermark at most to its own event
+time, so no window of the record becomes complete at the record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from driftline.engine.operators.windows import Hopping
 from driftline.engine.state.managed import MapState
 
 _Member = tuple[int, int, object]
-"""(end of its window, event time, element); of the reference interpreter."""
+"""(end of the window, event time, element); of the reference interpreter."""
 
 
 @dataclass(frozen=True)
@@ -46,32 +46,36 @@ class HoppingWindowed(Windowed):
     def absorb(
         self, value: Any, event_time: int, watermark: int, states: Sequence[Any], timers: Timers
     ) -> bool:
-        windows, complete = self.windows, watermark - self.lateness
-        last = event_time // windows.every * windows.every
-        if last + windows.size <= complete:
+        windows, complete_until = self.windows, watermark - self.lateness
+        last_start = event_time // windows.every * windows.every
+        if last_start + windows.size <= complete_until:
             return False
         start, end = windows.pane(event_time)
         if self._add(value, event_time, states[0], start, end, (), timers):
-            self._set_timers(states[0], start, complete, timers)
+            self._set_timers(states[0], start, complete_until, timers)
         return True
 
-    def _set_timers(self, panes: OpenWindows, start: int, complete: int, timers: Timers) -> None:
-        """Set the timers of the open windows of a new pane; those with other panes have theirs.
+    def _set_timers(
+        self, panes: OpenWindows, start: int, complete_until: int, timers: Timers
+    ) -> None:
+        """Set the timers of the open windows of a new pane that have no other pane.
 
-        `start`: of the pane; `complete`: the largest end of a complete window.
+        Open windows with other panes have their timers already. `start`: of the pane;
+        `complete_until`: windows with an end up to this are complete.
         """
         size, every = self.windows.size, self.windows.every
-        before, last = max(start, complete) - size, start
+        after_start, last_start = max(start, complete_until) - size, start
         for pane in dict.keys(panes):
             if pane < start:
-                before = max(before, pane)
+                after_start = max(after_start, pane)
             elif pane > start:
-                last = min(last, pane - size)
-        for first in range(before // every * every + every, last + 1, every):
-            timers.set(str(first), first + size + self.lateness)
+                last_start = min(last_start, pane - size)
+        for window_start in range(after_start // every * every + every, last_start + 1, every):
+            timers.set(str(window_start), window_start + size + self.lateness)
 
     def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
-        """Return the end and the accumulators of a window; remove panes of no later window."""
+        """Return the end and the accumulators of a window; remove the panes that no later window
+        has."""
         end, next_start = start + self.windows.size, start + self.windows.every
         panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])
         merged = self._merge_accumulators([windows[pane][1] for pane in panes])
@@ -80,7 +84,7 @@ class HoppingWindowed(Windowed):
                 del windows[pane]
         return end, merged
 
-    # The same for the reference interpreter: each window has its elements, and no panes.
+    # The same for the reference interpreter, without panes: each window keeps its elements.
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
@@ -106,21 +110,21 @@ class HoppingWindowed(Windowed):
         elements = cast(MapState[int, list[_Member]], states[0])
         start = int(timer.name)
         members = elements.pop(start)
-        panes: dict[tuple[object, ...], list[_Member]] = {}  # by their windows, which are in order
+        panes: dict[tuple[object, ...], list[_Member]] = {}  # windows of the pane -> members
         for member in members:
             panes.setdefault(tuple(self.windows.assign(member[1])), []).append(member)
         folded = [self._fold(panes[pane]) for pane in sorted(panes)]
-        of_window = []
+        merged = []
         for index, (_, aggregate) in enumerate(self.aggregates):
             accumulator = folded[0][index]
             for other in folded[1:]:
                 accumulator = aggregate.merge(accumulator, other[index])
-            of_window.append(accumulator)
-        return [self.row(context.key, start, members[0][0], tuple(of_window))]
+            merged.append(accumulator)
+        return [self.row(context.key, start, members[0][0], tuple(merged))]
 
 
 @dataclass(frozen=True)
 class HoppingLate(Late, HoppingWindowed):
-    """Operator with the elements that are late for hopping windows, and what they missed."""
+    """Operator that emits the elements that are late for hopping windows, with these windows."""
 
     windows: Hopping

@@ -1,8 +1,8 @@
 """Iteration: a keyed operator whose function may send messages to other keys of the operator.
 
-An output `Again(message)` returns to the operator, in the next *round*; other outputs leave. The
-label of a message counts the rounds, so that all messages of a round come before those of the next
-one, and all rounds of an element before the next element.
+An output `Again(message)` returns to the operator, in the next *round*; other outputs leave it. The
+label of a message contains the round. So all messages of a round come before those of the next
+round, and all rounds of an element before the next element.
 
 Example: each number is halved until it is odd:
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Again(Struct, Generic[T], frozen=True):
-    """Output of a function of `iterate` that returns to it: a message to the key of its value."""
+    """Output of a function of `iterate` that returns to the operator, to the key of `value`."""
 
     value: T
 
@@ -53,16 +53,17 @@ Tagged = tuple[bool, object]
 
 
 def next_round(label: Label, vertex: int) -> Label:
-    """Return the label with which an output of an iterating operator returns to it.
+    """Return the label of a message, from its label as an output of the iterating operator.
 
-    Its last numbers are the round, and a number that stands for the path of messages up to then, so
-    that labels do not grow. Two messages of a round have the same number with probability 2^-62.
+    `vertex`: the operator's number. The last two numbers of the result are the mark, which contains
+    the round (see `ROUND`), and a number for the path of messages that led to this one: a hash
+    from round 2 on, so that labels do not grow. Two hashes are equal with probability 2^-62.
     """
-    *before, mark, path, number = (0, *label)
+    *prefix, mark, path, number = (0, *label)
     if mark // ROUNDS_MAX != ROUND + vertex:
         return (*label[:-1], (ROUND + vertex) * ROUNDS_MAX + 1, number)
     digest = blake2b(b"%d %d" % (path, number), digest_size=8).digest()
-    return (*before[1:], mark + 1, int.from_bytes(digest, "big") >> 2)
+    return (*prefix[1:], mark + 1, int.from_bytes(digest, "big") >> 2)
 
 
 def round_of(label: Label, vertex: int) -> int:
@@ -74,9 +75,9 @@ def round_of(label: Label, vertex: int) -> int:
 def in_rounds(
     function: Callable[..., Iterable[object]], vertex: int, rounds: int
 ) -> Callable[..., list[Tagged]]:
-    """Return the function that tags the outputs of a user's function. `vertex`: its number.
+    """Return a function that tags the outputs of a user's function.
 
-    It raises RuntimeError for a message in a later round than `rounds`.
+    It raises RuntimeError for a message after round `rounds`. `vertex`: number of the operator.
     """
 
     def tagged(context: Context, value: object, *states: object) -> list[Tagged]:
@@ -128,24 +129,23 @@ class Iterate(KeyedOperator):
 
 
 class RoundStep:
-    """Step after an iterating operator: sends messages back to it, and other outputs on.
+    """Step after an iterating operator: sends messages back to it, other outputs to the next step.
 
-    `vertex`: number of the operator; `after`: the next step; `again`: the shuffle in front of the
-    operator.
+    `vertex`: number of the operator; `again`: the shuffle in front of the operator.
     """
 
-    def __init__(self, vertex: int, after: Step, again: Step) -> None:
+    def __init__(self, vertex: int, next_step: Step, again: Step) -> None:
         self.vertex = vertex
-        self.after = after
+        self.next_step = next_step
         self.again = again
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         tagged: list[Tagged] = values  # type: ignore[assignment]
         tags, outputs = [returns for returns, _ in tagged], [output for _, output in tagged]
         if any(tags):
-            labels_of, messages, signs_of = select_elements((labels, outputs, signs), tags)
-            rounds = [next_round(label, self.vertex) for label in labels_of]
-            self.again.push(rounds, messages, signs_of)
+            returning, messages, message_signs = select_elements((labels, outputs, signs), tags)
+            message_labels = [next_round(label, self.vertex) for label in returning]
+            self.again.push(message_labels, messages, message_signs)
         if not all(tags):
-            others = [not returns for returns in tags]
-            self.after.push(*select_elements((labels, outputs, signs), others))
+            leaves = [not returns for returns in tags]
+            self.next_step.push(*select_elements((labels, outputs, signs), leaves))

@@ -27,7 +27,7 @@ LEFT, RIGHT = 0, 1
 """Sides of a join."""
 
 HOW = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "outer": (LEFT, RIGHT)}
-"""Kind of a join -> the sides whose elements leave without a partner."""
+"""Kind of a join -> the sides whose elements are also emitted without a partner."""
 
 Sided = tuple[int, object]
 """(side, element)"""
@@ -57,9 +57,9 @@ def _pair(side: int, element: object, other: object = None) -> Pair:
 class IntervalJoin(KeyedOperator):
     """Join of elements whose event times differ by at least `earliest` and at most `latest`.
 
-    The difference is that of the right element minus the left one, in microseconds. An element
-    waits until the watermark has passed all possible partners. Then it leaves alone, if it has had
-    no partner and its side is in `alone`.
+    The difference is the right event time minus the left one, in microseconds. An element is stored
+    until the watermark has passed all possible partners. If it has had no partner by then and its
+    side is in `alone`, it is emitted without one.
     """
 
     earliest: int
@@ -77,38 +77,38 @@ class IntervalJoin(KeyedOperator):
         self, context: TimedContext, sided: Sided, lefts: Waiting, rights: Waiting
     ) -> list[Pair]:
         side, element = sided
-        now, mine = context.event_time, (lefts, rights)[side]
+        event_time, mine = context.event_time, (lefts, rights)[side]
         others = (rights, lefts)[side]
         pairs = []
         for label in sorted(others):
-            at, other, was_matched = others[label]
-            if self._fits(side, now, at):
+            other_time, other, was_matched = others[label]
+            if self._fits(side, event_time, other_time):
                 pairs.append(_pair(side, element, other))
                 if not was_matched:
-                    others[label] = at, other, True
-        mine[context.label] = now, element, bool(pairs)
-        context.timers.set(_name(side, context.label), self._over(side, now))
+                    others[label] = other_time, other, True
+        mine[context.label] = event_time, element, bool(pairs)
+        context.timers.set(_timer_name(side, context.label), self._end(side, event_time))
         return pairs
 
     def fire(
         self, context: TimedContext, timer: Timer, lefts: Waiting, rights: Waiting
     ) -> list[Pair]:
-        """Return the element without a partner that no partner can join any more."""
-        side, label = _place(timer.name)
+        """Remove the element of a timer; return it as a pair if it is emitted without a partner."""
+        side, label = _element_of(timer.name)
         _, element, was_matched = (lefts, rights)[side].pop(label)
         return [] if was_matched or side not in self.alone else [_pair(side, element)]
 
     def event_time_of_timer(self, timer: Timer) -> int:
-        side, _ = _place(timer.name)
-        return timer.at - self._over(side, 0)
+        side, _ = _element_of(timer.name)
+        return timer.at - self._end(side, 0)
 
-    def _fits(self, side: int, now: int, other: int) -> bool:
-        difference = other - now if side == LEFT else now - other
+    def _fits(self, side: int, event_time: int, other_time: int) -> bool:
+        difference = other_time - event_time if side == LEFT else event_time - other_time
         return self.earliest <= difference <= self.latest
 
-    def _over(self, side: int, now: int) -> int:
+    def _end(self, side: int, event_time: int) -> int:
         """Return the watermark at which no partner of an element can arrive any more."""
-        return now + 1 + (self.latest if side == LEFT else -self.earliest)
+        return event_time + 1 + (self.latest if side == LEFT else -self.earliest)
 
     def parameters(self) -> object:
         return self.earliest, self.latest, self.alone
@@ -120,22 +120,22 @@ class IntervalJoin(KeyedOperator):
         stored = cast(list[Waiting], states)
         partners = [
             label
-            for label, (at, _, _) in sorted(stored[1 - side].items())
-            if self._fits(side, context.event_time, at)
+            for label, (other_time, _, _) in sorted(stored[1 - side].items())
+            if self._fits(side, context.event_time, other_time)
         ]
         pairs: list[object] = []
         for label in partners:
-            at, other, _ = stored[1 - side][label]
-            stored[1 - side][label] = at, other, True
+            other_time, other, _ = stored[1 - side][label]
+            stored[1 - side][label] = other_time, other, True
             pairs.append((element, other) if side == LEFT else (other, element))
         stored[side][context.label] = context.event_time, element, len(partners) > 0
-        context.timers.set(_name(side, context.label), self._over(side, context.event_time))
+        context.timers.set(_timer_name(side, context.label), self._end(side, context.event_time))
         return pairs
 
     def fire_reference(
         self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
     ) -> list[object]:
-        side, label = _place(timer.name)
+        side, label = _element_of(timer.name)
         _, element, matched = cast(list[Waiting], states)[side].pop(label)
         if matched or side not in self.alone:
             return []
@@ -144,12 +144,13 @@ class IntervalJoin(KeyedOperator):
 
 @dataclass(frozen=True)
 class AsOfJoin(KeyedOperator):
-    """Join of each left element with the right element that has the largest event time up to its
-    own, at most `tolerance` earlier (None: any time); of equal ones the last.
+    """Join of each left element with the right element that has the largest event time not after
+    the left one's, and at most `tolerance` microseconds earlier (None: any time). Of right elements
+    with the same event time, the last one in label order counts.
 
-    A left element waits until the watermark has passed its event time. Of the right elements, those
-    that no later left element needs are dropped. The rows of windows may still arrive at the record
-    that moves the watermark past them, so `watermark_before` decides.
+    A left element waits until the watermark has passed its event time. Right elements that no later
+    left element needs are dropped. As rows of windows arrive at the very record that moves the
+    watermark past them, `watermark_before` decides which ones are needed.
     """
 
     tolerance: int | None
@@ -165,16 +166,16 @@ class AsOfJoin(KeyedOperator):
         self, context: TimedContext, sided: Sided, lefts: Waiting, rights: MapState[int, object]
     ) -> list[Pair]:
         side, element = sided
-        now = context.event_time
+        event_time = context.event_time
         if side == LEFT:
-            lefts[context.label] = now, element, False
-            context.timers.set(_name(side, context.label), now + 1)
+            lefts[context.label] = event_time, element, False
+            context.timers.set(_timer_name(side, context.label), event_time + 1)
             return []
-        rights[now] = element
-        oldest = min([context.watermark_before, *(at for at, _, _ in lefts.values())])
-        passed = [at for at in rights if at <= oldest]
-        for at in passed:
-            if at < max(passed):
+        rights[event_time] = element
+        oldest_needed = min([context.watermark_before, *(at for at, _, _ in lefts.values())])
+        candidates = [at for at in rights if at <= oldest_needed]
+        for at in candidates:
+            if at < max(candidates):
                 del rights[at]
         return []
 
@@ -182,9 +183,9 @@ class AsOfJoin(KeyedOperator):
         self, context: TimedContext, timer: Timer, lefts: Waiting, rights: MapState[int, object]
     ) -> list[Pair]:
         """Return a left element, and the right element as of its event time."""
-        now, element, _ = lefts.pop(_place(timer.name)[1])
-        times = [at for at in rights if at <= now]
-        if not times or (self.tolerance is not None and now - max(times) > self.tolerance):
+        event_time, element, _ = lefts.pop(_element_of(timer.name)[1])
+        times = [at for at in rights if at <= event_time]
+        if not times or (self.tolerance is not None and event_time - max(times) > self.tolerance):
             return [(element, None)]
         return [(element, rights[max(times)])]
 
@@ -201,11 +202,11 @@ class AsOfJoin(KeyedOperator):
         lefts, rights = states
         if side == LEFT:
             lefts[context.label] = context.event_time, element, False
-            context.timers.set(_name(side, context.label), context.event_time + 1)
+            context.timers.set(_timer_name(side, context.label), context.event_time + 1)
         else:
             rights[context.event_time] = element
-            oldest = min([context.watermark_before] + [at for at, _, _ in lefts.values()])
-            newest = max((at for at in rights if at <= oldest), default=None)
+            oldest_needed = min([context.watermark_before] + [at for at, _, _ in lefts.values()])
+            newest = max((at for at in rights if at <= oldest_needed), default=None)
             for at in [at for at in rights if newest is not None and at < newest]:
                 del rights[at]
         return []
@@ -214,16 +215,18 @@ class AsOfJoin(KeyedOperator):
         self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[Any]
     ) -> list[object]:
         lefts, rights = states
-        now, element, _ = lefts.pop(_place(timer.name)[1])
+        event_time, element, _ = lefts.pop(_element_of(timer.name)[1])
         for at in sorted(rights, reverse=True):
-            if at <= now and (self.tolerance is None or at >= now - self.tolerance):
+            if at <= event_time and (self.tolerance is None or at >= event_time - self.tolerance):
                 return [(element, rights[at])]
         return [(element, None)]
 
 
 class Lookup(KeyedOperator):
-    """Join of each left element with the right element of its key that is the latest in label
-    order; it does not wait."""
+    """Join of each left element with the last right element of the key before it in label order.
+
+    Right elements that come later do not change the pair.
+    """
 
     kind = "lookup"
     emits_many = True
@@ -247,9 +250,9 @@ class Lookup(KeyedOperator):
 
 
 def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[Pair]]:
-    """Return the function that makes the pairs of a window, from a row with its `values`.
+    """Return a function that makes the pairs of a window from its row, whose `values` are Sided.
 
-    `alone`: the sides whose elements leave if the window has no partner for them.
+    `alone`: the sides whose elements are emitted if the window has no partner for them.
     """
 
     def pairs(row: dict[str, Any]) -> list[Pair]:
@@ -265,26 +268,26 @@ def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[P
 
 
 def broadcast_keys(copies: int) -> list[int]:
-    """Return keys whose groups are evenly spread, so that nodes have equally many."""
+    """Return one key for each of `copies` key groups, so that nodes have equally many."""
     return [
-        next(key for key in count() if group_of(key, copies) == place) for place in range(copies)
+        next(key for key in count() if group_of(key, copies) == group) for group in range(copies)
     ]
 
 
 def tag_for_copy(keys: Sequence[int]) -> Callable[[object], tuple[int, int, object]]:
-    """Return the function that assigns an element of the left stream to a copy of the table."""
+    """Return a function that assigns an element of the left stream to a copy of the table."""
 
     def tag(element: object) -> tuple[int, int, object]:
         try:
             return LEFT, keys[crc32(pack(element)) % len(keys)], element
-        except PayloadError:  # the shuffle reports it
+        except PayloadError:  # the shuffle reports the element as a failure
             return LEFT, keys[0], element
 
     return tag
 
 
 def tag_for_copies(keys: Sequence[int]) -> Callable[[object], list[tuple[int, int, object]]]:
-    """Return the function that sends a row of the right stream to all copies of the table."""
+    """Return a function that sends a row of the right stream to all copies of the table."""
     return lambda row: [(RIGHT, key, row) for key in keys]
 
 
@@ -293,7 +296,7 @@ def with_table(
 ) -> Callable[..., Iterable[Any]]:
     """Return the function of `process` that joins elements with a copy of a broadcast stream.
 
-    It takes triples (side, key of the copy, element). `key`: of the rows of the right stream.
+    It takes triples (side, key of the copy, element). `key`: the key of a row of the right stream.
     """
 
     def apply(
@@ -308,12 +311,12 @@ def with_table(
     return apply
 
 
-def _name(side: int, label: Label) -> str:
+def _timer_name(side: int, label: Label) -> str:
     """Return the name of the timer of an element."""
     return ",".join(map(str, (side, *label)))
 
 
-def _place(name: str) -> tuple[int, Label]:
-    """Return the side and the label of the element whose timer has a name."""
+def _element_of(name: str) -> tuple[int, Label]:
+    """Return (side, label) of the element whose timer has this name."""
     side, *label = map(int, name.split(","))
     return side, tuple(label)

@@ -1,14 +1,14 @@
 """Base of keyed operators: the code that is the same for arrival order and for label order.
 
 `ArrivalOrder` applies elements in order of arrival, for policies without label order;
-`engine.operators.speculative` applies them in label order.
+`Speculative` and `TimedStep` apply them in label order.
 
 A user function may keep a reference to its argument, to a value that it put into a state, or to an
-output that it returned, and change it later. So the engine keeps payloads in a form that user code
-cannot change (`engine.state.values`), and a function always gets the payload as it arrived. States
-and outputs are at first kept as they are. If a batch leaves a value there that could be changed,
-the batch is rolled back and applied again, from then on with states that serialise their values
-(`engine.state.table`) or with copied outputs.
+output that it returned, and change that object later. So the engine stores payloads in a form that
+user code cannot change (`engine.state.values`), and a function always gets the payload as it
+arrived. At first, values in states and outputs are stored as they are. If a batch leaves a value
+there that user code could change, the operator rolls the batch back and applies it again; from then
+on its states serialise their values (`engine.state.table`), or it copies its outputs.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from driftline.engine.wire.label_columns import Labels
 class Keyed:
     """Base of keyed steps: owns the states, calls the function, sends the outputs.
 
-    `after`: the next step; `record`: whether final changes go to the changelog, for snapshots;
-    `encoder`: encodes the outputs of the last operator of the chain.
+    `record`: whether final changes go to the changelog, for snapshots; `encoder`: encodes this
+    operator's outputs where they leave the chain.
     """
 
     def __init__(
         self,
         vertex: Vertex,
-        after: Step,
+        next_step: Step,
         failures: Failures,
         record: bool = True,
         encoder: OutputEncoder | None = None,
@@ -70,9 +70,9 @@ class Keyed:
         self.function = vertex.function
         self.emits_many = vertex.operator.emits_many
         self.apply = self.function if len(vertex.states) == 1 and not self.emits_many else None
-        """The user function, if it is called directly with an element and one state; None if `call`
-        is needed: for several states or outputs, and once outputs are copied."""
-        self.next_step = after
+        """The user function, if it is called directly with a payload and one state; None if `call`
+        is needed: for no or several states, several outputs, and once outputs are copied."""
+        self.next_step = next_step
         self.failures = failures
         self.record = record
         self.encoder = encoder or OutputEncoder(vertex.name, vertex.fields)
@@ -93,39 +93,39 @@ class Keyed:
         self.out_of_order = 0
         """Number of elements that arrived after a later element of their key was applied."""
         self.reapplied = 0
-        """Number of elements undone because of earlier ones, and applied again."""
+        """How often an element was undone because of an earlier one, and applied again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a batch of elements."""
         raise NotImplementedError
 
     def close(self, frontier: int) -> None:
-        """Handle that no element with a time below the frontier can arrive any more."""
+        """Drop undo information: no element with a time below the frontier can arrive any more."""
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        """Move the final changes, those of elements below the frontier, to the changelog.
+        """Move the changes of elements below the frontier, which are final, to the changelog.
 
-        Stops before the first batch that is only partly below the frontier, unless `exactly`.
+        Unless `exactly`, stops before the first batch that has elements at or above the frontier.
         """
 
     def prepare_batch(self, values: Values) -> tuple[Values, list[object], Values]:
         """Return (stored payloads, exact keys, payloads for the function) of a batch."""
-        kept = freeze_arguments(values)
+        stored = freeze_arguments(values)
         keys = list(map(self.key, values))
-        assert len(keys) == len(values), "every element that is sent has a key"
+        assert len(keys) == len(values), "the sender has checked that each element has a key"
         if not EXACT.issuperset(map(type, keys)):
             keys = exact_keys(keys)
         if isinstance(self.key, itemgetter):
-            return kept, keys, values
-        if kept is not values:
+            return stored, keys, values
+        if stored is not values:
             # The key function may have changed its argument.
-            values = list(map(thaw_argument, kept))
-        return kept, keys, values
+            values = list(map(thaw_argument, stored))
+        return stored, keys, values
 
     def call(self, label: Label, key: object, value: object) -> object:
         """Call the user function; return an output, a list of outputs, or a Failure."""
         states = self.table.states(key)
-        before = len(self.undo_log)
+        changes_before = len(self.undo_log)
         try:
             if self.emits_many:
                 user_key = key.value if type(key) is ExactKey else key
@@ -134,26 +134,28 @@ class Keyed:
             result = self.function(value, *states)
             return self._copy_outputs(key, [result])[0] if self.copies_outputs else result
         except BaseException as error:
-            return self.failed(key, value, error, before)
+            return self.failed(key, value, error, changes_before)
 
-    def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
+    def failed(
+        self, key: object, value: object, error: BaseException, changes_before: int
+    ) -> Failure:
         """Undo the changes of a function that raised; return the failure.
 
-        `before`: the length of the undo log before the call.
+        `changes_before`: the length of the undo log before the call.
         """
-        if not self.are_values_safe(self.undo_log[before:]):
+        if not self.are_values_safe(self.undo_log[changes_before:]):
             self.must_serialise_states = True  # the failure may depend on values changed in place
-        self.roll_back(before)
+        self.roll_back(changes_before)
         return Failure.from_exception(self.vertex.name, key, value, error, self.vertex.line)
 
     def _copy_outputs(self, key: object, outputs: Values) -> Values:
-        """Copy outputs, so that nothing can change them; one that cannot travel is a Failure."""
+        """Copy outputs, so that user code cannot change them. Invalid ones become Failures."""
         if not self.encoder.functions_follow:
             return copy_outputs(outputs)
         return [self._arriving(key, output) for output in outputs]
 
     def _arriving(self, key: object, output: object) -> object:
-        """Return an output as another node would receive it: functions always see that form."""
+        """Return an output as another node would receive it; a Failure if it cannot be encoded."""
         if is_plain(output):
             return output
         try:
@@ -161,51 +163,51 @@ class Keyed:
         except (PayloadError, MalformedMessage) as error:
             return Failure.from_output(self.vertex.name, key, output, str(error))
 
-    def call_again(self, label: Label, key: object, kept: object) -> object:
-        """Run `call` again for an applied element; `frozen_results` is then a list of its result.
+    def call_again(self, label: Label, key: object, stored: object) -> object:
+        """Call the user function again for an element, and set `frozen_results` to [its result].
 
-        `kept`: its stored payload.
+        `stored`: the stored payload. Undoes and repeats unsafe attempts (see `undo_if_unsafe`).
         """
-        before = len(self.undo_log)
-        result = self.call(label, key, thaw_argument(kept))
-        while self.undo_if_unsafe([result], before):
-            result = self.call(label, key, thaw_argument(kept))
+        changes_before = len(self.undo_log)
+        result = self.call(label, key, thaw_argument(stored))
+        while self.undo_if_unsafe([result], changes_before):
+            result = self.call(label, key, thaw_argument(stored))
         return result
 
     def are_values_safe(self, changes: Sequence[Change]) -> bool:
-        """Return whether no user code can change the values in these changes any more."""
+        """Return whether user code can no longer change the new values in these changes."""
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
-        _, slots, _, news = zip(*changes, strict=True)
-        if can_stay_unfrozen(slots, news):
+        _, slots, _, new_values = zip(*changes, strict=True)
+        if can_stay_unfrozen(slots, new_values):
             return True
         # ALL and MISSING stand for removals, and are no values.
         return can_stay_unfrozen(
             [slot for slot in slots if slot is not ALL],
-            [new for new in news if new is not MISSING],
+            [value for value in new_values if value is not MISSING],
         )
 
-    def undo_if_unsafe(self, results: Values, before: int = 0) -> bool:
-        """Roll a batch back if user code could still change its values. Return whether to apply it
-        again.
+    def undo_if_unsafe(self, results: Values, changes_before: int = 0) -> bool:
+        """Roll a batch back if user code could still change its values; return whether it must be
+        applied again.
 
-        Precondition: the undo log has the batch's changes from position `before` on. If this
-        returns True, states are serialised, or outputs are copied, from now on, so user code cannot
-        change the values of the next attempt. Outputs are copied if they contain a MapState, which
-        the next element of its key changes, or if another function of this process gets them (then
-        by encoding and decoding). If this returns False, `frozen_results` contains the results.
+        Precondition: the undo log has the batch's changes after the first `changes_before` ones. If
+        the result is True, the operator from now on serialises its states, or copies its outputs,
+        so that user code cannot change the values of the next attempt. It copies outputs if they
+        contain a MapState, which the next element of the key changes, or, by encoding and decoding,
+        if another function of the chain gets them. If it is False, `frozen_results` is set.
         """
-        if self.must_serialise_states or not self.are_values_safe(self.undo_log[before:]):
+        if self.must_serialise_states or not self.are_values_safe(self.undo_log[changes_before:]):
             serialise(self.table)
             self.must_serialise_states = False
         elif not self._freeze_or_start_copying(results):
             return False
-        self.roll_back(before)
+        self.roll_back(changes_before)
         return True
 
     def _freeze_or_start_copying(self, results: Values) -> bool:
-        """Set `frozen_results`. If outputs must be copied, and were not so far, start to copy them
-        and return True."""
+        """Set `frozen_results`. Return True if outputs must be copied from now on, and were not so
+        far."""
         self.frozen_results = self.freeze_results(results)
         if self.frozen_results is results or self.copies_outputs:
             return False
@@ -224,7 +226,7 @@ class Keyed:
         return holds(MapState, outputs)
 
     def freeze_results(self, results: Values) -> Values:
-        """Return results in a form that no function can change; the same list if they have it."""
+        """Return results in a form that no function can change: the same list if they have it."""
         if not self.emits_many:
             return freeze_outputs(results, self.encoder.functions_follow)
         lists = [result for result in results if isinstance(result, list)]
@@ -233,10 +235,10 @@ class Keyed:
             return results
         return [freeze_outputs(r, True) if isinstance(r, list) else r for r in results]
 
-    def roll_back(self, before: int) -> None:
-        """Undo all changes in the undo log except the first `before`."""
-        undo(self.undo_log[before:])
-        del self.undo_log[before:]
+    def roll_back(self, changes_before: int) -> None:
+        """Undo all changes in the undo log except the first `changes_before`."""
+        undo(self.undo_log[changes_before:])
+        del self.undo_log[changes_before:]
 
     def add_changes(self, changes: list[Change]) -> list[object]:
         """Add final changes to the changelog. Returns the keys with removals."""
@@ -249,14 +251,17 @@ class Keyed:
         if not self.emits_many:
             self.send_outputs(labels, keys, results, None)
             return
-        good = self.failures.report_failures(labels, results, None)
-        if good is not None:
-            keys = list(compress(keys, good))
-            labels, results, _ = select_elements((labels, results, None), good)
+        are_outputs = self.failures.report_failures(labels, results, None)
+        if are_outputs is not None:
+            keys = list(compress(keys, are_outputs))
+            labels, results, _ = select_elements((labels, results, None), are_outputs)
         self.encoder.labels, self.encoder.keys = labels, keys
         for batch in children(labels, results, None):  # type: ignore[arg-type]
-            if self.copies_outputs and (good := self.failures.report_failures(*batch)) is not None:
-                batch = select_elements(batch, good)
+            if (
+                self.copies_outputs
+                and (are_outputs := self.failures.report_failures(*batch)) is not None
+            ):
+                batch = select_elements(batch, are_outputs)
             if batch[0]:
                 self.next_step.push(*batch)
 
@@ -264,10 +269,10 @@ class Keyed:
         self, labels: Labels, keys: list[object], outputs: Values, signs: Signs
     ) -> None:
         """Send single outputs to the next step, and failures to the output barrier."""
-        good = self.failures.report_failures(labels, outputs, signs)
-        if good is not None:
-            keys = list(compress(keys, good))
-            labels, outputs, signs = select_elements((labels, outputs, signs), good)
+        are_outputs = self.failures.report_failures(labels, outputs, signs)
+        if are_outputs is not None:
+            keys = list(compress(keys, are_outputs))
+            labels, outputs, signs = select_elements((labels, outputs, signs), are_outputs)
         self.encoder.labels, self.encoder.keys = labels, keys
         if labels:
             self.next_step.push(labels, outputs, signs)
@@ -276,12 +281,12 @@ class Keyed:
         """Assert the invariants that can be checked."""
         assert not self.undo_log
         if empty := [key for key, states in self.table.items() if are_empty(states)]:
-            known = {*self.table.perhaps_empty, *self.keys_with_removals()}
+            reclaimable = {*self.table.perhaps_empty, *self.keys_with_removals()}
             for key in empty:
-                assert key in known, f"operator {self.vertex.name!r} never forgets key {key!r}"
+                assert key in reclaimable, f"operator {self.vertex.name!r} never drops key {key!r}"
 
     def keys_with_removals(self) -> Iterable[object]:
-        """Return the keys from whose states elements that are not final yet removed something."""
+        """Return the keys of unsettled changes that removed a value from a state."""
         return ()
 
 
@@ -289,12 +294,12 @@ class ArrivalOrder(Keyed):
     """Keyed operator in order of arrival: an element is final as soon as it is applied."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        assert signs is None, "without an order nothing is ever taken back"
+        assert signs is None, "a policy without label order has no tombstones"
         self.elements += len(labels)
-        kept, keys, values = self.prepare_batch(values)
+        stored, keys, values = self.prepare_batch(values)
         results = self._apply(labels, keys, values)
         while self.undo_if_unsafe(results):
-            results = self._apply(labels, keys, list(map(thaw_argument, kept)))
+            results = self._apply(labels, keys, list(map(thaw_argument, stored)))
         self.table.perhaps_empty += self.add_changes(self.undo_log)
         if self.table.perhaps_empty:
             self.table.reclaim()
@@ -307,9 +312,9 @@ class ArrivalOrder(Keyed):
             return list(map(call, labels, keys, values))
         results: Values = []
         for key, value, state in zip(keys, values, map(self.table.__getitem__, keys), strict=True):
-            before = len(undo_log)
+            changes_before = len(undo_log)
             try:
                 results.append(apply(value, state))
             except BaseException as error:
-                results.append(self.failed(key, value, error, before))
+                results.append(self.failed(key, value, error, changes_before))
         return results

@@ -29,7 +29,7 @@ class Scan(KeyedOperator):
 
 
 class Process(KeyedOperator):
-    """Operator with any number of outputs per element; the function sees its label and key."""
+    """Operator with any number of outputs per element; the function sees the label and the key."""
 
     kind = "process"
     takes_function = True
@@ -73,9 +73,10 @@ class Distinct(KeyedOperator):
 
 @dataclass(frozen=True)
 class RunningTop(KeyedOperator):
-    """Operator that keeps the elements with the largest values `by`, and emits them if they change.
+    """Operator that keeps the `number` elements with the largest values of `by`, largest first, and
+    emits them if they change. Of equal values the first counts as larger.
 
-    Raises FlowError if `number` is not an int from 1 on.
+    Raises FlowError if `number` is not a positive int.
     """
 
     number: int
@@ -93,8 +94,8 @@ class RunningTop(KeyedOperator):
         self, context: Context, value: object, best: ValueState[tuple[object, ...]]
     ) -> Sequence[object]:
         check_order(self.by(value), self.kind)
-        before = best.get(())
-        ranked = sorted((*before, value), key=self.by, reverse=True)  # stable
+        old_top = best.get(())
+        ranked = sorted((*old_top, value), key=self.by, reverse=True)  # stable
         if len(ranked) > self.number and ranked.pop() is value:
             return ()
         best.set(tuple(ranked))
@@ -109,26 +110,26 @@ class RunningTop(KeyedOperator):
         [best] = states
         rank = self.by(value)
         check_order(rank, self.kind)
-        before = list(best.get([]))
-        place = len([other for other in reversed(before) if not self.by(other) < rank])
-        if place >= self.number:
+        old_top = list(best.get([]))
+        position = len([other for other in reversed(old_top) if not self.by(other) < rank])
+        if position >= self.number:
             return []
-        after = [*before[:place], value, *before[place:]][: self.number]
-        best.set(after)
-        return [{"key": context.key, "top": after}]
+        new_top = [*old_top[:position], value, *old_top[position:]][: self.number]
+        best.set(new_top)
+        return [{"key": context.key, "top": new_top}]
 
 
 Passed = MapState[int, bool]
-"""Event times of the elements that passed, while they matter."""
+"""Event times of the elements that passed, up to `ttl` behind the watermark."""
 
 
 @dataclass(frozen=True)
 class DistinctInTime(KeyedOperator):
-    """Operator that passes an element unless one of its key has passed with an event time less than
-    `ttl` microseconds away.
+    """Operator that drops an element if another one of the key has passed with an event time less
+    than `ttl` microseconds away.
 
-    It forgets an element once the watermark is `ttl` behind it: then only late elements could still
-    be too close, and they pass.
+    It forgets an element once the watermark is `ttl` ahead of that element. From then on only late
+    elements can be too close to it, and these pass.
     """
 
     ttl: int
@@ -164,11 +165,11 @@ class DistinctInTime(KeyedOperator):
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         context, [passed] = cast(TimedContext, context), cast(list[Passed], states)
-        now = context.event_time
-        if [at for at in passed if now - self.ttl < at < now + self.ttl]:
+        event_time = context.event_time
+        if [at for at in passed if event_time - self.ttl < at < event_time + self.ttl]:
             return []
-        passed[now] = True
-        context.timers.set(str(now), now + self.ttl)
+        passed[event_time] = True
+        context.timers.set(str(event_time), event_time + self.ttl)
         return [value]
 
     def fire_reference(

@@ -7,8 +7,9 @@ An operator is one class. It declares its inputs and states (`takes_function`, `
 
 To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
 `KeyedStream` a method named after its kind, which adds a vertex to the flow (`_add_keyed`, if it is
-keyed). Graphs, chains, the reference interpreter and Spark then support it, and the simulation does
-if it takes neither a function nor fields. Example: `Distinct` (`engine.operators.keyed_operators`).
+keyed). Graphs, chains, the reference interpreter and Spark then support the operator; so does the
+simulation, if it takes neither a function nor parameters. Example: `Distinct`
+(`engine.operators.keyed_operators`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Operator:
         return None
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
-        """Make the step of a vertex. `encoder`: of the operator that makes its input elements."""
+        """Make the step of a vertex. `encoder`: of the operator that made the input elements."""
         raise NotImplementedError
 
     def apply_reference(
@@ -65,8 +66,8 @@ class Operator:
     ) -> list[object]:
         """Return the outputs for one element, as the reference interpreter defines them.
 
-        `states`: those of the element's key, made by `engine.state.plain`. Raises any exception of
-        the user function.
+        `states`: the states of the element's key (`engine.state.plain`). Raises whatever the user
+        function raises.
         """
         raise NotImplementedError
 
@@ -75,8 +76,8 @@ class Operator:
     ) -> bool:
         """Apply an element if it has no outputs; otherwise change nothing.
 
-        A faster way to apply an element of an operator with timers, which saves its Context.
-        Returns whether it was applied.
+        This is a fast path of operators with timers, without a Context. Returns whether the
+        element was applied.
         """
         return False
 
@@ -94,19 +95,19 @@ class Operator:
 class KeyedOperator(Operator):
     """Base of the operators with state per key.
 
-    Its step, `Speculative` or `ArrivalOrder`, calls the function for each element. If an element is
-    late, `Speculative` undoes the changes of later ones and calls the function again for each. When
-    the frontier advances, the step's methods `close` and `settle` make the state changes below it
-    final. An operator with other work at that moment makes a step with its own `close` and
-    `settle`.
+    Its step (`Speculative`, `TimedStep` or `ArrivalOrder`) calls the function for each element. If
+    an element is out of order, `Speculative` undoes the later elements of the key and calls the
+    function again for each of them. When the frontier advances, the step's methods `close` and
+    `settle` make the state changes below the frontier final. An operator that has other work to do
+    then makes a step with its own `close` and `settle`.
     """
 
     is_keyed = True
     states: ClassVar[tuple[State, ...]] = ()
     """States per key, if the user does not declare them."""
     apply: ClassVar[Callable[..., object]]
-    """Function if the user gives none: takes a value and its states, and returns the output.
-    With `emits_many`, it takes a Context first and returns an iterable of outputs."""
+    """Function if the user gives none: takes a payload and the states of its key, and returns the
+    output. With `emits_many`, it takes a Context first and returns an iterable of outputs."""
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         encoder = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
@@ -138,28 +139,29 @@ class Vertex:
     on_timer: Function | None = None
     """Function for timers that fire; None: the operator has no timers."""
     event_time: EventTime | None = None
-    """Of a source with event times. `function` takes a record, and returns its event time."""
+    """Event times of a source, if it has them. `function` then returns the event time of a record;
+    None: the time of arrival."""
 
     @property
     def kind(self) -> str:
-        """Kind of its operator."""
+        """Kind of the operator."""
         return self.operator.kind
 
     @property
     def is_keyed(self) -> bool:
-        """Whether its input is shuffled by key."""
+        """Whether the input is shuffled by key."""
         return self.key is not None
 
 
-KeyedStep = Callable[[Vertex, Step, Failures, OutputEncoder], Step]
-"""Factory of the step of a keyed operator: `Speculative` or `ArrivalOrder`."""
+KeyedStepFactory = Callable[[Vertex, Step, Failures, OutputEncoder], Step]
+"""Factory of the step of a keyed operator: `Speculative`, `TimedStep` or `ArrivalOrder`."""
 
 
 class Chain(Protocol):
     """Chain of steps that an operator's step joins."""
 
     failures: Failures
-    make_keyed_step: KeyedStep
+    make_keyed_step: KeyedStepFactory
 
     def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         """Return the step that takes the outputs of a vertex; `encoder`: encodes these outputs."""

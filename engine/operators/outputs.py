@@ -1,8 +1,8 @@
 """Last steps of a chain: `Shuffle` sends elements to other chains, `SinkStep` to the barrier.
 
 Payloads are packed here, once, while they are in the CPU caches. An output that cannot be packed,
-or lacks the fields that its operator declares, becomes a failure of the operator that made it (the
-*maker*), as if its function had raised.
+or lacks the fields that its operator declares, becomes a failure of the operator that made it, as
+if the operator's function had raised.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from driftline.engine.wire.codec import (
 from driftline.engine.wire.label_columns import Labels
 
 _EXACT = ATOMS | {tuple, list, dict}
+"""Types of payloads in which `itemgetter` finds the same key before and after the wire."""
 
 
 class OutputEncoder:
@@ -54,9 +55,9 @@ class OutputEncoder:
         self.fields = fields
         self.functions_follow = functions_follow
         self.labels: Labels = []
-        """Labels of the last elements that a keyed operator applied."""
+        """Labels of the elements whose outputs a keyed operator is sending."""
         self.keys: Sequence[object] = ()
-        """The keys of these elements, for failures."""
+        """Keys of these elements, for failures."""
 
     def arriving(self, label: Label, output: object) -> object:
         """Return an output as a receiver sees it, or a Failure if it cannot leave the chain."""
@@ -70,8 +71,9 @@ class OutputEncoder:
         return value
 
     def _key_of(self, label: Label) -> object:
-        for made_of, key in zip(self.labels, self.keys, strict=True):
-            if label[: len(made_of)] == made_of:
+        """Return the key of the element that made the output with a label; None if not keyed."""
+        for element_label, key in zip(self.labels, self.keys, strict=True):
+            if label[: len(element_label)] == element_label:
                 return key
         return None
 
@@ -87,8 +89,8 @@ class OutputEncoder:
             raise PayloadError(text_of(error)) from None
 
     def _check_fields(self, columns: Columns, values: Values) -> None:
-        _, mask, found = columns
-        if mask == PLAIN or len(found) != len(self.fields or ()):
+        _, mask, item_columns = columns
+        if mask == PLAIN or len(item_columns) != len(self.fields or ()):
             for value in values:
                 if problem := fields_mismatch(value, self.fields):
                     raise PayloadError(problem)
@@ -96,13 +98,14 @@ class OutputEncoder:
     def filter_valid(self, batch: Elements, failures: Failures) -> Elements:
         """Return the elements that can leave the chain; report the others as failures.
 
-        Payloads are as a receiver sees them, so no method of a user's class is called again.
+        The returned payloads are as a receiver sees them, so no method of a user's class is called
+        again.
         """
         labels, values, signs = batch
-        found = list(map(self.arriving, labels, values))
-        good = failures.report_failures(labels, found, signs)
-        found_batch = labels, found, signs
-        return found_batch if good is None else select_elements(found_batch, good)
+        arriving = list(map(self.arriving, labels, values))
+        are_valid = failures.report_failures(labels, arriving, signs)
+        arriving_batch = labels, arriving, signs
+        return arriving_batch if are_valid is None else select_elements(arriving_batch, are_valid)
 
 
 def fields_mismatch(output: object, fields: Fields) -> str:
@@ -145,12 +148,12 @@ class Outbound:
 
     def __init__(self) -> None:
         self.batches: list[tuple[Elements, bytes]] = []
-        """(batch, encoded payloads); b"" if small batches were joined: not encoded yet."""
+        """(batch, encoded payloads); b"" for joined batches, which are not encoded yet."""
 
     def add(self, batch: Elements, packed: bytes) -> None:
         """Append a batch, or join it with the last one if both are small.
 
-        `packed`: its encoded payloads.
+        `packed`: the encoded payloads.
         """
         if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < BATCH_ELEMENTS_MIN:
             self.batches[-1] = _joined(self.batches[-1][0], batch), b""
@@ -163,11 +166,11 @@ class Outbound:
         return taken
 
 
-def _joined(one: Elements, other: Elements) -> Elements:
+def _joined(first: Elements, second: Elements) -> Elements:
     signs: Signs = None
-    if one[2] or other[2]:
-        signs = (one[2] or [1] * len(one[0])) + (other[2] or [1] * len(other[0]))
-    return [*one[0], *other[0]], one[1] + other[1], signs
+    if first[2] or second[2]:
+        signs = (first[2] or [1] * len(first[0])) + (second[2] or [1] * len(second[0]))
+    return [*first[0], *second[0]], first[1] + second[1], signs
 
 
 class Shuffle:
@@ -210,10 +213,10 @@ class Shuffle:
 
     def _owners(self, values: Values) -> list[int]:
         """Return the node of each element. Raises PayloadError if one of them may have no key."""
-        kinds = set(map(type, values))
-        direct = kinds <= ATOMS or (isinstance(self.key, itemgetter) and kinds <= _EXACT)
+        types = set(map(type, values))
+        is_exact = types <= ATOMS or (isinstance(self.key, itemgetter) and types <= _EXACT)
         try:
-            arriving = values if direct else unpack_rows(self.encoder.pack(values))
+            arriving = values if is_exact else unpack_rows(self.encoder.pack(values))
             keys = list(map(self.key, arriving))
             if len(keys) < len(values):  # `map` ends if the function raises StopIteration
                 raise PayloadError("one of the elements has no key")
@@ -231,11 +234,11 @@ class Shuffle:
             return self.owners.owners_of([self.key(value)])[0]
 
         labels, values, signs = batch
-        found = call_each(owner, self.name, list(map(round_trip, values)), self.made_at)
-        good = self.failures.report_failures(labels, found, signs)
-        if good is not None:
-            batch = select_elements(batch, good)
-        return batch, [o for o in found if isinstance(o, int)]
+        owners = call_each(owner, self.name, list(map(round_trip, values)), self.made_at)
+        are_valid = self.failures.report_failures(labels, owners, signs)
+        if are_valid is not None:
+            batch = select_elements(batch, are_valid)
+        return batch, [o for o in owners if isinstance(o, int)]
 
     def _send(self, batch: Elements, owners: list[int]) -> None:
         by_node = [
@@ -246,5 +249,5 @@ class Shuffle:
         ]
         # Pack all before adding any: a PayloadError must leave `outbounds` unchanged.
         packed = [self.encoder.pack(values) for _, values, _ in by_node]
-        for outbound, own, data in zip(self.outbounds, by_node, packed, strict=True):
-            outbound.add(own, data)
+        for outbound, part, data in zip(self.outbounds, by_node, packed, strict=True):
+            outbound.add(part, data)

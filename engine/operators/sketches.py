@@ -1,8 +1,8 @@
 """Approximate aggregates of a window, of bounded size: `ApproximateCountDistinct`, `Quantile`.
 
-Their accumulators are sorted bytes that depend only on which elements they count, not on the order.
-All arithmetic is on integers, or rounded by IEEE 754 (no logarithm or power, which differ between
-C libraries), so the results are the same on every machine.
+An accumulator is a byte string that depends only on the elements counted, not on their order. All
+arithmetic is on integers, or rounded by IEEE 754 (no logarithm or power, which differ between C
+libraries), so the results are the same on every machine.
 
     >>> latency = Quantile(0.5, "ms")
     >>> accumulator = latency.zero()
@@ -50,7 +50,8 @@ class ApproximateCountDistinct(FieldAggregate):
         FlowError: An argument is invalid.
     """
 
-    # The accumulator: the sorted hashes of the values; or, of more values, `registers` bytes.
+    # The accumulator: the sorted hashes of the values; once these would take `registers` bytes, one
+    # byte per register.
 
     def __init__(self, field: Field | None = None, *, error: float = 0.01) -> None:
         super().__init__(field)
@@ -83,9 +84,9 @@ class ApproximateCountDistinct(FieldAggregate):
         for count in counts[:0:-1]:
             total = (total + count) / 2
         x = sigma = counts[0] / self.registers  # the share of registers without a value
-        before, power = -1.0, 1
-        while sigma != before:
-            x, before = x * x, sigma
+        previous, power = -1.0, 1
+        while sigma != previous:
+            x, previous = x * x, sigma
             sigma += x * power
             power *= 2
         total += self.registers * sigma
@@ -105,7 +106,7 @@ class ApproximateCountDistinct(FieldAggregate):
         return accumulator if len(accumulator) < self.registers else self._sketch(accumulator)
 
     def _sketch(self, accumulator: bytes) -> bytes:
-        """Return the registers for these hashes."""
+        """Return the registers for an accumulator of hashes."""
         registers = bytearray(self.registers)
         for hashed in _hashes(accumulator):
             index, rank = self._register(hashed)
@@ -124,7 +125,7 @@ def _hashes(accumulator: bytes) -> Iterable[bytes]:
 
 
 _ENTRY = Struct(">IQ")
-"""Number of a bucket, as a number above 0, and how many values it has."""
+"""Number of a bucket (positive, see `_ZERO`), and how many values it has."""
 
 _KEY_BYTES = 4
 
@@ -171,9 +172,9 @@ class Quantile(FieldAggregate):
         at = end = _position(accumulator, bucket.to_bytes(_KEY_BYTES, "big"), _ENTRY.size)
         count = 0
         if at < len(accumulator):
-            found, of_found = _ENTRY.unpack_from(accumulator, at)
-            if found == bucket:
-                count, end = of_found, at + _ENTRY.size
+            bucket_there, count_there = _ENTRY.unpack_from(accumulator, at)
+            if bucket_there == bucket:
+                count, end = count_there, at + _ENTRY.size
         return b"".join((accumulator[:at], _ENTRY.pack(bucket, count + 1), accumulator[end:]))
 
     def merge(self, one: bytes, other: bytes) -> bytes:
@@ -184,11 +185,12 @@ class Quantile(FieldAggregate):
 
     def result(self, accumulator: bytes) -> float:
         buckets, counts = zip(*_ENTRY.iter_unpack(accumulator), strict=True)
-        up_to = [*accumulate(counts)]
-        return self._value(buckets[bisect_right(up_to, self.quantile * (up_to[-1] - 1))])
+        cumulative = [*accumulate(counts)]
+        return self._value(buckets[bisect_right(cumulative, self.quantile * (cumulative[-1] - 1))])
 
     def _bucket(self, value: Any) -> int:
-        """Return the number of the bucket of a value. Raises TypeError, ValueError."""
+        """Return the number of the bucket of a value. Raises TypeError or ValueError for a value
+        that is not a finite number."""
         if not isinstance(value, int | float):
             raise TypeError(f"Quantile of {value!r:.100}, which is not a number")
         if not isfinite(value):
@@ -210,17 +212,19 @@ class Quantile(FieldAggregate):
 
 
 def _position(entries: bytes, key: bytes, size: int) -> int:
-    """Return where a key is, or belongs, in sorted entries of this size that start with a key."""
-    keys = len(key)
-    numbers = range(len(entries) // size)
+    """Return the offset of the first entry whose key is not smaller. Entries of `size` bytes are
+    sorted, and each begins with its key."""
+    key_bytes = len(key)
+    indexes = range(len(entries) // size)
     return size * bisect_left(
-        numbers, key, key=lambda number: entries[number * size : number * size + keys]
+        indexes, key, key=lambda number: entries[number * size : number * size + key_bytes]
     )
 
 
-def _check(of: object, name: str, value: Any, least: float, most: float) -> None:
+def _check(aggregate: object, name: str, value: Any, minimum: float, maximum: float) -> None:
     """Raise FlowError if an argument is not a number in its range."""
-    if type(value) not in (int, float) or not least <= value <= most:
+    if type(value) not in (int, float) or not minimum <= value <= maximum:
         raise FlowError(
-            f"{type(of).__name__}: {name} is {value!r}; give a number from {least} to {most}"
+            f"{type(aggregate).__name__}: {name} is {value!r}; give a number from {minimum} to "
+            f"{maximum}"
         )

@@ -12,7 +12,7 @@ Example: running totals. Element 100 belongs between 10 and 5, and arrives last:
     >>> class Next:
     ...     def push(self, labels, values, signs):
     ...         for label, value, sign in zip(labels, values, signs or [1] * len(values)):
-    ...             print(label, value if sign > 0 else f"{value} taken back")
+    ...             print(label, value if sign > 0 else f"{value} retracted")
     >>> flow = Flow("totals")
     >>> total = ReducingState("total", lambda a, b: a + b)
     >>> keyed = flow.source("numbers").key_by(lambda number: "all")
@@ -24,9 +24,9 @@ Example: running totals. Element 100 belongs between 10 and 5, and arrives last:
     (3, 0) 15
     >>> totals.push([(2, 0)], [100], None)
     (2, 0) 110
-    (3, 0) 15 taken back
+    (3, 0) 15 retracted
     (3, 0) 115
-    >>> totals.settle(4)  # no element below time 4 will come any more: nothing can be undone
+    >>> totals.settle(4)  # no element below time 4 will arrive any more: nothing can be undone
     >>> totals.push([(4, 0)], [1], None)
     (4, 0) 116
 
@@ -34,11 +34,11 @@ An element is *in force* from its application until it is undone. Invariant: the
 equal the settled state plus its elements in force, applied in label order; the outputs that were
 sent and not retracted are the results of the elements in force.
 
-Elements are stored per batch, in columns, in order of application. If a batch is later than all
-earlier batches, no element in it is out of order, and order costs only this comparison. Otherwise
-the operator searches the earlier batches for later elements of the same keys. An element that
-arrives after k later elements of its key costs k undos, k + 1 applications, and one pass over the
-batches that it precedes.
+Elements are stored per batch, in columns, in order of application. If the times of a batch are
+larger than all times so far, none of its elements is out of order, and this comparison is the whole
+cost of ordering. Otherwise the operator searches the applied batches for elements of the same keys
+with larger labels. An element that arrives after k such elements costs k undos, k + 1 applications,
+and one pass over the batches that contain larger labels.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Speculative(Keyed):
     def __init__(
         self,
         vertex: Vertex,
-        after: Step,
+        next_step: Step,
         failures: Failures,
         record: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:
-        super().__init__(vertex, after, failures, record, encoder)
+        super().__init__(vertex, next_step, failures, record, encoder)
         self.batches: list[Applied] = []
         """Unsettled batches, in order of application."""
         self._open: list[Applied] = []
@@ -83,29 +83,29 @@ class Speculative(Keyed):
         self.last_time = -1
         """Largest time of an applied element."""
         self.closed = 0
-        """No element with a smaller time may arrive any more."""
+        """No element with a smaller time can arrive any more."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        first = min(times(labels))
-        assert first >= self.closed, (
-            f"operator {self.vertex.name!r}: an element of time {first} after {self.closed} was "
-            "closed"
+        min_time = min(times(labels))
+        assert min_time >= self.closed, (
+            f"operator {self.vertex.name!r}: an element of time {min_time} arrived, but times "
+            f"below {self.closed} are closed"
         )
         self.elements += len(labels)
-        kept, keys, values = self.prepare_batch(values)
+        payloads, keys, values = self.prepare_batch(values)
         if signs is not None:
-            self._correct(list(zip(labels, keys, kept, signs, strict=True)))
+            self._correct(list(zip(labels, keys, payloads, signs, strict=True)))
             return
         distinct_keys = set(keys)
-        is_latest = first > self.last_time
+        is_latest = min_time > self.last_time
         later_elements = {} if is_latest else self._applied_since(min(labels), distinct_keys)
-        batch = Applied(labels, keys, kept)
+        batch = Applied(labels, keys, payloads)
         out_of_order: list[Arrived] = []
         if later_elements or len(distinct_keys) < len(keys):
             out_of_order = self._apply_in_turn(batch, later_elements, values)
         elif not self._apply_at_once(batch, values):
             out_of_order = self._apply_in_turn(
-                batch, later_elements, list(map(thaw_argument, kept))
+                batch, later_elements, list(map(thaw_argument, payloads))
             )
         results = batch.results
         batch.results = self.frozen_results
@@ -115,10 +115,10 @@ class Speculative(Keyed):
             self._correct(out_of_order)
 
     def _apply_at_once(self, batch: Applied, values: Values) -> bool:
-        """Apply a batch with distinct keys and no late element: the hot path of the system.
+        """Apply a batch with distinct keys and no out-of-order element: the system's hot path.
 
-        Returns False, with unchanged states, if the function raises, or if functions could still
-        change the values that it stored or returned (`undo_if_unsafe`).
+        Returns False, with unchanged states, if the function raises, or if user code could still
+        change the values that the function stored or returned (`undo_if_unsafe`).
         """
         try:
             if self.apply is None:
@@ -144,16 +144,17 @@ class Speculative(Keyed):
         later_elements: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[Arrived]:
-        """Apply the elements of a batch that are not late; remove and return the late ones.
+        """Apply the elements of a batch that are in order; remove and return the out-of-order ones.
 
-        `later_elements`: per key, its elements in force from the batch's smallest label on.
+        `later_elements`: per key, the elements in force from the batch's smallest label on, as
+        (batch, position), in label order.
         """
-        on_time = self._try_in_turn(batch, later_elements, values)
+        was_applied = self._try_in_turn(batch, later_elements, values)
         while self.undo_if_unsafe(batch.results):
-            on_time = self._try_in_turn(
+            was_applied = self._try_in_turn(
                 batch, later_elements, list(map(thaw_argument, batch.values))
             )
-        return batch.remove_late(on_time)
+        return batch.remove_unapplied(was_applied)
 
     def _try_in_turn(
         self,
@@ -161,31 +162,34 @@ class Speculative(Keyed):
         later_elements: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[bool]:
-        """Apply the elements that are not late. Returns per element whether it was applied."""
+        """Apply the elements that are in order. Returns per element whether it was applied."""
         call, apply, undo_log = self.call, self.apply, self.undo_log
-        last = {key: found[-1][0].labels[found[-1][1]] for key, found in later_elements.items()}
+        latest: dict[object, Label] = {}
+        for key, applied in later_elements.items():
+            last_batch, position = applied[-1]
+            latest[key] = last_batch.labels[position]
         batch.results, batch.ends = [], []
         add_result, add_end = batch.results.append, batch.ends.append
-        on_time: list[bool] = []
+        was_applied: list[bool] = []
         elements = zip(batch.labels, batch.keys, values, strict=True)
         for (label, key, value), state in zip(
             elements, map(self.table.__getitem__, batch.keys), strict=True
         ):
-            if last.get(key, label) > label:
-                on_time.append(False)
+            if latest.get(key, label) > label:
+                was_applied.append(False)
                 continue
-            on_time.append(True)
-            last[key] = label
-            before = len(undo_log)
+            was_applied.append(True)
+            latest[key] = label
+            changes_before = len(undo_log)
             try:
                 add_result(call(label, key, value) if apply is None else apply(value, state))
             except BaseException as error:
-                add_result(self.failed(key, value, error, before))
+                add_result(self.failed(key, value, error, changes_before))
             add_end(len(undo_log))
-        return on_time
+        return was_applied
 
     def _append(self, batch: Applied) -> None:
-        """Add a batch that was just applied; its changes are in the undo log."""
+        """Add a batch that was just applied, and move its changes from the undo log into it."""
         if batch.labels:
             self.last_time = max(self.last_time, batch.last_time)
             batch.undo_log = self.undo_log[:]
@@ -194,7 +198,7 @@ class Speculative(Keyed):
             self._open.append(batch)
 
     def _correct(self, arrived: list[Arrived]) -> None:
-        """Insert late elements (sign +1) at their labels, and remove retracted ones (sign -1)."""
+        """Insert out-of-order elements (sign +1), and remove those that tombstones retract (-1)."""
         by_key: dict[object, list[Arrived]] = {}
         for element in arrived:
             by_key.setdefault(element[1], []).append(element)
@@ -209,17 +213,17 @@ class Speculative(Keyed):
     def _applied_since(
         self, label: Label, keys: Container[object]
     ) -> dict[object, list[tuple[Applied, int]]]:
-        """Return, per key, (batch, position) of its elements in force from a label on.
+        """Return, per key, (batch, position) of the elements in force from a label on.
 
-        They are in label order.
+        The elements of a key are in label order.
         """
-        found: dict[object, list[tuple[Applied, int]]] = {}
+        by_key: dict[object, list[tuple[Applied, int]]] = {}
         for batch in self.batches:
             if batch.last_time >= label[0]:
-                for at, key in enumerate(batch.keys):
-                    if key in keys and batch.labels[at] >= label and at not in batch.undone:
-                        found.setdefault(key, []).append((batch, at))
-        return found
+                for i, key in enumerate(batch.keys):
+                    if key in keys and batch.labels[i] >= label and i not in batch.undone:
+                        by_key.setdefault(key, []).append((batch, i))
+        return by_key
 
     def _correct_key(
         self,
@@ -229,103 +233,104 @@ class Speculative(Keyed):
         reapplied: Applied,
         out: _Corrections,
     ) -> None:
-        """Insert or remove the elements of one key in `arrived`.
+        """Insert and remove the elements of one key that `arrived` names.
 
-        Undoes the key's elements from the first label of `arrived` on, and applies them again with
-        the inserted elements and without the removed ones. `applied`: the key's elements in force
-        from some earlier label on, in label order. `reapplied` receives all elements that were
-        applied here, `out` the outputs and tombstones to send.
+        Undoes the key's elements from the smallest label in `arrived` on, and applies them again,
+        with the inserted elements and without the removed ones. `applied`: (batch, position) of the
+        key's elements in force from this label or an earlier one on, in label order. `reapplied`
+        receives all elements that are applied here, `out` the outputs and tombstones to send.
         """
-        first = min(arrived, key=_label_of)[0]
+        min_label = min(arrived, key=_label_of)[0]
         entries: list[_Entry] = []
-        for batch, at in reversed(applied):
-            if batch.labels[at] < first:
+        for batch, position in reversed(applied):
+            if batch.labels[position] < min_label:
                 break
-            undo(batch.changes(at))
-            batch.undone.add(at)
-            entries.append((batch.labels[at], batch.values[at], True, batch.results[at]))
+            undo(batch.changes(position))
+            batch.undone.add(position)
+            value, old_result = batch.values[position], batch.results[position]
+            entries.append((batch.labels[position], value, True, old_result))
         entries.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
                 # Insert behind elements of the same label, whose tombstones may still follow.
-                at = bisect_right(entries, label, key=_label_of)
-                self.out_of_order += at < len(entries)
-                entries.insert(at, (label, value, False, None))
+                position = bisect_right(entries, label, key=_label_of)
+                self.out_of_order += position < len(entries)
+                entries.insert(position, (label, value, False, None))
                 continue
-            at = bisect_left(entries, label, key=_label_of)
+            position = bisect_left(entries, label, key=_label_of)
             while (
-                at < len(entries)
-                and entries[at][0] == label
-                and not _is_same_payload(entries[at][1], value)
+                position < len(entries)
+                and entries[position][0] == label
+                and not _is_same_payload(entries[position][1], value)
             ):
-                at += 1
-            found = entries.pop(at) if at < len(entries) else None
-            assert found is not None, f"a tombstone for {label}, which is not there"
-            assert found[0] == label, f"a tombstone for {label}, with another payload"
-            _, _, was_applied, before = found
-            if was_applied:
-                out.add(label, key, before, -1)
-        for label, value, was_applied, before in entries:
+                position += 1
+            removed = entries.pop(position) if position < len(entries) else None
+            assert removed is not None, f"a tombstone for {label}, where no element is"
+            assert removed[0] == label, f"a tombstone for {label}, with another payload"
+            _, _, is_reapplied, old_result = removed
+            if is_reapplied:
+                out.add(label, key, old_result, -1)
+        for label, value, is_reapplied, old_result in entries:
             self.call_again(label, key, value)
-            [kept] = self.frozen_results
-            reapplied.add(label, key, value, kept, len(self.undo_log))
-            if not was_applied:
-                out.add(label, key, kept, 1)
+            [result] = self.frozen_results
+            reapplied.add(label, key, value, result, len(self.undo_log))
+            if not is_reapplied:
+                out.add(label, key, result, 1)
                 continue
             self.reapplied += 1
-            out.replace(label, key, before, kept)
+            out.replace(label, key, old_result, result)
         self.table.perhaps_empty.append(key)
 
     def close(self, frontier: int) -> None:
         self.closed = max(self.closed, frontier)
         if self.record:
-            left = []
+            still_open = []
             for batch in self._open:
                 if batch.last_time < frontier:
                     batch.close(self.changelog)
                 else:
-                    left.append(batch)
-            self._open = left
+                    still_open.append(batch)
+            self._open = still_open
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
         # Settle batches in order of application, so that the rows of a key enter the changelog in
         # label order.
-        lost: list[object] = []
-        done = 0
-        while done < len(self.batches) and self.batches[done].last_time < frontier:
-            lost += self._add_to_changelog(self.batches[done])
-            done += 1
-        del self.batches[:done]
+        keys_with_removals: list[object] = []
+        settled = 0
+        while settled < len(self.batches) and self.batches[settled].last_time < frontier:
+            keys_with_removals += self._add_to_changelog(self.batches[settled])
+            settled += 1
+        del self.batches[:settled]
         if exactly:
-            left = []
+            unsettled = []
             for batch in self.batches:
                 if batch.last_time < frontier:
-                    lost += self._add_to_changelog(batch)
+                    keys_with_removals += self._add_to_changelog(batch)
                 elif batch.chunk or min(times(batch.labels)) >= frontier:
-                    left.append(batch)
+                    unsettled.append(batch)
                 else:
-                    below, others = batch.split(frontier)
-                    lost += self.add_changes(below.final_changes())
-                    left.append(others)
-            self.batches = [batch for batch in left if batch.chunk or batch.labels]
+                    below, above = batch.split(frontier)
+                    keys_with_removals += self.add_changes(below.final_changes())
+                    unsettled.append(above)
+            self.batches = [batch for batch in unsettled if batch.chunk or batch.labels]
         self._open = [batch for batch in self.batches if not batch.chunk]
         self.closed = max(self.closed, frontier)
-        self.table.perhaps_empty += lost
+        self.table.perhaps_empty += keys_with_removals
         self._reclaim(frontier)
 
     def _reclaim(self, frontier: int) -> None:
         """Drop keys with empty states, once `perhaps_empty` is large enough.
 
-        It must have more than twice as many entries as there are unsettled elements. Then most of
-        its keys have no unsettled element, and each key is checked about twice, however often
-        `settle` runs. Keys of elements that may still be undone stay: their changes refer to the
-        states.
+        That is more than twice the number of unsettled elements: then most of these keys have no
+        unsettled element, and each key is checked about twice, however often `settle` runs. Keys
+        of elements that may still be undone stay, as the undo log refers to their states.
         """
-        found = len(self.table.perhaps_empty)
-        if found and found > 2 * sum(len(batch.keys) for batch in self.batches):
+        candidate_count = len(self.table.perhaps_empty)
+        if candidate_count and candidate_count > 2 * sum(len(batch.keys) for batch in self.batches):
             self.table.reclaim({k for batch in self.batches for k in batch.keys_from(frontier)})
 
     def _add_to_changelog(self, batch: Applied) -> list[object]:
+        """Add a batch's final changes to the changelog. Returns the keys with removals."""
         if batch.chunk:
             self.changelog.add(batch.chunk)
             return []
@@ -348,15 +353,15 @@ class Speculative(Keyed):
 
 
 _Entry = tuple[Label, object, bool, object]
-"""(label, payload, whether the element was applied before, its result at that time)."""
+"""(label, payload, whether the element was applied before, the result of that application)."""
 
 
 class _Corrections:
-    """Tombstones and new outputs that late elements cause: those of the outputs that changed.
+    """Tombstones and new outputs of a correction: those of the outputs that changed.
 
-    `many`: a result is a list of outputs. An output that stays as it was is not sent again: the
-    operators after this one would undo and repeat their work for it, and the operator of an
-    iteration would do so again for each of its own messages, without an end in sight.
+    `many`: whether a result is a list of outputs. An output that stays the same is not sent again.
+    Otherwise the next operators would undo and repeat their work for it, and an iterating operator
+    would repeat that for each of its own messages, perhaps without end.
     """
 
     __slots__ = ("keys", "labels", "many", "outputs", "signs")
@@ -374,16 +379,16 @@ class _Corrections:
             self._add_output(output_label, key, output, sign)
 
     def replace(self, label: Label, key: object, before: object, after: object) -> None:
-        """Add the differences between two stored results."""
+        """Add tombstones for the old outputs that differ, and add the new outputs that differ."""
         old, new = dict(self._outputs(label, before)), dict(self._outputs(label, after))
-        same = {at for at in old if at in new and _is_same_output(old[at], new[at])}
+        unchanged = {k for k in old if k in new and _is_same_output(old[k], new[k])}
         for outputs, sign in ((old, -1), (new, 1)):
             for output_label, output in outputs.items():
-                if output_label not in same:
+                if output_label not in unchanged:
                     self._add_output(output_label, key, output, sign)
 
     def _outputs(self, label: Label, result: object) -> list[tuple[Label, object]]:
-        """Return the outputs of a result, or its failure, with their labels."""
+        """Return (label, output) for each output of a stored result; a failure is one output."""
         if self.many and type(result) is list:
             return [((*label, i), output) for i, output in enumerate(result)]
         return [(label, result)]

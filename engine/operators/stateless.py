@@ -39,20 +39,23 @@ class Stateless(Operator):
     takes_function = True
 
     def wrap_function(self, function: Function) -> Function:
-        """Return the callable for each element; `outputs` takes its results."""
+        """Return the function to call for each element; `outputs` gets its results."""
         return function
 
     def outputs(
         self, labels: Labels, values: Values, results: Values, signs: Signs
     ) -> list[Elements]:
-        """Return the outputs of a batch. `results`: those of the function, without failures."""
+        """Return the outputs of a batch. `results`: of the function; no failure is among them."""
         raise NotImplementedError
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         if not self.passes_on:
             encoder = OutputEncoder(vertex.name, vertex.fields)
-        after, follow = chain.next_step(vertex, encoder), chain.functions_follow(vertex)
-        return StatelessStep(vertex, self, after, chain.failures, follow)
+        next_step, functions_follow = (
+            chain.next_step(vertex, encoder),
+            chain.functions_follow(vertex),
+        )
+        return StatelessStep(vertex, self, next_step, chain.failures, functions_follow)
 
 
 class StatelessStep:
@@ -65,7 +68,7 @@ class StatelessStep:
         self,
         vertex: Vertex,
         operator: Stateless,
-        after: Step,
+        next_step: Step,
         failures: Failures,
         functions_follow: bool = False,
     ) -> None:
@@ -74,16 +77,16 @@ class StatelessStep:
         self.made_at = vertex.line
         self.function = operator.wrap_function(vertex.function)
         self.outputs = operator.outputs
-        self.next_step = after
+        self.next_step = next_step
         self.failures = failures
         self.functions_follow = functions_follow
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         results = call_each(self.function, self.name, values, self.made_at)
-        good = self.failures.report_failures(labels, results, signs)
-        if good is not None:
-            values = list(compress(values, good))
-            labels, results, signs = select_elements((labels, results, signs), good)
+        are_outputs = self.failures.report_failures(labels, results, signs)
+        if are_outputs is not None:
+            values = list(compress(values, are_outputs))
+            labels, results, signs = select_elements((labels, results, signs), are_outputs)
         for out_labels, outputs, out_signs in self.outputs(labels, values, results, signs):
             if self.functions_follow:
                 outputs = copy_outputs(outputs)
@@ -167,20 +170,23 @@ class SourceOperator(_PassingOn):
     is_source = True
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
-        after = chain.next_step(vertex, encoder)
-        return after if vertex.event_time is None else EventTimeStep(vertex, chain, after)
+        next_step = chain.next_step(vertex, encoder)
+        return next_step if vertex.event_time is None else EventTimeStep(vertex, chain, next_step)
 
 
 class EventTimeStep:
-    """Step that adds their event times to the labels of records, and reports them to the chain."""
+    """Step that adds event times to the labels of records, and reports them to the chain.
 
-    def __init__(self, vertex: Vertex, chain: Chain, after: Step) -> None:
+    Marks end here: the step reports their event times, too, but does not push them.
+    """
+
+    def __init__(self, vertex: Vertex, chain: Chain, next_step: Step) -> None:
         assert vertex.event_time is not None
         self.vertex = vertex
         self.chain = chain
-        self.next_step = after
+        self.next_step = next_step
         self._event_time: Function | None = None
-        """Event time of a record; None: the time of its arrival."""
+        """Returns the event time of a record; None: it is the time of arrival, in the label."""
         if vertex.function is not None:
             extract, unit = vertex.function, vertex.event_time.unit
             self._event_time = lambda value: to_microseconds(extract(value), unit)
@@ -192,22 +198,24 @@ class EventTimeStep:
             are_marks = list(map(is_mark, values))
             marks = [
                 (label, event_time_of_mark(value))
-                for label, value, is_one in zip(labels, values, are_marks, strict=True)
-                if is_one
+                for label, value, is_a_mark in zip(labels, values, are_marks, strict=True)
+                if is_a_mark
             ]
             labels, values, signs = select_elements(
-                (labels, values, signs), [not is_one for is_one in are_marks]
+                (labels, values, signs), [not is_a_mark for is_a_mark in are_marks]
             )
         if self._event_time is None:
-            found: Values = [label[0] for label in labels]
+            extracted: Values = [label[0] for label in labels]
         else:
-            found = call_each(self._event_time, f"event_time of {vertex.name}", values, vertex.line)
-        good = self.chain.failures.report_failures(labels, found, signs)
-        if good is not None:
-            found = list(compress(found, good))
-            labels, values, signs = select_elements((labels, values, signs), good)
+            extracted = call_each(
+                self._event_time, f"event_time of {vertex.name}", values, vertex.line
+            )
+        are_valid = self.chain.failures.report_failures(labels, extracted, signs)
+        if are_valid is not None:
+            extracted = list(compress(extracted, are_valid))
+            labels, values, signs = select_elements((labels, values, signs), are_valid)
         roots = list(labels)
-        event_times: list[int] = found  # type: ignore[assignment]
+        event_times: list[int] = extracted  # type: ignore[assignment]
         timed = zip(roots, event_times, strict=True)
         self.chain.record_event_times(sorted([*timed, *marks]) if marks else timed)
         if roots:
@@ -224,7 +232,7 @@ class Union(_PassingOn):
 
 
 class Sink(_PassingOn):
-    """Operator through which outputs leave the flow, by the barrier."""
+    """Operator through which outputs leave the flow, to the barrier."""
 
     kind = "sink"
     is_sink = True

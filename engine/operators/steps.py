@@ -73,7 +73,7 @@ class Failures:
     def report_failures(self, labels: Labels, results: Values, signs: Signs) -> list[bool] | None:
         """Report the failures among results.
 
-        Returns per result whether it is an output, or None if all are.
+        Returns whether each result is an output, or None if there is no failure.
         """
         if not countOf(map(type, results), Failure):
             return None
@@ -86,7 +86,7 @@ class Failures:
 def call_each(function: Function, name: str, values: Values, made_at: str) -> Values:
     """Call a function once per value; return its results, or a Failure where it raises.
 
-    `name`: of the operator; `made_at`: the line of user code that added it.
+    `name`: of the operator; `made_at`: the line of user code that added the operator.
     """
     results: Values = []
     add = results.append
@@ -110,45 +110,45 @@ def select_elements(batch: Elements, selectors: Sequence[object]) -> Elements:
     )
 
 
-def by_time(batch: Elements) -> list[tuple[int, Elements]]:
-    """Split a batch wherever the time changes; return (time, batch) pairs in its order."""
+def split_by_time(batch: Elements) -> list[tuple[int, Elements]]:
+    """Split a batch wherever the time changes; return (time, part) pairs in batch order."""
     labels, values, signs = batch
-    found = times(labels)
-    if len(found) == 1:  # a batch of one root: nearly always
-        return [(found[0], batch)]
+    row_times = times(labels)
+    if len(row_times) == 1:  # the usual case: one root
+        return [(row_times[0], batch)]
     batches: list[tuple[int, Elements]] = []
     start = 0
     rows = list(labels)
-    for time, equal in groupby(found):
-        end = start + len(list(equal))
-        own = rows[start:end], values[start:end], None if signs is None else signs[start:end]
-        batches.append((time, own))
+    for time, same_time in groupby(row_times):
+        end = start + len(list(same_time))
+        part = rows[start:end], values[start:end], None if signs is None else signs[start:end]
+        batches.append((time, part))
         start = end
     return batches
 
 
-def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
-    """Return batches of outputs. `made`: the outputs of each element with these labels.
+def children(labels: Labels, outputs_of: list[Values], signs: Signs) -> list[Elements]:
+    """Return the outputs of elements as batches. `outputs_of`: the outputs of each element.
 
     If elements have at least `BATCH_ELEMENTS_MIN` outputs on average, the outputs of each element
-    form a batch. A value that all of them share, such as the id of a document, is then encoded
+    form a batch. A value that these outputs share, such as the id of a document, is then encoded
     once, and is one object at the receiver.
     """
-    every = signs or [1] * len(labels)
-    if sum(map(len, made)) >= BATCH_ELEMENTS_MIN * len(labels):
+    each_sign = signs or [1] * len(labels)
+    if sum(map(len, outputs_of)) >= BATCH_ELEMENTS_MIN * len(labels):
         return [
             (LabelColumn(label, range(len(outputs))), outputs, signs and [sign] * len(outputs))
-            for label, outputs, sign in zip(labels, made, every, strict=True)
+            for label, outputs, sign in zip(labels, outputs_of, each_sign, strict=True)
             if outputs
         ]
-    joined: list[Label] = []
-    for label, outputs in zip(labels, made, strict=True):
-        joined += [(*label, i) for i in range(len(outputs))]
-    if not joined:
+    out_labels: list[Label] = []
+    for label, outputs in zip(labels, outputs_of, strict=True):
+        out_labels += [(*label, i) for i in range(len(outputs))]
+    if not out_labels:
         return []
     if signs:
-        signs = [s for s, outputs in zip(signs, made, strict=True) for _ in outputs]
-    return [(joined, list(chain.from_iterable(made)), signs)]
+        signs = [s for s, outputs in zip(signs, outputs_of, strict=True) for _ in outputs]
+    return [(out_labels, list(chain.from_iterable(outputs_of)), signs)]
 
 
 class FanOut:

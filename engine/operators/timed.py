@@ -1,10 +1,10 @@
 """Keyed operators that depend on event time: label order without speculation, and timers.
 
-The watermark at a label is known once the frontier has passed it. So such an operator waits: its
-elements are applied when the frontier of their stage has passed them, in label order, and nothing
-is ever undone. Between them the *timers* fire, each at the first root at which the watermark
-reaches it. To the next stage the operator is like a source: it emits a labelled sequence, and
-promises that everything below a time has been emitted (`TimedStep.done`).
+The watermark at a label is known once the frontier has passed the label. So such an operator waits:
+it applies elements when the frontier of their stage has passed them, in label order, and never
+undoes anything. Between elements *timers* fire, each at the first root at which the watermark
+reaches the timer's time. To the next stage the operator is like a source: it emits outputs in label
+order, and promises that everything below a time has been emitted (`TimedStep.done`).
 
 The timers of a key are a state of the operator: a map from the timer's name to its time. Snapshots
 and rescaling treat it like any other state.
@@ -82,46 +82,48 @@ NO_OUTPUTS: Values = []
 class TimedStep(Speculative):
     """Keyed step that applies elements and fires timers in label order, at the frontier.
 
-    Example: see the module's docstring. Nothing that it has applied is ever undone; it shares with
-    its base the states, and the way in which changes become final.
+    Example: see the module's docstring. The step never undoes an element that it has applied. It
+    shares with its base class the states, and the way in which changes become final.
     """
 
     def __init__(
         self,
         vertex: Vertex,
-        after: Step,
+        next_step: Step,
         failures: Failures,
         watermark: Watermark,
         record: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:
-        super().__init__(vertex, after, failures, record, encoder)
+        super().__init__(vertex, next_step, failures, record, encoder)
         assert vertex.on_timer is not None
         self.on_timer = vertex.on_timer
         self._expires = any(ttl_of(state) is not None for state in vertex.states)
         self.done = 0
-        """Everything with a smaller time is applied, and its outputs are emitted."""
+        """All elements with smaller times are applied, the due timers have fired, and the outputs
+        of both are emitted."""
         self.too_late = 0
         """Number of elements that were too late for their windows."""
         self._late_times: list[int] = []
-        """Times of the late elements that are not settled."""
+        """Times of the elements among `too_late` that are not settled."""
         self._reported_late = 0
-        """Number of late elements that `take_dropped` has returned."""
+        """Value of `too_late` at the last call of `take_dropped`."""
         self.timer_count = 0
-        """Number of timers that are set. A window operator has one for each open window."""
+        """Number of timers that are set, of all keys. A window operator has one per open window."""
         self.watermark = watermark
         self._until = 0
+        """Time below which the next `apply_taken` applies all elements."""
         self._ready: list[tuple[Label, object]] = []
-        """Elements for the next `apply_taken`, which applies everything below `_until`."""
+        """(label, payload) of the elements for the next `apply_taken`."""
         self._waiting: list[tuple[Label, object, int]] = []
         """(label, payload, sign) of the elements that are not applied yet."""
         self._has_tombstones = False
-        """Whether some of them may be tombstones."""
+        """Whether `_waiting` may contain tombstones."""
         self._due: list[tuple[int, int, object]] = []
-        """Heap of (time, number, key): for each key with timers an entry that is not later than
-        its earliest timer."""
+        """Heap of (time, number, key), with an entry for each key that has timers. The time is not
+        later than the key's earliest timer; `_numbers` makes the entries comparable."""
         self._earliest: dict[object, int] = {}
-        """Key -> a time that is not later than its earliest timer."""
+        """Key -> a time that is not later than the key's earliest timer."""
         self._numbers = count()
         self._is_restored = False
         """Whether `_due` contains the timers of the restored states."""
@@ -133,29 +135,30 @@ class TimedStep(Speculative):
         self._has_tombstones |= signs is not None
 
     def take_dropped(self) -> int:
-        """Return the number of elements that were too late since the last call."""
+        """Return how many elements were too late for their windows since the last call."""
         dropped, self._reported_late = self.too_late - self._reported_late, self.too_late
         return dropped
 
     def late_before(self, time: int) -> int:
-        """Return how many elements below a time were too late; `time`: at least what is settled."""
-        return self.too_late - sum(each >= time for each in self._late_times)
+        """Return how many elements below a time were too late. Precondition: the step has not
+        settled beyond `time`."""
+        return self.too_late - sum(late_time >= time for late_time in self._late_times)
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
         super().settle(frontier, exactly)
         self._late_times = [time for time in self._late_times if time >= frontier]
 
     def apply_until(self, frontier: int) -> None:
-        """Apply all elements below a time, and fire all timers: see `take`."""
+        """Apply all elements below a time, and fire the timers that are due (see `take`)."""
         self.take(frontier)
         self.apply_taken()
 
     def take(self, frontier: int, room: int = 1 << 62) -> tuple[list[Label], Values]:
-        """Choose the elements that `apply_taken` applies next, and return them.
+        """Choose the elements that `apply_taken` applies next; return their labels and payloads.
 
-        They are those below a time, at most the frontier, in label order. Precondition: all
-        elements below the frontier have arrived, and the clock is complete there. `room`: about the
-        largest number of elements.
+        These are all elements below some time up to the frontier, in label order. Precondition: all
+        elements below the frontier have arrived, and the clock is complete up to it. `room`: the
+        approximate limit on the number of elements.
         """
         self._until, self._ready = self._cut(frontier, room)
         return [label for label, _ in self._ready], [value for _, value in self._ready]
@@ -163,7 +166,7 @@ class TimedStep(Speculative):
     def apply_taken(self) -> None:
         """Apply the chosen elements, fire the timers between them, and send the outputs."""
         until, elements, self._ready = self._until, self._ready, []
-        kept, keys, values = self.prepare_batch([value for _, value in elements])
+        stored, keys, values = self.prepare_batch([value for _, value in elements])
         by_key: dict[object, list[int]] = {}
         for index, key in enumerate(keys):
             by_key.setdefault(key, []).append(index)
@@ -171,55 +174,59 @@ class TimedStep(Speculative):
         for key in self._keys_due(watermark):
             by_key.setdefault(key, [])
         labels = [label for label, _ in elements]
-        counts = self.timer_count, self.too_late
+        counts_before = self.timer_count, self.too_late
         batch = self._apply_all(by_key, labels, values, watermark)
         while self.undo_if_unsafe(batch.results):
-            del self._late_times[len(self._late_times) - self.too_late + counts[1] :]
-            self.timer_count, self.too_late = counts
+            del self._late_times[len(self._late_times) - self.too_late + counts_before[1] :]
+            self.timer_count, self.too_late = counts_before
             for key in by_key:
                 self._schedule(key)
-            batch = self._apply_all(by_key, labels, list(map(thaw_argument, kept)), watermark)
-        made = zip(batch.labels, batch.keys, batch.results, strict=True)
-        in_order = sorted([each for each in made if each[2] is not NO_OUTPUTS], key=_label_of)
+            batch = self._apply_all(by_key, labels, list(map(thaw_argument, stored)), watermark)
+        rows = zip(batch.labels, batch.keys, batch.results, strict=True)
+        emitted = sorted([row for row in rows if row[2] is not NO_OUTPUTS], key=_label_of)
         batch.values = batch.results = [None] * len(batch.labels)  # nothing is ever undone
         self._append(batch)
         self.done = until
-        if in_order:
-            labels, keys, results = map(list, zip(*in_order, strict=True))
+        if emitted:
+            labels, keys, results = map(list, zip(*emitted, strict=True))
             if not self.emits_many:
-                results = [each[0] if type(each) is list else each for each in results]
+                results = [r[0] if type(r) is list else r for r in results]
             self.emit(labels, keys, results)
         self.close(until)
 
     def _apply_all(
-        self, by_key: dict[object, list[int]], labels: list[Label], values: Values, final: int
+        self,
+        by_key: dict[object, list[int]],
+        labels: list[Label],
+        values: Values,
+        last_watermark: int,
     ) -> Applied:
         """Apply elements, and fire the timers up to a watermark, key by key.
 
-        `by_key`: the positions of the elements of each key; `final`: the watermark after them.
+        `by_key`: key -> the positions of its elements; `last_watermark`: after all elements.
         """
         batch = Applied([], [], [])
         watermarks = self.watermark.along(labels)
         function, absorb, earliest = self.function, self.vertex.operator.absorb, self._earliest
-        undo_log, note = self.undo_log, self._note_result
+        undo_log, add_result = self.undo_log, self._add_result
         for key, positions in by_key.items():
             *states, set_timers = self.table.states(key)
             assert isinstance(set_timers, MapState)
-            timers = Timers(set_timers, key, self._on_timer)
-            last: Label = ()
-            for at in positions:
-                label, value = labels[at], values[at]
+            timers = Timers(set_timers, key, self._on_timer_change)
+            last_root: Label = ()
+            for position in positions:
+                label, value = labels[position], values[position]
                 root = label[:2]
-                before, watermark = watermarks[at]
-                if earliest.get(key, ENDED) <= before and root != last:
-                    self._fire(key, last, before, batch)
-                last = root
+                watermark_before, watermark = watermarks[position]
+                if earliest.get(key, ENDED) <= watermark_before and root != last_root:
+                    self._fire(key, last_root, watermark_before, batch)
+                last_root = root
                 if is_fired(label):
-                    watermark = before
+                    watermark = watermark_before
                 timers.now = event_time = event_time_of(label)
                 if self._expires and earliest.get(key, ENDED) <= event_time:
                     self._drop_expired(states, set_timers, event_time)
-                length = len(undo_log)
+                changes_before = len(undo_log)
                 result: object = NO_OUTPUTS
                 try:
                     if not absorb(value, event_time, watermark, states, timers):
@@ -229,7 +236,7 @@ class TimedStep(Speculative):
                                 plain_key(key),
                                 event_time,
                                 watermark,
-                                before,
+                                watermark_before,
                                 timers,
                                 self._count_late,
                             )
@@ -237,22 +244,26 @@ class TimedStep(Speculative):
                         else:
                             outputs = [function(value, *states)]
                         result = self._collected(key, outputs)
-                        self._renew_expiries(timers, length)
+                        self._renew_expiries(timers, changes_before)
                 except BaseException as error:
-                    result = self.failed(key, value, error, length)
-                note(batch, label, key, result)
-            if earliest.get(key, ENDED) <= final:
-                self._fire(key, last, final, batch)
+                    result = self.failed(key, value, error, changes_before)
+                add_result(batch, label, key, result)
+            if earliest.get(key, ENDED) <= last_watermark:
+                self._fire(key, last_root, last_watermark, batch)
         if batch.labels:
             batch.last_time = max(label[0] for label in batch.labels)
         return batch
 
     def freeze_results(self, results: Values) -> Values:
-        """Return the same list if no function can change the results; they are not stored."""
-        outputs = [*chain.from_iterable(each for each in results if type(each) is list)]
+        """Return the same list if no function can change the results, else a copy.
+
+        Nothing else is frozen, as results are not stored.
+        """
+        outputs = [*chain.from_iterable(result for result in results if type(result) is list)]
         return results if are_immutable(outputs, self.encoder.functions_follow) else results[:]
 
-    def _note_result(self, batch: Applied, label: Label, key: object, result: object) -> None:
+    def _add_result(self, batch: Applied, label: Label, key: object, result: object) -> None:
+        """Append an element that was applied, or a timer that was fired, to a batch."""
         assert isinstance(batch.labels, list)
         assert batch.ends is not None
         batch.labels.append(label)
@@ -261,7 +272,10 @@ class TimedStep(Speculative):
         batch.ends.append(len(self.undo_log))
 
     def _cut(self, frontier: int, room: int) -> tuple[int, list[tuple[Label, object]]]:
-        """Remove the next elements in label order; return the time below which they are all."""
+        """Remove the next elements from `_waiting`, without those that tombstones retract.
+
+        Returns (until, elements): these are all elements below `until`, in label order.
+        """
         waiting = self._waiting
         waiting.sort(key=_label_of)
         until = frontier
@@ -272,23 +286,23 @@ class TimedStep(Speculative):
         if not self._has_tombstones:
             return until, [(label, value) for label, value, _ in taken]
         self._has_tombstones = any(sign < 0 for _, _, sign in self._waiting)
-        left: list[tuple[Label, object]] = []
-        removed: dict[tuple[Label, bytes], int] = {}
+        remaining: list[tuple[Label, object]] = []
+        retracted: dict[tuple[Label, bytes], int] = {}
         for label, value, sign in taken:
             if sign < 0:
-                place = label, canonical_argument(value)
-                removed[place] = removed.get(place, 0) + 1
+                identity = label, canonical_argument(value)
+                retracted[identity] = retracted.get(identity, 0) + 1
         for label, value, sign in reversed(taken):
-            place = label, canonical_argument(value)
-            if sign > 0 and removed.get(place):
-                removed[place] -= 1
+            identity = label, canonical_argument(value)
+            if sign > 0 and retracted.get(identity):
+                retracted[identity] -= 1
             elif sign > 0:
-                left.append((label, value))
-        assert not any(removed.values()), "a tombstone for an element that is not there"
-        return until, left[::-1]
+                remaining.append((label, value))
+        assert not any(retracted.values()), "a tombstone for an element that has not arrived"
+        return until, remaining[::-1]
 
     def _keys_due(self, watermark: int) -> list[object]:
-        """Return the keys whose timers may fire up to a watermark, and remove their entries."""
+        """Return the keys whose timers may fire up to a watermark; remove their `_due` entries."""
         if not self._is_restored:
             self._is_restored = True
             for key in self.table:
@@ -299,11 +313,13 @@ class TimedStep(Speculative):
             keys.append(heappop(self._due)[2])
         return keys
 
-    def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
+    def failed(
+        self, key: object, value: object, error: BaseException, changes_before: int
+    ) -> Failure:
         timers = self._timers(key)
-        count = len(timers)
-        failure = super().failed(key, value, error, before)
-        self.timer_count += len(timers) - count
+        count_before = len(timers)
+        failure = super().failed(key, value, error, changes_before)
+        self.timer_count += len(timers) - count_before
         return failure
 
     def validate(self) -> None:
@@ -317,67 +333,76 @@ class TimedStep(Speculative):
         return timers
 
     def _schedule(self, key: object) -> None:
-        """Note the earliest timer of a key, if any, for `_keys_due`."""
+        """Add the earliest timer of a key, if any, to `_earliest` and `_due`."""
         times = dict.values(self._timers(key)) if key in self.table else ()
         self._earliest.pop(key, None)
         if times:
-            self._note(key, min(times))
+            self._add_due(key, min(times))
 
-    def _on_timer(self, key: object, at: int, change: int) -> None:
+    def _on_timer_change(self, key: object, at: int, change: int) -> None:
         self.timer_count += change
         if change >= 0:
-            self._note(key, at)
+            self._add_due(key, at)
 
-    def _note(self, key: object, at: int) -> None:
+    def _add_due(self, key: object, at: int) -> None:
+        """Add a timer of a key to `_due`, if it is the earliest one of the key."""
         earliest = self._earliest.get(key)
         if earliest is None or at < earliest:
             self._earliest[key] = at
             heappush(self._due, (at, next(self._numbers), key))
 
-    def _fire(self, key: object, last: Label, watermark: int, batch: Applied) -> None:
-        """Fire the timers of a key that are due before a root. Precondition: there may be some.
+    def _fire(self, key: object, last_root: Label, watermark: int, batch: Applied) -> None:
+        """Fire the timers of a key up to a watermark, in the order of (time, name).
 
-        `last`: the root of the last element of the key in this call of `apply_taken`, or ();
-        `watermark`: before that root.
+        `last_root`: root of the last element of the key in this call of `apply_taken`, or (). A
+        timer that became due earlier fires there.
         """
         *states, timers = self.table.states(key)
         assert isinstance(timers, MapState)
-        rank, plain = rank_of(pack_key(key)), plain_key(key)
-        fired_at, number, at_end = TIMER_LIMIT, 0, 0
+        key_rank, user_key = rank_of(pack_key(key)), plain_key(key)
+        fired_at, number, firings_at_end = TIMER_LIMIT, 0, 0
         while due := [(at, name) for name, at in dict.items(timers) if at <= watermark]:
             at, name = min(due)
-            root = max(self.watermark.first_root(at), last)
+            root = max(self.watermark.first_root(at), last_root)
             number = number + 1 if at == fired_at else 0
             fired_at = at
             event_time = self.vertex.operator.event_time_of_timer(Timer(name, at))
-            label = timer_label(root, self.vertex.number, at, rank, number, event_time)
-            reached = self.watermark.at(root)
+            label = timer_label(root, self.vertex.number, at, key_rank, number, event_time)
+            watermark_at_root = self.watermark.at(root)
             del timers[name]
             self.timer_count -= 1
-            length = len(self.undo_log)
+            changes_before = len(self.undo_log)
             if self._drop(states, name):
-                self._note_result(batch, label, key, NO_OUTPUTS)
+                self._add_result(batch, label, key, NO_OUTPUTS)
                 continue
-            at_end += reached == ENDED
-            facade = Timers(timers, key, self._on_timer, at, at + 1)
+            firings_at_end += watermark_at_root == ENDED
+            user_timers = Timers(timers, key, self._on_timer_change, at, at + 1)
             try:
-                if at_end > FIRINGS_AT_END_MAX:
+                if firings_at_end > FIRINGS_AT_END_MAX:
                     raise RuntimeError(endless_timer(name))
-                before = self.watermark.before(root)
-                context = TimedContext(label, plain, at, reached, before, facade, self._count_late)
+                watermark_before = self.watermark.before(root)
+                context = TimedContext(
+                    label,
+                    user_key,
+                    at,
+                    watermark_at_root,
+                    watermark_before,
+                    user_timers,
+                    self._count_late,
+                )
                 result: object = self._collected(
                     key, self.on_timer(context, Timer(name, at), *states)
                 )
-                self._renew_expiries(facade, length)
+                self._renew_expiries(user_timers, changes_before)
             except BaseException as error:
-                result = self.failed(key, (name, at), error, length)
-            self._note_result(batch, label, key, result)
+                result = self.failed(key, (name, at), error, changes_before)
+            self._add_result(batch, label, key, result)
         self._schedule(key)
 
     def _renew_expiries(self, timers: Timers, since: int) -> None:
-        """Set the timers that drop the values of states with a time to live.
+        """Set the timers that drop the changed values of states with a time to live.
 
-        `since`: the length of the undo log before the changes of the values.
+        `since`: the length of the undo log before these changes.
         """
         if not self._expires:
             return
@@ -385,29 +410,33 @@ class TimedStep(Speculative):
             if (ttl := ttl_of(state)) is None:
                 continue
             if not isinstance(state, MapState):
-                items = {expiry_timer(state.name): not state.is_empty()}
+                exists_by_timer = {expiry_timer(state.name): not state.is_empty()}
             else:
                 slots = old if slot is ALL and isinstance(old, dict) else (slot,)
                 keys = list(map(plain_key, slots))
-                items = {expiry_timer(state.name, pack_key(key)): key in state for key in keys}
-            for name, is_there in items.items():
-                if is_there:
+                exists_by_timer = {
+                    expiry_timer(state.name, pack_key(key)): key in state for key in keys
+                }
+            for name, exists in exists_by_timer.items():
+                if exists:
                     timers.renew(name, ttl)
                 else:
                     timers.cancel(name)
 
-    def _drop_expired(self, states: list[State], timers: MapState[str, int], now: int) -> None:
-        """Drop the values of a key whose time to live has passed at an event time."""
+    def _drop_expired(
+        self, states: list[State], timers: MapState[str, int], event_time: int
+    ) -> None:
+        """Drop the values, and their timers, whose time to live has passed at an event time."""
         for at, name in sorted((at, name) for name, at in dict.items(timers)):
-            if at <= now and self._drop(states, name):
+            if at <= event_time and self._drop(states, name):
                 del timers[name]
                 self.timer_count -= 1
 
     def _drop(self, states: list[State], timer: str) -> bool:
-        """Drop the value that a timer stands for. Returns False if it is a user's timer."""
-        if (found := expired(timer)) is None:
+        """Drop the value that an expiry timer stands for. Returns False for a user's timer."""
+        if (expiring := expired(timer)) is None:
             return False
-        name, item = found
+        name, item = expiring
         for state in states:
             if state.name == name and ttl_of(state) is not None:
                 if isinstance(state, MapState):
@@ -418,11 +447,11 @@ class TimedStep(Speculative):
         return True
 
     def _collected(self, key: object, outputs: object) -> Values:
-        """Return the outputs of a function, copied if that is necessary."""
-        made = outputs if type(outputs) is list else collect_outputs(outputs)
-        if not made:
+        """Return the outputs of a function as a list, copied if `copies_outputs`."""
+        collected = outputs if type(outputs) is list else collect_outputs(outputs)
+        if not collected:
             return NO_OUTPUTS
-        return self._copy_outputs(key, made) if self.copies_outputs else made
+        return self._copy_outputs(key, collected) if self.copies_outputs else collected
 
     def _count_late(self, time: int) -> None:
         self.too_late += 1

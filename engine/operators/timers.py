@@ -28,7 +28,7 @@ class Timer(NamedTuple):
 
     name: str
     at: int
-    """Time for which it was set, in microseconds since 1970."""
+    """Time for which the timer was set, in microseconds since 1970."""
 
 
 _EXPIRY = "(ttl)"
@@ -38,7 +38,7 @@ _EXPIRY = "(ttl)"
 def expiry_timer(state: str, item: bytes = b"") -> str:
     """Return the name of the timer that drops the value of a state.
 
-    `item`: packed key of an item, if the state is a map.
+    `item`: packed key of the item to drop, if the state is a map.
 
     >>> expired(expiry_timer("last")), expired(expiry_timer("last", b"x")), expired("mine")
     (('last', b''), ('last', b'x'), None)
@@ -47,7 +47,7 @@ def expiry_timer(state: str, item: bytes = b"") -> str:
 
 
 def expired(name: str) -> tuple[str, bytes] | None:
-    """Return the state and the item that a timer drops; None if it is a user's timer."""
+    """Return (state, packed key of the item) that a timer drops; None for a user's timer."""
     if not name.startswith(_EXPIRY):
         return None
     _, item, state = name.split(" ", 2)
@@ -64,7 +64,7 @@ FIRINGS_AT_END_MAX = 1000
 
 
 def endless_timer(name: str) -> str:
-    """Return the error text for a timer that fires more often at the end of the input."""
+    """Return the error text for a timer beyond `FIRINGS_AT_END_MAX`."""
     return (
         f"timer {name!r} is set again each time it fires, and the input has ended: set no timer if "
         "context.at_end"
@@ -87,9 +87,9 @@ class Timers:
         now: int = 0,
         least: int = -TIMER_LIMIT,
     ) -> None:
-        """`on_change`: called with the key, the time of a timer, and 1 if it is new, 0 if it has
-        moved, -1 if it is cancelled; `now`: event time of the element or timer; `least`: the
-        smallest time that may be set."""
+        """`on_change`: called with the key, the time of a timer, and 1 if the timer is new, 0 if it
+        has moved, -1 if it is cancelled; `now`: event time of the element, or time of the firing
+        timer; `least`: the smallest time that may be set."""
         self._state = state
         self._key = key
         self.now = now
@@ -107,13 +107,17 @@ class Timers:
                 of the timer that fires.
 
         Raises:
-            TypeError: The name is not a text, or neither or both of `at` and `after` are given.
-            ValueError: `at` is not a time; or a firing timer sets a timer that is not later.
+            TypeError: The name is not a text, or not exactly one of `at` and `after` is given.
+            ValueError: `at` is not a time; a firing timer sets a timer that is not later; or the
+                name is reserved.
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a text, not {name!r:.100}")
         if name.startswith(_EXPIRY):
-            raise ValueError(f"timer {name!r:.100}: give it a name that begins otherwise")
+            raise ValueError(
+                f"timer {name!r:.100}: names that begin with {_EXPIRY!r} are reserved; "
+                "choose another name"
+            )
         if (at is None) == (after is None):
             raise TypeError(f"timer {name!r}: give either a time or after=")
         if after is not None:
@@ -128,21 +132,21 @@ class Timers:
         self._put(name, time)
 
     def renew(self, name: str, ttl: int) -> None:
-        """Set a timer to `ttl` microseconds from now on, unless it is set to a later time."""
+        """Set a timer to `ttl` microseconds after `now`, unless it is set to a later time."""
         self._put(name, max(self._state.get(name, -TIMER_LIMIT), self.now + ttl))
 
     def _put(self, name: str, time: int) -> None:
-        before = self._state.get(name)
-        if before != time:
+        old_time = self._state.get(name)
+        if old_time != time:
             self._state[name] = time
-            self._on_change(self._key, time, 1 if before is None else 0)
+            self._on_change(self._key, time, 1 if old_time is None else 0)
 
     def cancel(self, name: str) -> None:
         """Cancel a timer; do nothing if it is not set."""
-        before = self._state.get(name)
-        if before is not None:
+        old_time = self._state.get(name)
+        if old_time is not None:
             del self._state[name]
-            self._on_change(self._key, before, -1)
+            self._on_change(self._key, old_time, -1)
 
     def get(self, name: str) -> int | None:
         """Return the time for which a timer is set, in microseconds since 1970, or None."""
@@ -161,17 +165,17 @@ class TimedContext(Context):
     """Watermark at the label: all records with smaller event times have arrived, or are late."""
 
     at_end: bool
-    """Whether all sources have ended, and the remaining timers fire."""
+    """Whether all sources have ended; the remaining timers fire then."""
 
     timers: Timers
     """Timers of the key."""
 
     watermark_before: int
-    """Watermark before the record of the label. The rows of windows that end at this record have at
-    least this event time."""
+    """Watermark before the record of the label. The rows of windows that this record completes have
+    at least this event time."""
 
     count_late: Callable[[int], None]
-    """Counts an element that is too late for its windows. Takes its time."""
+    """Counts an element that is too late for its windows; takes the time of its label."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Windowed operator: aggregates the elements of a key in windows of event time.
 
-A window is complete once the watermark has reached its end plus the allowed lateness. Then its row
-leaves, and its state is dropped. An element that finds all its windows complete is *late*: it
-changes no row. An element between two hopping windows has no windows, and is not late. `kind`
-"late" is the same operator with other outputs: the late elements.
+A window is complete once the watermark has reached its end plus the allowed lateness. Then the
+operator emits the window's row and drops its state. An element whose windows are all complete is
+*late*: it changes no row. An element between two hopping windows has no windows, and is not late.
+The operator `Late` is the same, except that it emits the late elements instead of rows.
 
 The state of a key is a map from the start of each open window to its end and its accumulators. Each
 open window has a timer, named after its start. Hopping windows that overlap share their
@@ -26,26 +26,28 @@ from driftline.engine.operators.windows import Interval, Windows
 from driftline.engine.state.managed import MapState
 
 Row = dict[str, Any]
-"""Output of a window: key, start, end, and the results of its aggregates."""
+"""Output of a window: key, start, end, and the results of the aggregates."""
 
 Accumulators = tuple[Any, ...]
+"""One accumulator for each aggregate."""
 OpenWindows = MapState[int, tuple[int, Accumulators]]
+"""Start of an open window -> (end, accumulators)."""
 
 _Member = tuple[int, int, object]
-"""(end of its window, event time, element); of the reference interpreter."""
+"""(end of the window, event time, element); of the reference interpreter."""
 
 _Elements = MapState[int, tuple[Accumulators, list[_Member]]]
-"""Start of a window -> its accumulators and elements; of the reference interpreter."""
+"""Start of a window -> (accumulators, elements); of the reference interpreter."""
 
 RESERVED = ("key", "start", "end", "preliminary")
-"""Names of a row that no aggregate may have."""
+"""Names of items of a row that no aggregate may have."""
 
 
 @dataclass(frozen=True)
 class Windowed(KeyedOperator):
     """Operator with one row per window, or, if `emits_updates`, also one per change of a window.
 
-    `lateness`: in microseconds; `aggregates`: (name, aggregate).
+    `lateness`: allowed lateness in microseconds; `aggregates`: (name, aggregate) pairs.
     """
 
     windows: Windows
@@ -81,10 +83,10 @@ class Windowed(KeyedOperator):
         if self.emits_updates:
             return False
         windows: OpenWindows = states[0]
-        placed = self.windows.assign(event_time)
-        if placed and placed[0][1] + self.lateness <= watermark:  # the first is complete first
+        assigned = self.windows.assign(event_time)
+        if assigned and assigned[0][1] + self.lateness <= watermark:  # the first is complete first
             return False
-        for interval in placed:
+        for interval in assigned:
             start, end, merged = self._merge_interval(windows, interval)
             if self._add(value, event_time, windows, start, end, merged, timers):
                 timers.set(str(start), end + self.lateness)
@@ -93,13 +95,16 @@ class Windowed(KeyedOperator):
     def _merge_interval(
         self, windows: OpenWindows, interval: Interval
     ) -> tuple[int, int, Sequence[int]]:
-        """Return a window's start and end, and the starts of the open windows that it joins."""
+        """Return (start, end, merged) of the window that an element's interval becomes.
+
+        `merged`: the starts of the open windows that become part of it.
+        """
         start, end = interval
         if not self.windows.merges:
             return start, end, ()
         merged = self._touching(windows, start, end)
-        for other in merged:
-            start, end = min(start, other), max(end, windows[other][0])
+        for other_start in merged:
+            start, end = min(start, other_start), max(end, windows[other_start][0])
         return start, end, merged
 
     def _add(
@@ -112,9 +117,9 @@ class Windowed(KeyedOperator):
         merged: Sequence[int],
         timers: Timers,
     ) -> bool:
-        """Add an element to a window, which replaces the merged ones.
+        """Add an element to a window, which replaces the windows that start at `merged`.
 
-        Returns whether the window needs a timer: it is new, or has a new end.
+        Returns whether the window needs a timer, because it is new or has a new end.
         """
         existing = windows.get(start) if not merged or merged == [start] else None
         if existing is not None:
@@ -138,7 +143,7 @@ class Windowed(KeyedOperator):
         return [aggregate.add_at for _, aggregate in self.aggregates]
 
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
-        """Return the row of the window that is complete."""
+        """Remove the window of a timer, which is complete, and return its row."""
         start = int(timer.name)
         end, accumulators = self._pop_window(windows, start)
         return [self.row(context.key, start, end, accumulators)]
@@ -148,7 +153,7 @@ class Windowed(KeyedOperator):
         return windows.pop(start)
 
     def late(self, context: TimedContext, value: object, missed: list[Interval]) -> list[Any]:
-        """Return the outputs for a late element, and count it."""
+        """Return the outputs for a late element: none. Counts the element."""
         context.count_late(context.label[0])
         return []
 
@@ -161,7 +166,7 @@ class Windowed(KeyedOperator):
         *,
         preliminary: bool = False,
     ) -> Any:
-        """Return the output for a window."""
+        """Return the output for a window, with its start and end as text."""
         describe = self.windows.describe
         row: Row = {"key": key, "start": describe(start), "end": describe(end)}
         for (name, aggregate), accumulator in zip(self.aggregates, accumulators, strict=True):
@@ -172,21 +177,21 @@ class Windowed(KeyedOperator):
 
     @staticmethod
     def _touching(windows: OpenWindows, start: int, end: int) -> list[int]:
-        """Return the starts of the open windows that overlap or touch a window, in order."""
-        return [each for each in sorted(windows) if each <= end and windows[each][0] >= start]
+        """Return the starts of the open windows that overlap or touch an interval, in order."""
+        return [other for other in sorted(windows) if other <= end and windows[other][0] >= start]
 
     def _pop_and_merge(
         self, windows: OpenWindows, starts: Sequence[int], timers: Timers
     ) -> Accumulators:
         """Remove open windows; return their merged accumulators."""
-        taken = []
+        popped = []
         for start in starts:
-            taken.append(windows.pop(start)[1])
+            popped.append(windows.pop(start)[1])
             timers.cancel(str(start))
-        return self._merge_accumulators(taken)
+        return self._merge_accumulators(popped)
 
     def _merge_accumulators(self, parts: Sequence[Accumulators]) -> Accumulators:
-        """Return the accumulators of a window, from those of its parts in order."""
+        """Return the merged accumulators of the parts of a window, given in order."""
         columns = zip(*parts, strict=True)
         return tuple(
             [
@@ -202,14 +207,14 @@ class Windowed(KeyedOperator):
         aggregates = [(name, type(each), vars(each)) for name, each in self.aggregates]
         return self.windows.parameters(), self.lateness, aggregates, self.emits_updates
 
-    # The same for the reference interpreter: it folds all elements of a window again for each.
+    # The same for the reference interpreter: for each element, fold all elements of its window.
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
         context = cast(TimedContext, context)
         elements = cast(_Elements, states[0])
-        event_time, complete = context.event_time, context.watermark - self.lateness
+        event_time, complete_until = context.event_time, context.watermark - self.lateness
         missed = []
         rows: list[object] = []
         for start, end in self.windows.assign(event_time):
@@ -217,10 +222,10 @@ class Windowed(KeyedOperator):
                 start, end, members = _session(elements, start, end)
             else:
                 members = list(elements[start][1]) if start in elements else []
-            if end <= complete:
+            if end <= complete_until:
                 missed.append((start, end))
                 continue
-            for other in [each for each in elements if self.windows.merges and start <= each < end]:
+            for other in [o for o in elements if self.windows.merges and start <= o < end]:
                 del elements[other]
                 context.timers.cancel(str(other))
             members = [*members, (end, event_time, value)]
@@ -255,7 +260,10 @@ class Windowed(KeyedOperator):
 
 @dataclass(frozen=True)
 class Late(Windowed):
-    """Operator with the elements that are late for windows, and what they missed."""
+    """Operator that emits the elements that are late for windows, with the windows they missed.
+
+    It does not count them: the operator of the rows does.
+    """
 
     kind = "late"
 
@@ -282,12 +290,12 @@ class Late(Windowed):
 
 
 def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[_Member]]:
-    """Return the session that an element joins: its start, its end, and its other elements."""
+    """Return (start, end, members) of the session of a new element, without that element."""
     members: list[_Member] = []
     for other in sorted(elements):
-        of_other = elements[other][1]
-        other_end = max(each for each, _, _ in of_other)
+        other_members = elements[other][1]
+        other_end = max(each for each, _, _ in other_members)
         if other <= end and other_end >= start:
-            members += of_other
+            members += other_members
             start, end = min(start, other), max(end, other_end)
     return start, end, members

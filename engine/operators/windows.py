@@ -1,11 +1,11 @@
-"""Windows: which intervals of event time an element belongs to.
+"""Windows: the intervals of event time that an element belongs to.
 
-    >>> to_text = lambda windows: [(start // 1_000_000, end // 1_000_000) for start, end in windows]
-    >>> to_text(Tumbling("1m").assign(90_000_000))
+    >>> seconds = lambda windows: [(start // 1_000_000, end // 1_000_000) for start, end in windows]
+    >>> seconds(Tumbling("1m").assign(90_000_000))
     [(60, 120)]
-    >>> to_text(Hopping("1m", every="30s").assign(100_000_000))
+    >>> seconds(Hopping("1m", every="30s").assign(100_000_000))
     [(60, 120), (90, 150)]
-    >>> to_text(Session("30s").assign(100_000_000))
+    >>> seconds(Session("30s").assign(100_000_000))
     [(100, 130)]
 
 A window contains the event times from its start up to, but without, its end.
@@ -33,7 +33,7 @@ class Windows:
     """Whether windows of a key that overlap or touch become one."""
 
     def assign(self, event_time: int) -> list[Interval]:
-        """Return the windows of an event time, in order."""
+        """Return the windows of an event time (microseconds since 1970), in order."""
         raise NotImplementedError
 
     def describe(self, microseconds: int) -> str:
@@ -50,7 +50,7 @@ class Tumbling(Windows):
 
     Args:
         size: Length of a window.
-        offset: Moves the beginning of all windows.
+        offset: Shifts the start of all windows by this duration.
 
     Raises:
         FlowError: A duration is invalid.
@@ -71,7 +71,7 @@ class Hopping(Windows):
     Args:
         size: Length of a window.
         every: Distance between the starts of two windows. If it is larger than the size, elements
-            between two windows are in none; they change no row, and are not late.
+            in the gaps belong to no window; they change no row, and are not late.
 
     Raises:
         FlowError: A duration is invalid, or an element would be in more than 1000 windows.
@@ -87,9 +87,11 @@ class Hopping(Windows):
             )
 
     def assign(self, event_time: int) -> list[Interval]:
-        last = event_time // self.every * self.every
-        first = (event_time - self.size) // self.every * self.every + self.every
-        return [(start, start + self.size) for start in range(first, last + 1, self.every)]
+        last_start = event_time // self.every * self.every
+        first_start = (event_time - self.size) // self.every * self.every + self.every
+        return [
+            (start, start + self.size) for start in range(first_start, last_start + 1, self.every)
+        ]
 
     @property
     def overlap(self) -> bool:
@@ -97,7 +99,7 @@ class Hopping(Windows):
         return self.size > self.every
 
     def pane(self, event_time: int) -> Interval:
-        """Return the pane of an event time: the event times around it that have its windows.
+        """Return the pane of an event time: the interval of event times with the same windows.
 
             >>> Hopping(5, every=3).pane(7_000_000)
             (6000000, 8000000)
@@ -105,15 +107,16 @@ class Hopping(Windows):
         Precondition: windows overlap.
         """
         start = event_time // self.every * self.every  # of the last window
-        over = start + self.size % self.every  # here the first window ends, if not at the start
-        return (start, over) if event_time < over else (over, start + self.every)
+        first_end = start + self.size % self.every  # here the first window ends, if not at `start`
+        return (start, first_end) if event_time < first_end else (first_end, start + self.every)
 
 
 class Session(Windows):
     """Windows that end once a key has had no element for a while.
 
     Args:
-        gap: A session ends this long after its last element; two sessions are further apart.
+        gap: A session ends this long after its last element. Elements at most this far apart are in
+            one session.
 
     Raises:
         FlowError: The duration is invalid.
@@ -129,7 +132,7 @@ class Session(Windows):
 
 
 class Days(Windows):
-    """Calendar days in a time zone; a day of a change of the clock has 23 or 25 hours.
+    """Calendar days in a time zone. A day on which the clock changes has 23 or 25 hours.
 
     Args:
         zone: Name of the time zone, such as "Europe/Berlin".

@@ -40,7 +40,8 @@ class LoadSnapshot(DurableJob, frozen=True):
     """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
     `snapshot_incarnation`: the incarnation that took it. `allow_later`: load the newest
-    snapshot instead, and remove nothing; precondition: its number is at least `number`.
+    snapshot instead, and remove nothing. Raises SnapshotDamaged, also if the snapshot is missing,
+    of another incarnation or, with `allow_later`, older than `number`.
     """
 
     what: ClassVar[str] = "load a snapshot"
@@ -51,12 +52,11 @@ class LoadSnapshot(DurableJob, frozen=True):
 
 
 class MergeParts(DurableJob, frozen=True):
-    """Job, once snapshot `number` is committed: merge parts up to the previously committed one.
+    """Job, once snapshot `number` is committed: merge the parts up to the snapshot before it.
 
     `previous`: the number of the previously committed snapshot; 0: none. Both snapshots stay
     loadable, because only parts up to `previous` are merged. `merge_all`: merge everything in this
-    job; otherwise do one step, and the caller repeats the job. Result: whether there is more to
-    merge.
+    job; otherwise do one step, and the caller repeats the job. Result: whether steps are left.
     """
 
     what: ClassVar[str] = "merge its parts of snapshots"
@@ -67,7 +67,7 @@ class MergeParts(DurableJob, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """Loaded snapshot: the metadata of its last part, and all segments, in order."""
+    """Loaded snapshot: its number, the metadata of its last part, and all segments, in order."""
 
     meta: bytes
     segments: list[bytes]
@@ -77,10 +77,10 @@ class Loaded(Struct, frozen=True):
 class ListParts(DurableJob, frozen=True):
     """Job: list the segments of snapshot `number` that are not in snapshot `base` (0: list all).
 
-    `snapshot_incarnation`, `base_incarnation`: the incarnations in which the two were taken;
+    `snapshot_incarnation`, `base_incarnation`: the incarnations that took these two snapshots;
     `groups`: the first and the last key group needed; `requester`: the node that asks. Result:
-    (part, key group, checksum) of each, in order. Raises SnapshotDamaged if one of these snapshots
-    is missing or was merged into another.
+    (part, key group, checksum) of each segment, in order. Raises SnapshotDamaged if one of these
+    snapshots is missing or was merged into another.
     """
 
     what: ClassVar[str] = "list its parts of snapshots for another node"
@@ -142,7 +142,7 @@ class Capture:
         self._chunks.append(changelog.take())
 
     def step(self) -> bool:
-        """Encode one chunk. Returns False when `segments` is complete."""
+        """Encode one chunk. Return False when `segments` is complete."""
         return next(self._encoding, False)
 
     def _encode_chunks(self) -> Iterator[bool]:

@@ -28,7 +28,7 @@ LEDGER = "(ledger)"
 """Operator name in rows of the ledger."""
 
 _PROCESSED = -1
-"""Key of the processed frontier in `_next`; the other keys are numbers of fronts."""
+"""Key of the processed frontier in `Ledger._processed_below`; other keys are numbers of fronts."""
 
 _HEADER = MessageHeader("", 0, 0)
 
@@ -41,46 +41,46 @@ class Ledger:
 
     def __init__(self) -> None:
         undo_log: list[Change] = []
-        self._next = MapState[int, int]("next").for_key(None, undo_log)
-        """Front -> time below which all its records are processed."""
+        self._processed_below = MapState[int, int]("next").for_key(None, undo_log)
+        """Front -> time below which all its records are processed. See also `_PROCESSED`."""
         self._received = MapState[int, int]("received").for_key(None, undo_log)
         """Id -> time of each processed frame that came from a node."""
         self._sent = MapState[int, tuple[int, str, bytes]]("sent").for_key(None, undo_log)
         """Id -> (time, receiver, encoded frame) of each frame that this node made."""
         self._outputs = MapState[int, Outputs]("outputs").for_key(None, undo_log)
         """Number of a production -> its outputs that the consumer may lack."""
-        states = States((self._next, self._received, self._sent, self._outputs))
+        states = States((self._processed_below, self._received, self._sent, self._outputs))
         self.table = StateTable(states, undo_log)
         self.table[None] = states
         self.changelog = Changelog(LEDGER, states)
-        self._times: list[tuple[int, int]] = []
+        self._frame_times: list[tuple[int, int]] = []
         """Heap of (time, id) of all frames in `_received` and `_sent`."""
 
     # Processed frames and records.
 
     def next_of(self, front: int) -> int:
         """Return the time below which all records of a front are processed."""
-        return max(self._next.get(front, 0), self._next.get(_PROCESSED, 0))
+        return max(self._processed_below.get(front, 0), self._processed_below.get(_PROCESSED, 0))
 
     def mark_record_processed(self, front: int, time: int) -> None:
         """Note that all records of a front up to and including this time are processed."""
-        self._next[front] = time + 1
+        self._processed_below[front] = time + 1
 
     def was_processed(self, time: int, id: int) -> bool:
         """Return whether a frame from a node, with this tracking time and id, was processed."""
-        return id in self._received or time < self._next.get(_PROCESSED, 0)
+        return id in self._received or time < self._processed_below.get(_PROCESSED, 0)
 
     def mark_frame_processed(self, time: int, id: int) -> None:
         """Note that a frame from a node, with this tracking time and id, is processed."""
         self._received[id] = time
-        heappush(self._times, (time, id))
+        heappush(self._frame_times, (time, id))
 
     # Frames and outputs that this node made.
 
-    def keep_frame(self, to: str, frame: Frame) -> None:
+    def keep_frame(self, receiver: str, frame: Frame) -> None:
         """Keep a frame made for a node. Raises PayloadError if it cannot be encoded."""
-        self._sent[frame.id] = frame.time, to, encode(_HEADER, frame)
-        heappush(self._times, (frame.time, frame.id))
+        self._sent[frame.id] = frame.time, receiver, encode(_HEADER, frame)
+        heappush(self._frame_times, (frame.time, frame.id))
 
     def keep_outputs(self, production: int, outputs: Outputs) -> None:
         """Keep the outputs of a production for the consumer."""
@@ -90,11 +90,13 @@ class Ledger:
     def frames(self) -> list[tuple[str, Frame]]:
         """(receiver, frame) of all kept frames. Raises MalformedMessage."""
         frames = []
-        for _, to, data in self._sent.values():
+        for _, receiver, data in self._sent.values():
             _, frame = decode(data)
             if not isinstance(frame, Frame):
-                raise MalformedMessage(f"a {type(frame).__name__} among the frames of the ledger")
-            frames.append((to, frame))
+                raise MalformedMessage(
+                    f"the ledger contains a {type(frame).__name__} among its frames"
+                )
+            frames.append((receiver, frame))
         return frames
 
     @property
@@ -112,16 +114,16 @@ class Ledger:
     def forget(self, processed: int) -> None:
         """Drop all frames below a time: every node has durably processed everything below it.
 
-        INFINITY, at the end of a run, drops all frames. The stored frontier stays finite then: if
-        the inputs grow, a later run has more frames.
+        INFINITY, at the end of a run, drops all frames. The stored frontier stays finite: if the
+        inputs grow, a later run has frames with larger times.
         """
         if processed >= INFINITY:
-            processed = max(self._times, default=(-1, 0))[0] + 1
-        if processed <= self._next.get(_PROCESSED, 0):
+            processed = max(self._frame_times, default=(-1, 0))[0] + 1
+        if processed <= self._processed_below.get(_PROCESSED, 0):
             return
-        self._next[_PROCESSED] = processed
-        while self._times and self._times[0][0] < processed:
-            _, id = heappop(self._times)
+        self._processed_below[_PROCESSED] = processed
+        while self._frame_times and self._frame_times[0][0] < processed:
+            _, id = heappop(self._frame_times)
             for frames in (self._received, self._sent):
                 if id in frames:
                     del frames[id]
@@ -135,6 +137,6 @@ class Ledger:
 
     def rebuild_times(self) -> None:
         """Rebuild the heap of times, after the rows were loaded from disk."""
-        self._times = [(time, id) for id, time in self._received.items()]
-        self._times += [(time, id) for id, (time, _, _) in self._sent.items()]
-        heapify(self._times)
+        self._frame_times = [(time, id) for id, time in self._received.items()]
+        self._frame_times += [(time, id) for id, (time, _, _) in self._sent.items()]
+        heapify(self._frame_times)

@@ -32,7 +32,7 @@ def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None
 
 
 def restore_in_steps(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
-    """Run `restore` in steps of about a millisecond: yield after each step."""
+    """Run `restore` in steps of one chunk, about a millisecond each: yield after each step."""
     for _ in _restoring(tables, segments):
         yield
 
@@ -42,31 +42,31 @@ def restore_owned_rows(
 ) -> Iterator[bytes]:
     """Restore, in steps, the rows of a segment whose keys a node owns.
 
-    `place`: the index of the node in the layout. Yields these rows as chunks; b"" for a step
-    without any. Raises SnapshotDamaged.
+    `place`: the index of the node in the layout. Yield these rows as chunks, and b"" for a step
+    that has none. Raises SnapshotDamaged.
     """
-    places = _places(tables)
+    states_by_name = _states_by_name(tables)
     for operator, name, rows in read_segment(segment):
-        of = owners.owners_of([row[0] for row in rows])
-        mine = [row for row, owner in zip(rows, of, strict=True) if owner == place]
-        _apply(places, operator, name, mine)
+        row_owners = owners.owners_of([row[0] for row in rows])
+        mine = [row for row, owner in zip(rows, row_owners, strict=True) if owner == place]
+        _apply(states_by_name, operator, name, mine)
         yield encode_chunk(operator, name, mine) if mine else b""
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
-    """Restore in steps. Yields the number of rows of each step."""
-    places = _places(tables)
+    """Restore in steps. Yield the number of rows of each step."""
+    states_by_name = _states_by_name(tables)
     for segment in segments:
         for operator, name, rows in read_segment(segment):
-            _apply(places, operator, name, rows)
+            _apply(states_by_name, operator, name, rows)
             yield len(rows)
 
 
-_Places = Mapping[tuple[str, str], tuple[StateTable, int]]
+_StatesByName = Mapping[tuple[str, str], tuple[StateTable, int]]
 """(operator, state) -> the table of the operator, and the index of the state in it."""
 
 
-def _places(tables: Mapping[str, StateTable]) -> _Places:
+def _states_by_name(tables: Mapping[str, StateTable]) -> _StatesByName:
     return {
         (name, state.name): (table, index)
         for name, table in tables.items()
@@ -74,11 +74,11 @@ def _places(tables: Mapping[str, StateTable]) -> _Places:
     }
 
 
-def _apply(places: _Places, operator: str, name: str, rows: Sequence[Row]) -> None:
+def _apply(states_by_name: _StatesByName, operator: str, name: str, rows: Sequence[Row]) -> None:
     """Apply rows to a state. Raises SnapshotDamaged if the flow has no such state."""
-    if (operator, name) not in places:
+    if (operator, name) not in states_by_name:
         raise SnapshotDamaged(f"state {name!r} of operator {operator!r} is not in the flow")
-    table, index = places[operator, name]
+    table, index = states_by_name[operator, name]
     if Frozen in set(map(type, map(_last, rows))):
         serialise(table)
     for row in rows:
@@ -94,7 +94,7 @@ def _apply(places: _Places, operator: str, name: str, rows: Sequence[Row]) -> No
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
     """Yield the chunks of a segment, as (operator, state, rows).
 
-    Their keys and slots are exact keys. Raises SnapshotDamaged.
+    Keys and slots of the rows are exact keys. Raises SnapshotDamaged.
     """
     try:
         for chunk in unpack_all(segment, decode_frozen):
@@ -109,13 +109,16 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
 
 def _with_exact_keys(rows: list[Row]) -> list[Row]:
     """Return rows with keys and slots as exact keys; the same list if nothing changes."""
-    for at in (0, 1):
-        plain = [row[at] for row in rows if len(row) > at]
+    for column in (0, 1):
+        plain = [row[column] for row in rows if len(row) > column]
         exact = exact_keys(plain)
         if exact is not plain:
-            found = iter(exact)
+            exact_values = iter(exact)
             rows = [
-                (*row[:at], next(found), *row[at + 1 :]) if len(row) > at else row for row in rows
+                (*row[:column], next(exact_values), *row[column + 1 :])
+                if len(row) > column
+                else row
+                for row in rows
             ]
     return rows
 
@@ -125,19 +128,19 @@ def by_group(
 ) -> Iterator[tuple[int, bytes]]:
     """Split a segment of all key groups; yield (group, chunk), each chunk of one group.
 
-    Yields an empty chunk about every `rows_at_once` rows, so that steps are short.
+    Also yield an empty chunk about every `rows_at_once` rows, so that steps are short.
     """
     group_of = GroupCache(groups)
-    by_place: dict[tuple[int, str, str], list[Row]] = {}
-    done = 0
+    rows_by_state: dict[tuple[int, str, str], list[Row]] = {}
+    rows_since_yield = 0
     for operator, state, rows in read_segment(segment):
         for row in rows:
-            by_place.setdefault((group_of[row[0]], operator, state), []).append(row)
-        done += len(rows)
-        if done >= rows_at_once:
-            done = 0
+            rows_by_state.setdefault((group_of[row[0]], operator, state), []).append(row)
+        rows_since_yield += len(rows)
+        if rows_since_yield >= rows_at_once:
+            rows_since_yield = 0
             yield 0, b""
-    for (group, operator, state), rows in by_place.items():
+    for (group, operator, state), rows in rows_by_state.items():
         yield group, encode_chunk(operator, state, rows)
 
 
@@ -146,15 +149,15 @@ def merge(
 ) -> Iterator[bytes]:
     """Yield the chunks of one segment that restores the same state as a sequence of segments.
 
-    Yields an empty chunk about every `rows_at_once` rows, so that steps are short.
+    Also yield an empty chunk about every `rows_at_once` rows, so that steps are short.
     """
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
     tables[LEDGER] = Ledger().table
-    done = 0
+    rows_since_yield = 0
     for rows_read in _restoring(tables, segments):
-        done += rows_read
-        if done >= rows_at_once:
-            done = 0
+        rows_since_yield += rows_read
+        if rows_since_yield >= rows_at_once:
+            rows_since_yield = 0
             yield b""
     for name, table in tables.items():
         yield from _chunks(name, table, table, rows_at_once)

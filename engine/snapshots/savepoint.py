@@ -9,10 +9,11 @@ names all files. A directory without a manifest is not a savepoint; damaged or m
 detected.
 The files do not contain their location, and reading does not change them: a savepoint may be moved,
 copied, and used by any number of runs at the same time.
-A run that starts from a savepoint counts outputs below T as delivered (t_last is T - 1); its
-checksum over outputs starts at 0.
+A run that starts from a savepoint counts outputs below T as delivered (t_last is T - 1); the
+running checksum of its outputs starts at 0.
 
-State belongs to an operator by its name, so a flow whose other operators differ can start from it
+The name of an operator identifies its state, so a flow whose other operators differ can start from
+the savepoint
 (`engine.snapshots.savepoint_mapping`).
 """
 
@@ -44,11 +45,11 @@ _MANIFEST = "manifest.json"
 
 
 class Savepoint(Struct, frozen=True):
-    """Complete savepoint; `time`: T."""
+    """Complete savepoint; `time`: T, the first time that it does not contain."""
 
     path: Path
     plan: str
-    """Identity of the flow's plan."""
+    """Identity of the flow's plan (`Plan.identity`)."""
     groups: int
     """Number of key groups."""
     time: int
@@ -62,13 +63,13 @@ class Savepoint(Struct, frozen=True):
     """Source -> its event time (`engine.event_time.Clock.as_of`); {} if the flow needs none."""
 
     def event_times_of(self, flow: Flow) -> tuple[tuple[int, int], ...]:
-        """Return the event times of a flow's sources, as in a snapshot; of a new source none."""
-        known = self.event_times
-        return tuple(known.get(each.name, (NEVER, 0)) for each in flow.sources) if known else ()
+        """Return the event times of a flow's sources, as in a snapshot; NEVER for a new source."""
+        times = self.event_times
+        return tuple(times.get(each.name, (NEVER, 0)) for each in flow.sources) if times else ()
 
     @property
     def title(self) -> str:
-        """Name and time, as in the identity of a run (see `starts_from_savepoint`)."""
+        """Name and time, for the identity of a run (see `starts_from_savepoint`)."""
         return f"{self.path.name} at {self.time}"
 
     def segment(self, group: int, operator: str) -> bytes:
@@ -99,9 +100,9 @@ class Savepoint(Struct, frozen=True):
                 f"\n  {text}" for text in make_outline(flow).differences(self.flow_outline)
             )
             raise StateMismatch(
-                f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
-                f"another version of it:{lines}\n`driftline run --from-snapshot` can begin from it "
-                "with other operators; a savepoint of that run then fits"
+                f"savepoint {self.path} does not hold the state of flow {flow.name!r} as it is "
+                f"now:{lines}\n`driftline run --from-snapshot` can start from this savepoint with "
+                "other operators; a savepoint of that run then fits"
             )
 
 
@@ -118,20 +119,24 @@ def open_savepoint(path: Path) -> Savepoint:
         raise Unavailable(f"{path} is not a savepoint: {_MANIFEST}: {error.strerror}") from None
     try:
         manifest = json.loads(text)
-        form, checksum = manifest.pop("format"), manifest.pop("checksum")
-        if form != _FORMAT or checksum != _checksum(manifest):
-            raise ValueError("its checksum does not fit, or it is of another version")
+        version, checksum = manifest.pop("format"), manifest.pop("checksum")
+        if version != _FORMAT or checksum != _checksum(manifest):
+            raise ValueError("its checksum is wrong, or another version of Driftline wrote it")
         files = {name: (size, crc) for name, (size, crc) in manifest["files"].items()}
         groups, time = manifest["groups"], manifest["time"]
         operators = tuple(
-            OperatorOutline(name, kind, tuple(inputs), tuple((kind, of) for kind, of in states))
+            OperatorOutline(
+                name, kind, tuple(inputs), tuple((type_, state) for type_, state in states)
+            )
             for name, kind, inputs, states in manifest["operators"]
         )
         outline = Outline(manifest["flow"], groups, operators)
-        plan_of = manifest["plan"]
-        event_times = {name: (at, of) for name, (at, of) in manifest["event_times"].items()}
-        inputs = manifest["inputs"]
-        return Savepoint(path, plan_of, groups, time, files, outline, inputs, event_times)
+        event_times = {
+            name: (event_time, status)
+            for name, (event_time, status) in manifest["event_times"].items()
+        }
+        plan, inputs = manifest["plan"], manifest["inputs"]
+        return Savepoint(path, plan, groups, time, files, outline, inputs, event_times)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
@@ -143,7 +148,7 @@ def write_segment(path: Path, group: int, operator: str, segment: bytes) -> None
 
 
 def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCache) -> None:
-    """Write the state of a vertex, one file per key group that has any. Raises Unavailable."""
+    """Write the state of a vertex, one file for each key group with state. Raises Unavailable."""
     keys_of_group: dict[int, list[object]] = {}
     for key in table:
         keys_of_group.setdefault(groups[key], []).append(key)
@@ -194,11 +199,13 @@ def create_savepoint_directory(path: Path) -> None:
     with translate_os_errors("savepoint", path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise StateMismatch(f"{path} is not empty: give another directory for the savepoint")
+            raise StateMismatch(
+                f"{path} is not empty: give an empty or new directory for the savepoint"
+            )
 
 
 def _name(group: int, operator: str) -> str:
-    """Return an operator's file name: safe on any disk, even case-insensitive, for any operator."""
+    """Return the name of a segment file: valid and unique also on case-insensitive file systems."""
     readable = re.sub(r"[^a-z0-9_]+", "-", operator.lower())[:40]
     digest = blake2b(operator.encode(errors="surrogatepass"), digest_size=4).hexdigest()
     return f"{group:05}-{readable}-{digest}.segment"

@@ -6,7 +6,7 @@ user drops it by name or assigns it to another operator.
 
 An operator that the user has not named is named by its kind and position (`scan-3`). If operators
 are added or removed before it, another operator may get that name. So such a name counts only if
-nothing changed up to that position; otherwise the user has to assign the state.
+the flow is unchanged up to that position; otherwise the user has to assign the state.
 
 Inputs: a savepoint, a flow, and the user's `Choice`. Outputs: the segments of each key group for
 the flow, and `notes` for the user. Invariant: each state of the savepoint goes to exactly one state
@@ -45,7 +45,7 @@ NO_CHOICE = Choice()
 
 
 class RestoredState(Struct, frozen=True):
-    """State with which an operator starts; `old_operator`: its operator in the savepoint."""
+    """State with which an operator starts; `old_operator`: the operator's name in the savepoint."""
 
     old_operator: str
     states: frozenset[str]
@@ -61,7 +61,7 @@ class Fitted(Struct, frozen=True):
     restored: Mapping[str, RestoredState]
     """Operator of the flow -> state with which it starts; other operators start empty."""
     inputs: Mapping[str, bool | None]
-    """Source of the savepoint, by its new name -> whether its records were numbered from 1; None if
+    """Source of the savepoint, by its new name -> whether its records are numbered from 1; None if
     unknown."""
     notes: tuple[str, ...] = ()
     """Messages for the user: state that starts empty or is dropped, and removed sources."""
@@ -70,180 +70,186 @@ class Fitted(Struct, frozen=True):
 
     def segment(self, group: int) -> bytes:
         """Return the state of all operators for a key group. Raises SnapshotDamaged."""
-        return b"".join(self._of(group, name, taken) for name, taken in self.restored.items())
+        return b"".join(self._of(group, name, restored) for name, restored in self.restored.items())
 
-    def _of(self, group: int, name: str, taken: RestoredState) -> bytes:
-        segment = self.savepoint.segment(group, taken.old_operator)
-        if taken.is_unchanged:
+    def _of(self, group: int, name: str, restored: RestoredState) -> bytes:
+        segment = self.savepoint.segment(group, restored.old_operator)
+        if restored.is_unchanged:
             return segment
         return b"".join(
             encode_chunk(name, state, rows)
             for _, state, rows in read_segment(segment)
-            if state in taken.states
+            if state in restored.states
         )
 
 
 def fit(savepoint: Savepoint, flow: Flow, choice: Choice = NO_CHOICE) -> Fitted:
     """Fit a savepoint to a flow. Raises StateMismatch, which lists all problems."""
-    now = make_outline(flow)
-    if now.groups != savepoint.groups:
+    current = make_outline(flow)
+    if current.groups != savepoint.groups:
         raise StateMismatch(
             f"savepoint {savepoint.path} has {savepoint.groups} key groups, and flow {flow.name!r} "
-            f"has {now.groups}: state stays in its key group. Make the flow with "
+            f"has {current.groups}: the numbers must be equal. Create the flow with "
             f"Flow({flow.name!r}, groups={savepoint.groups})"
         )
-    return _Fitting(savepoint, savepoint.flow_outline, now, choice).fitted()
+    return _Fitting(savepoint, savepoint.flow_outline, current, choice).fitted()
 
 
 class _Fitting(Struct):
-    """One call of `fit`; `before`, `now`: the outlines of the savepoint's flow and of the flow."""
+    """One call of `fit`; `before`, `current`: outlines of the savepoint's flow and of the flow."""
 
     savepoint: Savepoint
     before: Outline
-    now: Outline
+    current: Outline
     choice: Choice
     restored: dict[str, RestoredState] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    unused: set[str] = field(default_factory=set)
-    """The user's drops that were not found so far."""
+    unknown_drops: set[str] = field(default_factory=set)
+    """Values of `Choice.drop` that no operator or state of the savepoint has matched so far."""
 
     def fitted(self) -> Fitted:
-        self.unused = {*self.choice.drop}
+        self.unknown_drops = {*self.choice.drop}
         renamed = self._renamed()
         inputs: dict[str, bool | None] = {}
         for operator in self.before.operators:
             name = renamed.get(operator.name, operator.name)
             if operator.kind == "source":
                 inputs[name] = self.savepoint.inputs.get(operator.name)
-            elif operator.states and not self._drops(operator.name):
-                self._take(operator, name, confirmed=operator.name in renamed)
+            elif operator.states and not self._is_dropped(operator.name):
+                self._assign(operator, name, confirmed=operator.name in renamed)
             elif operator.states:
                 self.dropped.append(str(operator))
-        self._complain_of_unused()
+        self._reject_unknown_drops()
         if self.problems:
             lines = "".join(f"\n  {text}" for text in self.problems)
             raise StateMismatch(
-                f"savepoint {self.savepoint.path} does not fit flow {self.now.flow!r}:{lines}"
+                f"savepoint {self.savepoint.path} does not fit flow {self.current.flow!r}:{lines}"
             )
-        notes = [f"{text} begins empty" for text in self._empty()]
+        notes = [f"{text} starts empty" for text in self._empty()]
         notes += [f"{text} is dropped" for text in self.dropped]
-        sources = [name for name in inputs if name not in self.now.sources]
-        notes += [f"source {name!r} is gone" for name in sources]
-        alone = len(inputs) == 1
-        return Fitted(self.savepoint, self.restored, inputs, tuple(notes), alone)
+        removed = [name for name in inputs if name not in self.current.sources]
+        notes += [f"source {name!r} is no longer in the flow" for name in removed]
+        has_single_source = len(inputs) == 1
+        return Fitted(self.savepoint, self.restored, inputs, tuple(notes), has_single_source)
 
     def _renamed(self) -> dict[str, str]:
-        """Return old name -> new name, as given by the user."""
+        """Return the user's `Choice.rename`, as old name -> new name; add problems."""
         renamed = dict(self.choice.rename)
         known = {each.name for each in self.before.operators}
-        there = {each.name for each in self.now.operators}
-        stateful = self._with_state
+        current_names = {each.name for each in self.current.operators}
+        stateful = self._stateful_names
         for old, new in self.choice.rename:
-            said = f"--rename-state {old}={new}"
+            option = f"--rename-state {old}={new}"
             if old not in known:
-                self.problems.append(f"{said}: it has no operator or source {old!r}")
-            elif new not in there:
-                self.problems.append(f"{said}: the flow has no {new!r}")
+                self.problems.append(f"{option}: the savepoint has no operator or source {old!r}")
+            elif new not in current_names:
+                self.problems.append(f"{option}: the flow has no {new!r}")
             elif new in stateful and new not in {*renamed, *self.choice.drop}:
                 self.problems.append(
-                    f"{said}: it has a {new!r}, too: rename that one, or --drop-state {new}"
+                    f"{option}: the savepoint also has {new!r}: rename that, or --drop-state {new}"
                 )
         if len({*renamed.values()}) < len(self.choice.rename):
             self.problems.append("--rename-state names an operator twice")
         return renamed
 
     @property
-    def _with_state(self) -> list[str]:
+    def _stateful_names(self) -> list[str]:
         """Operators with state, and sources, of the savepoint."""
         operators = self.before.operators
         return [each.name for each in operators if each.states or each.kind == "source"]
 
-    def _drops(self, name: str) -> bool:
-        self.unused.discard(name)
+    def _is_dropped(self, name: str) -> bool:
+        self.unknown_drops.discard(name)
         return name in self.choice.drop
 
-    def _take(self, before: OperatorOutline, name: str, *, confirmed: bool) -> None:
-        """Assign an operator's state to operator `name` of the flow, or note problems."""
+    def _assign(self, before: OperatorOutline, name: str, *, confirmed: bool) -> None:
+        """Assign the state of operator `before` to operator `name` of the flow, or add problems.
+
+        `confirmed`: the user has given the new name.
+        """
         if not self.savepoint.holds(before.name):
-            self.unused -= {f"{before.name}.{state}" for _, state in before.states}
+            self.unknown_drops -= {f"{before.name}.{state}" for _, state in before.states}
             return
-        now = next((each for each in self.now.operators if each.name == name), None)
-        if now is None:
+        target = next((each for each in self.current.operators if each.name == name), None)
+        if target is None:
             self.problems.append(
                 f"{before} is not in the flow, and its state would be lost: --drop-state "
                 f"{before.name} confirms that, --rename-state {before.name}=NEW gives it to another"
             )
             return
-        if has_default_name(before) and not confirmed and not self._same_place(before):
+        if has_default_name(before) and not confirmed and not self._has_same_position(before):
             self.problems.append(
-                f"{before} has no name of its own, and what stands before it in the flow has "
-                f"changed: whose state is it now? --rename-state {before.name}={now.name} gives it "
-                f"to {now.name!r}, --drop-state {before.name} drops it"
+                f"{before} has no name of its own, and the flow has changed before it: "
+                f"--rename-state {before.name}={target.name} gives its state to {target.name!r}, "
+                f"--drop-state {before.name} drops the state"
             )
             return
-        types = {state: kind for kind, state in now.states}
+        types = {state: kind for kind, state in target.states}
         states = set()
         for kind, state in before.states:
-            if self._drops(f"{before.name}.{state}"):
+            if self._is_dropped(f"{before.name}.{state}"):
                 self.dropped.append(f"state {state!r} of {before}")
             elif types.get(state) == kind:
                 states.add(state)
             else:
-                has = f"is a {types[state]} now" if state in types else "is not there any more"
+                change = f"is a {types[state]} now" if state in types else "no longer exists"
                 self.problems.append(
-                    f"{before}: its state {state!r}, a {kind}, {has}: --drop-state "
-                    f"{before.name}.{state} drops what was in it"
+                    f"{before}: its state {state!r}, a {kind}, {change}: --drop-state "
+                    f"{before.name}.{state} drops its values"
                 )
-        whole = name == before.name and len(states) == len(before.states)
-        self.restored[name] = RestoredState(before.name, frozenset(states), whole)
+        is_unchanged = name == before.name and len(states) == len(before.states)
+        self.restored[name] = RestoredState(before.name, frozenset(states), is_unchanged)
 
-    def _same_place(self, operator: OperatorOutline) -> bool:
+    def _has_same_position(self, operator: OperatorOutline) -> bool:
         """Return whether the flow is unchanged up to an operator that is named by position."""
-        until = self.before.operators.index(operator) + 1
-        before, now = (
-            [(each.kind, each.name, each.inputs) for each in flow.operators[:until]]
-            for flow in (self.before, self.now)
+        end = self.before.operators.index(operator) + 1
+        before, current = (
+            [(each.kind, each.name, each.inputs) for each in flow.operators[:end]]
+            for flow in (self.before, self.current)
         )
-        return before == now
+        return before == current
 
     def _empty(self) -> list[str]:
         """Return the operators and states that start empty and were not empty before."""
-        found = []
-        for operator in self.now.operators:
-            taken = self.restored.get(operator.name)
+        texts = []
+        for operator in self.current.operators:
+            restored = self.restored.get(operator.name)
             names = [name for _, name in operator.states]
-            if names and taken is None:
+            if names and restored is None:
                 if not self._was_empty(operator):
-                    found.append(str(operator))
-            elif taken is not None:
-                found += [
-                    f"state {name!r} of {operator}" for name in names if name not in taken.states
+                    texts.append(str(operator))
+            elif restored is not None:
+                texts += [
+                    f"state {name!r} of {operator}" for name in names if name not in restored.states
                 ]
-        return found
+        return texts
 
     def _was_empty(self, operator: OperatorOutline) -> bool:
-        """Return whether the savepoint has the operator, without state in it."""
-        found = next((each for each in self.before.operators if each.name == operator.name), None)
-        return found is not None and not self.savepoint.holds(found.name)
+        """Return whether the savepoint's flow has the operator, but with empty state."""
+        operator_before = next(
+            (each for each in self.before.operators if each.name == operator.name), None
+        )
+        return operator_before is not None and not self.savepoint.holds(operator_before.name)
 
-    def _complain_of_unused(self) -> None:
-        has = ", ".join(each.name for each in self.before.operators if each.states)
-        for name in sorted(self.unused):
+    def _reject_unknown_drops(self) -> None:
+        names = ", ".join(each.name for each in self.before.operators if each.states)
+        for name in sorted(self.unknown_drops):
             self.problems.append(
-                f"--drop-state {name}: it has no such state. It has that of {has or 'nothing'}"
+                f"--drop-state {name}: the savepoint has no such state; operators with state: "
+                f"{names or 'none'}"
             )
 
 
 FIRST_SNAPSHOT = 1
-"""Number of the snapshot that a savepoint becomes."""
+"""Number of the snapshot that `initialise_store` makes of a savepoint."""
 
 
 class InitialState(Struct, frozen=True):
     """Initial state of a flow: a savepoint, and the user's choices (see `Choice`)."""
 
     savepoint: str = ""
-    """Its directory; "": the flow starts with empty state."""
+    """Directory of the savepoint; "": the flow starts with empty state."""
     drop: tuple[str, ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
     title: str = ""

@@ -3,14 +3,14 @@
 Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the
 metadata of a part, the checksums of its segments and the number of the previous part; one more
 record holds the number of the newest part. So both damage and loss are detected. A part is written
-atomically, and only merging replaces it: a node with a part of an uncommitted snapshot rolls back
-by deleting that part.
+atomically, and only merging replaces it. A node whose newest part belongs to an uncommitted
+snapshot rolls back by deleting this part.
 
-A part that temporarily cannot be read is neither damaged nor missing: reading is retried.
+If a read fails for a temporary reason, it raises Unavailable, and the caller retries.
 
-Once there are many parts, small ones are joined with small ones, as in a log-structured merge tree:
-a row is copied O(log n) times. Overwritten rows are dropped when the oldest part is among those
-joined, that is, when the later parts have grown to half of its size.
+Once there are many parts, small parts are merged with each other, as in a log-structured merge
+tree: a row is copied O(log n) times. A merge drops overwritten rows if the oldest part is in it,
+that is, once the later parts have grown to half of the size of the oldest.
 
 `LmdbStore` stores the parts in LMDB, each in one durable transaction. `read_store` reads such a
 store without changing it.
@@ -58,14 +58,14 @@ _KEY = struct.Struct(">QH")
 NEWEST = _KEY.pack(0, META)
 """Key of the number of the newest part; parts have numbers from 1."""
 VACATED = _KEY.pack(0, 0)
-"""Key of the epoch of the newest master for which the store was vacated."""
+"""Key of the epoch of the newest master for which a `Vacate` emptied the store."""
 
 _FORMAT = 5
 MAP_SIZE = 1 << 36
 """Initial address space in bytes. The file grows on demand; a full address space is doubled."""
 
 MERGE_AT = 32
-"""Number of parts from which on some are joined."""
+"""Minimum number of parts for a merge."""
 
 
 class KeyValue(Protocol):
@@ -92,8 +92,8 @@ class KeyValue(Protocol):
 class PartStore:
     """Store of the parts of a node's snapshots; runs the snapshot jobs.
 
-    `merge_at`: number of parts from which on some are joined. `rows_at_once`: approximate number of
-    rows per step of joining.
+    `merge_at`: minimum number of parts for a merge. `rows_at_once`: approximate number of rows per
+    step of a merge.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class PartStore:
         self._merge_at = max(2, merge_at)
         self._rows_at_once = rows_at_once
         self._sizes = self._survey()
-        """Part number -> its size in bytes; in the order of numbers."""
-        self._joining: Iterator[None] | None = None
-        """The remaining steps of joining parts; None if none is in progress."""
+        """Part number -> size in bytes; in the order of numbers."""
+        self._merge_steps: Iterator[None] | None = None
+        """The remaining steps of the merge in progress; None if there is none."""
 
     def carry_out(self, job: DurableJob) -> object:
         """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""
@@ -119,11 +119,11 @@ class PartStore:
                 return self._load(self._latest(job.number))
             return self._load(job.number, job.snapshot_incarnation)
         if isinstance(job, StoreSnapshot):
-            before = max((n for n in self._sizes if n < job.number), default=0)
-            part = as_part(job.number, job.segments, job.meta, before, job.snapshot_incarnation)
+            previous = max((n for n in self._sizes if n < job.number), default=0)
+            part = as_part(job.number, job.segments, job.meta, previous, job.snapshot_incarnation)
             self._write(job.number, {**part, NEWEST: _encode_number(job.number)}, ())
         elif isinstance(job, MergeParts):
-            return self._go_on_joining(job)
+            return self._continue_merge(job)
         elif isinstance(job, ListParts):
             return self._list(job)
         elif isinstance(job, ReadSlice):
@@ -134,11 +134,11 @@ class PartStore:
             raise TypeError(f"not a job for a snapshot store: {job!r}")
         return None
 
-    def _write(self, number: int, part: Mapping[bytes, bytes], gone: Sequence[int]) -> None:
-        """Write a part, and delete the parts `gone`, in one atomic step."""
-        keys = [key for n in gone for key in self._keys_of(n) if key not in part]
+    def _write(self, number: int, part: Mapping[bytes, bytes], obsolete: Sequence[int]) -> None:
+        """Write a part, and delete the parts `obsolete`, in one atomic step."""
+        keys = [key for n in obsolete for key in self._keys_of(n) if key not in part]
         self._kv.write(part, keys)
-        for n in gone:
+        for n in obsolete:
             del self._sizes[n]
         self._sizes[number] = sum(len(value) for key, value in part.items() if key != NEWEST)
         self._sizes = dict(sorted(self._sizes.items()))
@@ -148,7 +148,7 @@ class PartStore:
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
     def read_snapshot(self, number: int) -> Loaded:
-        """Read snapshot `number` without changes. Raises SnapshotDamaged, Unavailable."""
+        """Read snapshot `number`; change nothing. Raises SnapshotDamaged, Unavailable."""
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is missing")
@@ -156,6 +156,7 @@ class PartStore:
         return Loaded(header.meta, [segment for _, segment in segments], number)
 
     def _survey(self) -> dict[int, int]:
+        """Return part number -> size in bytes, as stored."""
         sizes: dict[int, int] = {}
         for key in self._keys():
             if part := part_of(key):
@@ -165,7 +166,9 @@ class PartStore:
     def _keys(self) -> list[bytes]:
         keys = self._kv.all_keys()
         if any(len(key) != _KEY.size for key in keys):
-            raise SnapshotDamaged(f"{self._kv.name} is damaged: it holds foreign keys")
+            raise SnapshotDamaged(
+                f"{self._kv.name} is damaged: it contains keys that Driftline did not write"
+            )
         return keys
 
     def newest(self) -> int:
@@ -176,7 +179,9 @@ class PartStore:
         """
         row = self._kv.read(NEWEST) or _encode_number(0)
         if len(row) != len(_encode_number(0)) or row != _encode_number(_decode_number(row)):
-            raise SnapshotDamaged(f"{self._kv.name} is damaged: its newest part is not known")
+            raise SnapshotDamaged(
+                f"{self._kv.name} is damaged: the number of its newest part is unreadable"
+            )
         newest, present = _decode_number(row), max(self._sizes, default=0)
         if newest != present:
             raise SnapshotDamaged(
@@ -185,6 +190,7 @@ class PartStore:
         return newest
 
     def _latest(self, least: int) -> int:
+        """Return the number of the newest part. Raises SnapshotDamaged if it is below `least`."""
         self._sizes = self._survey()
         if (newest := self.newest()) < least:
             raise SnapshotDamaged(
@@ -193,54 +199,55 @@ class PartStore:
             )
         return newest
 
-    def _load(self, number: int, taken: int | None = None) -> Loaded:
-        self._joining = None
+    def _load(self, number: int, incarnation: int | None = None) -> Loaded:
+        """Load a snapshot (0: none), taken in this incarnation if given; delete later parts."""
+        self._merge_steps = None
         if (
-            taken is not None
+            incarnation is not None
             and number in self._sizes
-            and self._meta(number).snapshot_incarnation != taken
+            and self._meta(number).snapshot_incarnation != incarnation
         ):
             raise SnapshotDamaged(
-                f"{self._kv.name} is an old copy: its snapshot {number} is one that was later "
-                "given up"
+                f"{self._kv.name} is an old copy: its snapshot {number} was later abandoned, and "
+                "another one has its number"
             )
         loaded = self.read_snapshot(number) if number else Loaded(b"", [])
-        newer = [key for key in self._keys() if part_of(key) > number or not number]
-        newer = [key for key in newer if key != VACATED]
-        if newer:  # after loading: a store that cannot be loaded is left unchanged
-            self._kv.write({NEWEST: _encode_number(number)} if number else {}, newer)
+        obsolete = [key for key in self._keys() if part_of(key) > number or not number]
+        obsolete = [key for key in obsolete if key != VACATED]
+        if obsolete:  # after loading: a store that cannot be loaded is left unchanged
+            self._kv.write({NEWEST: _encode_number(number)} if number else {}, obsolete)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         return loaded
 
     # For another node.
 
-    def _list(self, asked: ListParts) -> tuple[tuple[int, int, int], ...]:
-        for number, taken in (
-            (asked.base, asked.base_incarnation),
-            (asked.number, asked.snapshot_incarnation),
+    def _list(self, job: ListParts) -> tuple[tuple[int, int, int], ...]:
+        for number, incarnation in (
+            (job.base, job.base_incarnation),
+            (job.number, job.snapshot_incarnation),
         ):
             if number and (
-                number not in self._sizes or self._meta(number).snapshot_incarnation != taken
+                number not in self._sizes or self._meta(number).snapshot_incarnation != incarnation
             ):
                 raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
         segments = []
-        first, last = asked.groups
+        first, last = job.groups
         for part in self._sizes:
-            if asked.base < part <= asked.number:
+            if job.base < part <= job.number:
                 for group, checksum in self._meta(part).checksums.items():
                     if first <= group <= last or group == ALL_GROUPS:
                         segments.append((part, group, checksum))
         return tuple(segments)
 
-    def _slice(self, asked: ReadSlice) -> bytes:
-        return self._kv.read_slice(_KEY.pack(asked.part, asked.group), asked.offset, asked.size)
+    def _slice(self, job: ReadSlice) -> bytes:
+        return self._kv.read_slice(_KEY.pack(job.part, job.group), job.offset, job.size)
 
     def _vacate(self, epoch: int) -> bool:
-        self._joining = None
-        before = self._kv.read(VACATED) or _encode_number(0)
-        if before != _encode_number(_decode_number(before)):
-            raise SnapshotDamaged(f"{self._kv.name} is damaged: it is not known for whom it is")
-        if _decode_number(before) > epoch:
+        self._merge_steps = None
+        row = self._kv.read(VACATED) or _encode_number(0)
+        if row != _encode_number(_decode_number(row)):
+            raise SnapshotDamaged(f"{self._kv.name} is damaged: the epoch in it is unreadable")
+        if _decode_number(row) > epoch:
             return False
         self._kv.write({VACATED: _encode_number(epoch), NEWEST: _encode_number(0)}, self._keys())
         self._sizes = {}
@@ -249,10 +256,10 @@ class PartStore:
     def _read(
         self, parts: Sequence[int], before: int
     ) -> tuple[_PartHeader, list[tuple[int, bytes]]]:
-        """Read the metadata of the last of these parts, and (key group, segment) of all, in order.
+        """Return the metadata of the last of these parts, and all (key group, segment), in order.
 
-        `before`: the part that precedes the first one, or 0. Checks every checksum, and that each
-        part names its predecessor. Raises SnapshotDamaged, Unavailable.
+        `before`: the part that must precede the first one, or 0. Check all checksums, and that
+        each part names its predecessor. Raises SnapshotDamaged, Unavailable.
         """
         header = _PartHeader(0, 0, b"", {})
         segments: list[tuple[int, bytes]] = []
@@ -278,20 +285,20 @@ class PartStore:
         except (MalformedMessage, TypeError) as error:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
-    def _go_on_joining(self, job: MergeParts) -> bool:
-        """Start joining parts, or do the next step. Returns whether steps are left."""
-        if self._joining is None:
-            self._joining = self._join(job.previous)
-        for _ in self._joining:
+    def _continue_merge(self, job: MergeParts) -> bool:
+        """Begin a merge, or do its next step (all with `merge_all`). Return whether any is left."""
+        if self._merge_steps is None:
+            self._merge_steps = self._merge_in_steps(job.previous)
+        for _ in self._merge_steps:
             if not job.merge_all:
                 return True
-        self._joining = None
+        self._merge_steps = None
         return False
 
-    def _join(self, last: int) -> Iterator[None]:
-        """Join parts up to `last`, in steps, if there are many: the newest ones of similar sizes.
+    def _merge_in_steps(self, last: int) -> Iterator[None]:
+        """Merge parts up to `last`, in steps, if there are many: the newest ones of similar sizes.
 
-        The joined part has the number of the newest of them, so that snapshot remains loadable.
+        The merged part gets the number of the newest of these parts, whose snapshot stays loadable.
         """
         old = [part for part in self._sizes if part <= last]
         if len(old) < self._merge_at:
@@ -311,22 +318,22 @@ class PartStore:
             if group != ALL_GROUPS:
                 groups.setdefault(group, []).append(segment)
                 continue
-            for of_rows, chunk in by_group(self._flow.groups, segment, self._rows_at_once):
+            for chunk_group, chunk in by_group(self._flow.groups, segment, self._rows_at_once):
                 if chunk:
-                    groups.setdefault(of_rows, []).append(chunk)
+                    groups.setdefault(chunk_group, []).append(chunk)
                 yield
-        # A row that removes a slot must stay while an older part may contain the slot. So rows are
-        # merged only if all older parts are among those joined, and concatenated otherwise.
-        joined: dict[int, bytes] = {}
+        # A row that removes a slot must stay while an older part may contain the slot. So if older
+        # parts are left out, the segments are only concatenated.
+        merged: dict[int, bytes] = {}
         for group, parts in groups.items():
             chunks = []
             for chunk in parts if before else merge(self._flow, parts, self._rows_at_once):
                 chunks.append(chunk)
                 yield
-            joined[group] = b"".join(chunks)
+            merged[group] = b"".join(chunks)
         self._write(
             chosen[-1],
-            as_part(chosen[-1], joined, header.meta, before, header.snapshot_incarnation),
+            as_part(chosen[-1], merged, header.meta, before, header.snapshot_incarnation),
             chosen,
         )
 
@@ -334,9 +341,9 @@ class PartStore:
 class _PartHeader(NamedTuple):
     """Metadata of a part.
 
-    `before`: the previous part, or 0. `snapshot_incarnation`: the incarnation that took the
-    snapshot. `meta`: data of the node, returned when it loads the part. `checksums`: key group ->
-    checksum of its segment.
+    `before`: number of the previous part, or 0. `snapshot_incarnation`: the incarnation that
+    took the snapshot. `meta`: data of the node, returned when it loads the part. `checksums`: key
+    group -> checksum of its segment.
     """
 
     before: int
@@ -346,11 +353,11 @@ class _PartHeader(NamedTuple):
 
 
 def as_part(
-    number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
+    number: int, segments: dict[int, bytes], meta: bytes, before: int, incarnation: int
 ) -> dict[bytes, bytes]:
-    """Return the keys and values of part `number`; `taken`: `_PartHeader.snapshot_incarnation`."""
+    """Return the keys and values of part `number`. `before`, `incarnation`: see `_PartHeader`."""
     checksums = {group: crc32(segment) for group, segment in segments.items()}
-    header = pack((before, taken, meta, checksums))
+    header = pack((before, incarnation, meta, checksums))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
     part[_KEY.pack(number, META)] = crc32(header).to_bytes(4, "big") + header
     return part
@@ -372,11 +379,11 @@ def _decode_number(row: bytes) -> int:
 
 
 def check_parts(kv: KeyValue) -> int:
-    """Read and check all parts without changes. Returns the number of the newest part.
+    """Read and check all parts; change nothing. Return the number of the newest part.
 
     Raises SnapshotDamaged, Unavailable.
     """
-    store = PartStore(kv, Flow("unused, as no parts are joined"))
+    store = PartStore(kv, Flow("unused, as no parts are merged"))
     if newest := store.newest():
         store.read_snapshot(newest)
     return newest
@@ -447,14 +454,14 @@ class LmdbStore:
 
     def _begin(self, identity: str) -> None:
         """Check the identity, or write it into a new directory."""
-        mine = pack((_FORMAT, identity))
+        expected = pack((_FORMAT, identity))
         with self._env.begin(write=True) as txn:
             self._parts = self._env.open_db(b"parts", txn=txn)
             names = self._env.open_db(b"about", txn=txn)
-            theirs = txn.get(b"identity", db=names)
-            if theirs is None:
-                txn.put(b"identity", mine, db=names)
-            elif bytes(theirs) != mine:
+            stored = txn.get(b"identity", db=names)
+            if stored is None:
+                txn.put(b"identity", expected, db=names)
+            elif bytes(stored) != expected:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
                     "give another --state directory, or remove this one"
@@ -479,7 +486,7 @@ class ReadOnlyStore(Struct):
         return sorted(self.rows)
 
     def write(self, puts: object, deletes: object) -> None:
-        raise AssertionError("a store that is only looked at was written to")
+        raise AssertionError("write to a read-only store")
 
 
 def read_store(path: Path) -> ReadOnlyStore:

@@ -1,9 +1,9 @@
 """A source that packs the records of another source, and caches the latest of them.
 
-A file source reads all earlier records, too, to start at a later one. A recovery needs records that
+To start at a later record, a file source reads all earlier ones. A recovery needs records that
 were read shortly before, so this source returns them from memory. It caches them in the wire
-format, in which a front sends them, so their size in memory is known. It reads records that are no
-longer cached from the other source again.
+format, in which a front sends them, so their size in memory is known. Records that are no longer
+cached are read from the other source again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack_payload
 
 CACHE_BYTES = 1 << 26
-"""Maximum size of the cached records."""
+"""Maximum memory of the cached records, in bytes."""
 
 RECORD_OVERHEAD_BYTES = 150
 """Approximate memory of a cached record beyond its content, in bytes."""
@@ -40,12 +40,12 @@ class CachedSource:
         self._source = source
         self._cache_bytes = cache_bytes
         self._cached: deque[PackedRecord] = deque()
-        self._from: int | None = None
+        self._cached_from: int | None = None
         """The cache holds all records from this time to the last read one; None before `read`."""
         self._upcoming: Iterator[tuple[int, object] | BadRecord] = iter(())
         """The records of the other source that are still unread."""
         self.bytes = 0
-        """Size of the cached records."""
+        """Approximate memory of the cached records, in bytes."""
 
     @property
     def name(self) -> str:
@@ -56,15 +56,15 @@ class CachedSource:
 
         Raises PayloadError at a record that cannot travel.
         """
-        if self._from is None or start < self._from:
+        if self._cached_from is None or start < self._cached_from:
             self._cached.clear()
             self.bytes = 0
-            self._from = start
+            self._cached_from = start
             self._upcoming = self._source.read(start)
         return self._read(bisect_left(self._cached, start, key=time_of))
 
     def trim(self, time: int) -> None:
-        """Drop cached records below this time."""
+        """Remove records below this time from the cache."""
         while self._cached and time_of(self._cached[0]) < time:
             self._drop()
 
@@ -74,14 +74,14 @@ class CachedSource:
     def identity(self) -> str:
         return self._source.identity()
 
-    def _read(self, at: int) -> Iterator[PackedRecord]:
-        yield from list(self._cached)[at:]
-        for read in self._upcoming:
-            record = packed(read)
-            self._keep(record)
+    def _read(self, index: int) -> Iterator[PackedRecord]:
+        yield from list(self._cached)[index:]
+        for unpacked in self._upcoming:
+            record = packed(unpacked)
+            self._cache(record)
             yield record
 
-    def _keep(self, record: PackedRecord) -> None:
+    def _cache(self, record: PackedRecord) -> None:
         self._cached.append(record)
         self.bytes += _size(record)
         while self.bytes > self._cache_bytes:
@@ -89,7 +89,7 @@ class CachedSource:
 
     def _drop(self) -> None:
         record = self._cached.popleft()
-        self._from = time_of(record) + 1
+        self._cached_from = time_of(record) + 1
         self.bytes -= _size(record)
 
 

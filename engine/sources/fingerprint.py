@@ -1,10 +1,11 @@
-"""Fingerprint of the records that a run has used of an input, so that the others may change.
+"""Fingerprint of the records of an input that a run has used; the other records may change.
 
 A file may grow, or be corrected, between two calls of a command. The records that the run has used
 must not change, because state and outputs depend on them. So with each committed snapshot a front
 stores an `InputFingerprint`: a time, and a checksum over all records below it. At the next start
-`VerifiedSource` reads these records again, as counting them requires, and compares them with the
-fingerprint. The checksum covers records, so compression, line ends and blanks do not matter.
+`VerifiedSource` reads these records again, as it has to count them anyway, and compares them with
+the fingerprint. The checksum covers parsed records, so compression, line ends and blanks do not
+matter.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> source = VerifiedSource(ListSource(["a", "b"]))
@@ -21,8 +22,9 @@ fingerprint. The checksum covers records, so compression, line ends and blanks d
     driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
 
 A file may end in a line without a newline, which counts as a record. Its writer may complete the
-line later. If it was the last record used, and the snapshot to resume from is later than it, the
-run continues after the line and logs a warning. Its outputs contain the record as it was used.
+line later. If the line was the last record used, and the run resumes from a snapshot that contains
+it, the run continues after the line and logs a warning. The outputs contain the record as it was
+used.
 
 Invariant: an older `InputFingerprint` of a run is valid, too; it only covers fewer records.
 """
@@ -65,8 +67,8 @@ class InputFingerprint(Struct, frozen=True):
     checksum: int = 0
     """Checksum over these records, in order."""
     incomplete_line: tuple[int, int, bytes] | None = None
-    """(checksum over the records before the last one, its offset in the file, its line), if the
-    last record is a line without a newline."""
+    """If the last record is a line without a newline: (checksum over the records before it, offset
+    of the line in its file, the line)."""
 
 
 EMPTY_FINGERPRINT = InputFingerprint()
@@ -75,7 +77,7 @@ EMPTY_FINGERPRINT = InputFingerprint()
 class StoreUsed(DurableJob, frozen=True):
     """Job: durably store the fingerprint of what a front has used of its input. Result: None."""
 
-    what: ClassVar[str] = "note what was used of its input"
+    what: ClassVar[str] = "store which records of its input were used"
 
     fingerprint: InputFingerprint
 
@@ -88,7 +90,8 @@ class GrowingSource(Protocol):
         """Return (offset, text) of the last line if it is a record without a newline at its end."""
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """Return the line at this offset in the file of a record, or about `size` bytes of it."""
+        """Return the line at this offset in the file of a record, or about the first `size` bytes
+        of the line."""
 
     def describe_place(self, time: int) -> str:
         """Return where a record is, for messages."""
@@ -98,21 +101,23 @@ class VerifiedSource:
     """Source that reads its input from the beginning, and checks the records that a run has used.
 
     Only the iterator of the latest `read` may be used. Memory: 16 bytes for each record since the
-    last snapshot.
+    last call of `fingerprint_until`.
     """
 
     def __init__(self, source: Source, used: InputFingerprint = EMPTY_FINGERPRINT) -> None:
         self._source = source
         self._expected = used
         """The fingerprint that each read is compared with."""
-        self._below = 0, 0
-        """(time of the last record, checksum) of the records before those in `_times`."""
-        self._unended: tuple[int, tuple[int, int, bytes]] | None = None
-        """(time, `InputFingerprint.incomplete_line`) of the last record, once all were read."""
+        self._forgotten = 0, 0
+        """(time of the last one, checksum) of the records before those in `_times`."""
+        self._last_incomplete: tuple[int, tuple[int, int, bytes]] | None = None
+        """(time, `InputFingerprint.incomplete_line`) of the last record, if its line is incomplete;
+        None before all records are read."""
         self._warned = False
         self._times = array("q")
-        self._sums = array("q")
-        """The times of the records read, and the checksums up to each of them."""
+        """Times of the records that `read` yielded, except those below a fingerprint's time."""
+        self._checksums = array("q")
+        """For each of these records: the checksum over all records up to it."""
 
     @property
     def name(self) -> str:
@@ -125,9 +130,8 @@ class VerifiedSource:
         return self._source.identity()
 
     def check(self, start: int = INFINITY) -> None:
-        """Compare the used records with the fingerprint. `start`: from where the run will read.
-
-        Raises StateMismatch if they have changed, and the errors of `read`.
+        """Compare the used records with the fingerprint. `start`: the time from which the run will
+        read. Raises StateMismatch if a used record has changed, and the errors of `read`.
         """
         if self._expected.until:
             next(self._read(self._expected.until, start), None)
@@ -139,44 +143,48 @@ class VerifiedSource:
     def _read(self, start: int, resume: int) -> Iterator[Record]:
         """Yield all records with time >= `start`; the run processes those from `resume` on."""
         used = self._expected
-        total = before = last = 0
-        self._unended = None
-        self._below, self._times, self._sums = (0, 0), array("q"), array("q")
+        checksum = checksum_before = last = 0
+        self._last_incomplete = None
+        self._forgotten, self._times, self._checksums = (0, 0), array("q"), array("q")
         for record in self._source.read(1):
             time = time_of(record)
             if isinstance(record, BadRecord) and record.ends_input:
                 if time >= start:
                     yield record
-                continue  # nothing was read here that a run could have used
+                continue  # no run can have used this record
             if time > used.last and used.until:
-                self._compare(used, last, before, total, time, resume)
+                self._compare(used, last, checksum_before, checksum, time, resume)
                 used = EMPTY_FINGERPRINT
-            before, total = total, crc32(_content(record), total)
+            checksum_before, checksum = checksum, crc32(_content(record), checksum)
             last = time
             if time < start:
-                self._below = time, total
+                self._forgotten = time, checksum
                 continue
             self._times.append(time)
-            self._sums.append(total)
+            self._checksums.append(checksum)
             yield record
         if used.until:
-            self._compare(used, last, before, total, INFINITY, resume)
+            self._compare(used, last, checksum_before, checksum, INFINITY, resume)
         if isinstance(self._source, GrowingSource) and (line := self._source.incomplete_line()):
-            self._unended = last, (before, *line)
+            self._last_incomplete = last, (checksum_before, *line)
 
     def fingerprint_until(self, until: int) -> InputFingerprint:
-        """Return the fingerprint of all records below a time. Preconditions: all were read; times
-        do not decrease."""
+        """Return the fingerprint of all records below a time. Preconditions: all these records were
+        read, and `until` does not decrease between calls."""
         count = bisect_left(self._times, until)
         if count:
-            self._below = self._times[count - 1], self._sums[count - 1]
-            del self._times[:count], self._sums[:count]
-        last, total = self._below
-        unended = self._unended[1] if self._unended and self._unended[0] == last else None
-        return InputFingerprint(max(until, last + 1), last, total, unended)
+            self._forgotten = self._times[count - 1], self._checksums[count - 1]
+            del self._times[:count], self._checksums[:count]
+        last, checksum = self._forgotten
+        incomplete_line = (
+            self._last_incomplete[1]
+            if self._last_incomplete and self._last_incomplete[0] == last
+            else None
+        )
+        return InputFingerprint(max(until, last + 1), last, checksum, incomplete_line)
 
     def extend_expected(self, used: InputFingerprint) -> None:
-        """Record that a run depends on these records, too."""
+        """Compare with `used` from now on, if it covers more records."""
         if used.until > self._expected.until:
             self._expected = used
 
@@ -184,54 +192,55 @@ class VerifiedSource:
         self,
         used: InputFingerprint,
         last: int,
-        before: int,
-        total: int,
-        following: int,
+        checksum_before: int,
+        checksum: int,
+        next_time: int,
         resume: int,
     ) -> None:
         """Compare the records up to time `last` with the fingerprint `used`.
 
-        `total`, `before`: the checksums of these records, and of all but the last one; `following`:
-        the time of the next record; `resume`: as in `_read`. Raises StateMismatch.
+        `checksum`, `checksum_before`: the checksums over these records, and over all but the last;
+        `next_time`: the time of the next record, or INFINITY; `resume`: as in `_read`. Raises
+        StateMismatch.
         """
         if last != used.last:
             problem = (
                 f"it has only {counted(last, 'record')} now, but this run has used {used.last}: "
-                "records were removed, or an --input is missing"
+                "records were removed, or an --input option is missing"
             )
-        elif total != used.checksum and (completed := self._completed(used, before)):
+        elif checksum != used.checksum and (completed := self._completed(used, checksum_before)):
             if resume > last:
                 self._warn(completed)
                 return
-            problem = f"{completed}, and no snapshot is behind it"
-        elif total != used.checksum:
+            problem = f"{completed}, but no snapshot contains this record"
+        elif checksum != used.checksum:
             problem = f"of the first {last} records, which this run has used, some have changed"
-        elif following < used.until:
+        elif next_time < used.until:
             problem = (
                 f"this input has ended at record {last} in this run, while others continued to "
-                f"{used.until - 1}. Records are ordered by their number: record {following}, which "
-                "was appended since, would come before what is delivered"
+                f"{used.until - 1}. Records are ordered by their number: record {next_time}, which "
+                "was appended since, would come before outputs that are already delivered"
             )
         else:
             return
         raise StateMismatch(f"{self.name}: {problem}. {INPUT_CHANGED_HINT}")
 
-    def _completed(self, used: InputFingerprint, before: int) -> str:
+    def _completed(self, used: InputFingerprint, checksum_before: int) -> str:
         """Describe how the line of the last used record was completed; "" if it was not."""
         if (
             used.incomplete_line is None
-            or used.incomplete_line[0] != before
+            or used.incomplete_line[0] != checksum_before
             or not isinstance(self._source, GrowingSource)
         ):
             return ""
-        _, offset, old = used.incomplete_line
-        new = self._source.line_at(used.last, offset, len(old) + SHOWN_CHARS)
-        if not new.startswith(old):
+        _, offset, used_line = used.incomplete_line
+        current_line = self._source.line_at(used.last, offset, len(used_line) + SHOWN_CHARS)
+        if not current_line.startswith(used_line):
             return ""
-        was, now = (line.decode(errors="replace") for line in (old, new))
+        before, after = (line.decode(errors="replace") for line in (used_line, current_line))
         return (
             f"{self._source.describe_place(used.last)} was a line without a newline when this run "
-            f"used it, {_end(was)}, and has been completed since: {_end(now)}"
+            f"used it, {_end(before)}, and has been completed since: {_end(after)}"
         )
 
     def _warn(self, completed: str) -> None:
@@ -247,6 +256,7 @@ def _end(line: str) -> str:
 
 
 def _content(record: Record) -> bytes:
+    """Return the bytes of a record that its checksum covers."""
     if isinstance(record, BadRecord):
         return pack((record.reason, record.raw or record.text))
     return pack(record[1])

@@ -49,7 +49,7 @@ class ListSource:
 
 
 ID_STRIDE = 2**40
-"""Increase of an integer id per round; larger than every id. Suffices for 2**22 rounds."""
+"""Increase of an integer id per round, larger than every id; enough for 2**22 rounds."""
 
 
 class Repeated:
@@ -57,17 +57,17 @@ class Repeated:
 
     Precondition: the source's times are 1, 2, ... The times continue from round to round. Ids stay
     unique and of their type: in round k a text ends with `~k`, and a number is larger by
-    (k - 1) * 2**40. Bad records are repeated, too, and count.
+    (k - 1) * 2**40. Bad records are repeated, too, and count as documents.
     """
 
     def __init__(self, source: Source, documents: int) -> None:
         self.name = f"{source.name}, repeated"
         self._source = source
         self._documents = documents
-        self._period: int | None = None  # the source's last time; None until it was reached
+        self._period: int | None = None  # the source's last time; None until a round is complete
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """Yield all records with time >= `start`. The first call reads a round for its length."""
+        """Yield all records with time >= `start`. The first call reads a round to count it."""
         start = max(1, start)
         if self._period is None:
             last = 0
@@ -83,29 +83,29 @@ class Repeated:
             yield from self._rounds(start, self._period)
 
     def _rounds(self, start: int, period: int) -> Iterator[tuple[int, object] | BadRecord]:
-        for completed in count((start - 1) // period):
-            offset = completed * period
+        for completed_rounds in count((start - 1) // period):
+            offset = completed_rounds * period
             for record in self._source.read(max(1, start - offset)):
                 time = offset + _time(record)
                 if time > self._documents:
                     return
-                yield self._copy(record, completed, time)
+                yield self._copy(record, completed_rounds, time)
 
     def _copy(
-        self, record: tuple[int, object] | BadRecord, completed: int, time: int
+        self, record: tuple[int, object] | BadRecord, completed_rounds: int, time: int
     ) -> tuple[int, object] | BadRecord:
         """Return a record of a later round, with its new time."""
         if isinstance(record, BadRecord):
             return replace(record, time=time)
         _, document = record
-        if completed == 0 or not isinstance(document, dict) or "id" not in document:
+        if completed_rounds == 0 or not isinstance(document, dict) or "id" not in document:
             return time, document
-        name = document["id"]
-        if isinstance(name, str):
-            return time, {**document, "id": f"{name}~{completed + 1}"}
-        if 0 <= name < ID_STRIDE:
-            return time, {**document, "id": name + completed * ID_STRIDE}
-        reason = f"the id {name} cannot be repeated: it is not in the range from 0 to 2**40"
+        document_id = document["id"]
+        if isinstance(document_id, str):
+            return time, {**document, "id": f"{document_id}~{completed_rounds + 1}"}
+        if 0 <= document_id < ID_STRIDE:
+            return time, {**document, "id": document_id + completed_rounds * ID_STRIDE}
+        reason = f"the id {document_id} cannot be repeated: it is not in the range from 0 to 2**40"
         return BadRecord(time, self.name, reason, "")
 
     def progress(self) -> tuple[int, int] | None:

@@ -25,10 +25,10 @@ from driftline.engine.texts import reraise_interrupt, safe_repr, truncate
 from driftline.engine.wire.codec import pack_rows, unpack_rows, why_invalid_record
 
 TEXT_CHARS = 200
-"""Characters of a bad record that messages show."""
+"""Maximum number of characters of a bad record in messages."""
 
 RAW_CHARS = 1 << 20
-"""Characters of a bad record that the file of bad records keeps, at most."""
+"""Maximum number of characters of a bad record in the file of bad records."""
 
 UTF_8, COMMA = "utf-8", ","
 """Default encoding and delimiter of a file."""
@@ -41,8 +41,8 @@ class Malformed(Exception):
     """Error for an invalid row, raised or yielded. File sources convert it to a `BadRecord`."""
 
     def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
-        """`text`: the row for messages; `raw`: the whole row, if it differs from the text. Both are
-        cut if they are long."""
+        """`text`: the row for messages; `raw`: the whole row, if it differs from the text. A long
+        text is truncated."""
         super().__init__(reason)
         self.reason = reason
         self.text = text[:TEXT_CHARS]
@@ -54,10 +54,10 @@ class Malformed(Exception):
 
 
 def truncate_raw(raw: str) -> str:
-    """Cut a long bad record, and add a remark."""
+    """Truncate a long bad record, and add a remark."""
     if len(raw) <= RAW_CHARS:
         return raw
-    remark = f" [this is the beginning of {len(raw)} characters]"
+    remark = f" [truncated: the record has {len(raw)} characters]"
     return raw[: RAW_CHARS - len(remark)] + remark
 
 
@@ -65,7 +65,7 @@ Row = dict[str, object] | Malformed
 
 
 class Shape(Struct, frozen=True):
-    """How a file becomes rows, and rows become documents.
+    """Options for parsing a file into rows, and rows into documents.
 
     `id_field`: the field with the id; None: "id", else "url", else the row's number. `text_field`:
     the field to copy to "text", if any. `sections`: each section of the text becomes a document.
@@ -82,23 +82,23 @@ class Shape(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         try:
-            "a".encode(self.encoding)  # raises for a codec that is not for texts
+            "a".encode(self.encoding)  # raises for a codec that does not encode text
             codecs.getincrementaldecoder(self.encoding)("surrogateescape").decode(b"a")
-            usual = codecs.lookup(self.encoding).name
+            main_name = codecs.lookup(self.encoding).name
         except (LookupError, ValueError):
             raise ValueError(
                 f"unknown encoding {self.encoding!r}; name one of Python's text encodings, such as "
                 "utf-16-le, cp1252 or shift_jis"
             ) from None
-        force_setattr(self, "encoding", usual)
+        force_setattr(self, "encoding", main_name)
         if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise ValueError(
-                f"the delimiter is {self.delimiter!r}, and must be one character, neither a quote "
+                f"the delimiter is {self.delimiter!r}, but must be one character, neither a quote "
                 "nor the end of a line"
             )
 
     def as_text(self) -> str:
-        """Describe what differs from the defaults, for messages; empty if nothing does."""
+        """Describe the options that differ from the defaults, for messages; empty if none does."""
         parts = [f", id from {self.id_field!r}"] if self.id_field else []
         parts += [f", text from {self.text_field!r}"] if self.text_field else []
         parts += [", in sections"] if self.sections else []
@@ -140,7 +140,10 @@ class Shape(Struct, frozen=True):
             value = row.get(name, number)
         if isinstance(value, bool) or not isinstance(value, int | str):
             kind = type(value).__name__
-            raise _malformed(f"field {name!r} is to be the id, but is of type {kind}", row)
+            raise _malformed(
+                f"the id in field {name!r} must be a str or an int, but is of type {kind}",
+                row,
+            )
         return value
 
 
@@ -152,8 +155,8 @@ def _field(row: dict[str, object], name: str, option: str = "") -> object:
     if name not in row:
         if not option:
             raise _malformed(f"field {name!r} is missing", row)
-        has = f"the record has {_names(row)}"
-        raise _malformed(f"field {name!r}, which {option} names, is missing: {has}", row)
+        fields = f"the record has {_names(row)}"
+        raise _malformed(f"field {name!r}, which {option} names, is missing: {fields}", row)
     return row[name]
 
 
@@ -164,7 +167,8 @@ def _names(row: dict[str, object]) -> str:
 
 
 def validate_payload(payload: object) -> object:
-    """Return a record as a function receives it. Raises PayloadError if it is not valid.
+    """Return a record with the types that a user function receives. Raises PayloadError if the
+    record is invalid.
 
     A record is invalid if it exceeds the limits of a record, or if a value in it cannot travel.
     """
@@ -178,7 +182,7 @@ def validate_payload(payload: object) -> object:
 
 
 def validate_record(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
-    """Return a record as a function receives it, or a bad record. `file`: its file, for errors."""
+    """Return (time, valid payload), or a bad record. `file`: the record's file, for errors."""
     try:
         return time, validate_payload(payload)
     except PayloadError as error:
@@ -200,12 +204,12 @@ def _malformed(reason: str, row: object) -> Malformed:
 
 
 def _abbreviate(row: object) -> str:
-    """Return the row for messages: short, and only with characters that can be stored."""
+    """Return a short text of the row, for messages, in characters that can be stored."""
     return safe_repr(_REPR.repr, row)
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yield a document per section with a word in it; `#n` in its id is MediaWiki's `section=n`."""
+    """Yield a document per section that has words; `#n` in its id is MediaWiki's `section=n`."""
     from driftline.engine.sources.wikitext import clean, sections  # rarely used; slow to import
 
     text = _field(page, "text")

@@ -4,7 +4,8 @@ A source yields numbered records. The number is the record's *time*: it becomes 
 the labels of all elements made from the record, so it has to be the same in every run. A record
 that cannot be read therefore keeps its number, and becomes a `BadRecord`. The reader decides
 whether a bad record ends the run (`strict`) or is counted and skipped (`lenient`). An input that
-breaks off ends with a BadRecord that always ends the run: the records after it have no numbers.
+breaks off (a truncated archive, for example) ends with a BadRecord that always ends the run, since
+the numbers of later records are unknown.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> list(ListSource(["a", "b", "c"]).read(2))
@@ -34,18 +35,18 @@ class BadRecord(Struct, frozen=True):
     time: int
     """The record's number."""
     file: str
-    """The file's name in errors."""
+    """The file's name, for errors."""
     reason: str
     """Why it cannot be read."""
     text: str
-    """Its first characters, at most 200; empty if unknown."""
+    """The first characters of the record, at most 200; empty if unknown."""
     raw: str = ""
     """The whole record, as JSON or text; empty if unknown."""
     ends_input: bool = False
     """Whether the input breaks off here. Such a record always ends a run."""
 
     def error(self) -> InputError:
-        """Return the error of a run that this record ends."""
+        """Return the error with which this record ends a run."""
         return InputError(self.file, self.time, self.reason)
 
     def as_line(self) -> str:
@@ -94,7 +95,7 @@ class Source(Protocol):
         May be called any number of times, also with an earlier time after a failure.
 
         Args:
-            start: The least time of a record; there may be none with exactly that time.
+            start: The smallest time to yield; no record needs to have exactly that time.
 
         Yields:
             (time, record) with increasing times, where the record has types that can travel; a
@@ -111,17 +112,17 @@ class Source(Protocol):
         ...
 
     def identity(self) -> str:
-        """Return a text that is equal for equal inputs: a state directory belongs to one of them.
+        """Return a text that is equal for equal inputs: a state directory belongs to one identity.
 
-        It should not contain the input's location, which may change. The identity of a file does
-        not depend on its records: `VerifiedSource` compares those that a run has used, and the
-        others may change.
+        The text should not contain the location of the input, which may change. The identity of a
+        file does not depend on its records: `VerifiedSource` compares the records that a run has
+        used, and the other records may change.
         """
         ...
 
 
 def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[int, object]]:
-    """Yield the same records; raise InputError at a bad one."""
+    """Yield the records; raise InputError at a bad one."""
     for record in records:
         if isinstance(record, BadRecord):
             raise record.error()
@@ -131,7 +132,7 @@ def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[
 def lenient(
     records: Iterable[tuple[int, object] | BadRecord],
 ) -> Iterator[tuple[int, object] | BadRecord]:
-    """Yield the same records; raise InputError where the input breaks off."""
+    """Yield the records, also bad ones; raise InputError where the input breaks off."""
     for record in records:
         if isinstance(record, BadRecord) and record.ends_input:
             raise record.error()
@@ -141,8 +142,8 @@ def lenient(
 class RetainedSource:
     """Base of sources whose records arrive while the flow runs.
 
-    It assigns a record its time once, on arrival, and can replay it with that time until `trim`
-    removes it.
+    Such a source assigns a record its time once, on arrival, and can replay the record with that
+    time until `trim` removes it.
     """
 
     name = "live"
@@ -165,7 +166,7 @@ class RetainedSource:
         raise NotImplementedError
 
     def advance_to(self, time: int) -> int:
-        """Assign no time below this one any more, as other sources have sent records up to it.
+        """Stop assigning times below this one, since other sources have sent records up to it.
 
         Otherwise an idle source would block the frontier for the others. Return the smallest time
         that may still follow.
@@ -175,8 +176,8 @@ class RetainedSource:
     def stop(self) -> int:
         """Accept no more records in this process. Return a time above all accepted ones.
 
-        The time is finite even if the source has ended: other sources may have to pass it before
-        the front has room to read the remaining records of this source.
+        The time is finite even if the source has ended: other sources may have to pass this time
+        before the front has room to read the remaining records of this source.
         """
         raise NotImplementedError
 
@@ -188,7 +189,7 @@ class RetainedSource:
         return None
 
     def identity(self) -> str:
-        """Return the name: a live input is the same input whatever records arrive."""
+        """Return the name: the identity of a live input does not depend on its records."""
         return self.name
 
 
@@ -213,12 +214,12 @@ class QueueSource(RetainedSource):
         self._closed = True
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        after = start - 1
+        last_time = start - 1
         while True:
-            at = bisect_right(self._records, after, key=itemgetter(0))
-            if at < len(self._records):
-                after = self._records[at][0]
-                yield self._records[at]
+            index = bisect_right(self._records, last_time, key=itemgetter(0))
+            if index < len(self._records):
+                last_time = self._records[index][0]
+                yield self._records[index]
             elif self._closed:
                 return
             else:

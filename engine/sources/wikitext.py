@@ -10,7 +10,7 @@ Independent of the language: files, categories and links to other wikis are reco
 
 Cost: each pass is linear in the text, even for unclosed or malicious markup. To ensure this, no
 regular expression scans text twice: quantifiers are bounded, possessive, or end at the character at
-which the next match begins.
+which the next match link_starts.
 """
 
 import html
@@ -65,7 +65,7 @@ def clean(wikitext: str) -> str:
     text = _without_comments(wikitext)
     text = _without_hidden(text)
     text = _without_braces(text)
-    text = _with_labels_of_links(text)
+    text = _with_link_labels(text)
     text = _EXTERNAL.sub(r"\1", text)
     text = _SPACING_TAG.sub(" ", text)
     text = _TAG.sub("", text)
@@ -95,21 +95,21 @@ def _plain_line(line: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    kept: list[str] = []
+    pieces: list[str] = []
     end = 0
     while (start := text.find("<!--", end)) >= 0:
-        kept.append(text[end:start])
+        pieces.append(text[end:start])
         close = text.find("-->", start + 4)
         end = len(text) if close < 0 else close + 3
-    kept.append(text[end:])
-    return "".join(kept)
+    pieces.append(text[end:])
+    return "".join(pieces)
 
 
 def _without_hidden(text: str) -> str:
     """Drop elements whose content is not prose. An opening tag without a closing one stays."""
     tags = list(_HIDDEN.finditer(text))
     last_close = {tag[2].lower(): tag.start() for tag in tags if tag[1]}
-    kept: list[str] = []
+    pieces: list[str] = []
     end = 0
     inside = ""
     for tag in tags:
@@ -118,31 +118,31 @@ def _without_hidden(text: str) -> str:
             if tag[1] and name == inside:
                 end, inside = tag.end(), ""
         elif tag[3].endswith("/"):
-            kept.append(text[end : tag.start()])
+            pieces.append(text[end : tag.start()])
             end = tag.end()
         elif not tag[1] and last_close.get(name, -1) > tag.start():
-            kept.append(text[end : tag.start()])
+            pieces.append(text[end : tag.start()])
             inside = name
-    kept.append(text[end:])
-    return "".join(kept)
+    pieces.append(text[end:])
+    return "".join(pieces)
 
 
 def _without_braces(text: str) -> str:
     """Drop templates `{{..}}`, parameters `{{{..}}}` and tables `{|..|}`, however they nest."""
     opened: list[tuple[str, int]] = []  # (kind, start) of each open template or table
-    waiting = {"template": 0, "table": 0}  # how many of each kind are open
-    gaps: list[tuple[int, int]] = []  # (start, end) of the text to drop: in order, disjoint
+    open_counts = {"template": 0, "table": 0}  # how many of each kind are open
+    dropped_spans: list[tuple[int, int]] = []  # (start, end) of text to drop: in order, disjoint
 
     def close(kind: str, end: int) -> None:
-        if not waiting[kind]:
+        if not open_counts[kind]:
             return
         closed = ""
-        while closed != kind:  # also drops inner ones that have no closing mark
+        while closed != kind:  # also drops inner elements without a closing mark
             closed, start = opened.pop()
-            waiting[closed] -= 1
-        while gaps and gaps[-1][0] >= start:
-            gaps.pop()
-        gaps.append((start, end))
+            open_counts[closed] -= 1
+        while dropped_spans and dropped_spans[-1][0] >= start:
+            dropped_spans.pop()
+        dropped_spans.append((start, end))
 
     for token in _BRACES.finditer(text):
         kind = "template" if token.lastgroup in ("open", "close") else "table"
@@ -151,35 +151,35 @@ def _without_braces(text: str) -> str:
         for _ in range(pairs):
             if token.lastgroup in ("open", "table"):
                 opened.append((kind, token.start()))
-                waiting[kind] += 1
+                open_counts[kind] += 1
             else:
                 close(kind, token.end())
 
-    kept: list[str] = []
+    pieces: list[str] = []
     end = 0
-    for start, stop in gaps:
-        kept.append(text[end:start])
+    for start, stop in dropped_spans:
+        pieces.append(text[end:start])
         end = stop
-    kept.append(text[end:])
-    return "".join(kept).replace("{{", " ").replace("}}", " ")
+    pieces.append(text[end:])
+    return "".join(pieces).replace("{{", " ").replace("}}", " ")
 
 
-def _with_labels_of_links(text: str) -> str:
+def _with_link_labels(text: str) -> str:
     """Replace each [[link]] by the text that a reader sees."""
     parts: list[list[str]] = [[]]  # pieces of the text so far, and of each link that is open
-    begins: list[int] = []
+    link_starts: list[int] = []
     end = 0
     for token in _BRACKETS.finditer(text):
         parts[-1].append(text[end : token.start()])
         end = token.end()
-        if token[0] == "[[" and len(begins) < _LINK_DEPTH_MAX:
+        if token[0] == "[[" and len(link_starts) < _LINK_DEPTH_MAX:
             parts.append([])
-            begins.append(token.start())
-        elif token[0] == "]]" and begins:
-            start = begins.pop()
+            link_starts.append(token.start())
+        elif token[0] == "]]" and link_starts:
+            start = link_starts.pop()
             link = "".join(parts.pop())
-            around = text[max(start - 1, 0) : start], text[end : end + 1]
-            is_alone = around[0] in "\n]" and around[1] in "\n["
+            neighbours = text[max(start - 1, 0) : start], text[end : end + 1]
+            is_alone = neighbours[0] in "\n]" and neighbours[1] in "\n["
             parts[-1].append(_label(link, is_alone))
     parts[-1].append(text[end:])
     return "".join(piece for level in parts for piece in level)

@@ -26,11 +26,11 @@ Row = tuple[object, ...]
 CHUNK_CHANGES_MIN = 16
 """A batch with at least this many changes gets its own chunk."""
 
-EARLY_FROM = 4096
-"""If a state has at least this many rows, `encode_early` encodes some before the next snapshot."""
+EARLY_ROWS_MIN = 4096
+"""`encode_early` encodes rows of a state that has at least this many."""
 
-ROWS_OF_A_CHUNK = 256
-"""Maximum number of rows of a chunk that is encoded for a snapshot, in about 0.1 ms."""
+CHUNK_ROWS_MAX = 256
+"""Maximum number of rows in a chunk that `take` encodes, which takes about 0.1 ms."""
 
 _key_of = attrgetter("key")
 
@@ -56,7 +56,7 @@ class Changelog:
                 self._rows[state.name] = []
 
     def add_changes(self, changes: Sequence[Change]) -> list[object]:
-        """Add final changes. Returns the keys with a removed slot or a cleared state."""
+        """Add final changes. Return the keys with a removed slot or a cleared state."""
         chunk = self.encode_batch(changes)
         if chunk is not None:
             self.add(chunk)
@@ -78,7 +78,7 @@ class Changelog:
     def encode_batch(self, changes: Sequence[Change]) -> bytes | None:
         """Encode the changes of one batch as a chunk.
 
-        Returns None if the batch has fewer than `CHUNK_CHANGES_MIN` changes or contains a removal,
+        Return None if the batch has fewer than `CHUNK_CHANGES_MIN` changes or contains a removal,
         if the operator has several states, or if every change overwrites its state.
         """
         if not self._columnar or len(changes) < CHUNK_CHANGES_MIN:
@@ -90,7 +90,7 @@ class Changelog:
         return _packed(self.operator, states[0].name, columns)
 
     def add(self, chunk: bytes) -> None:
-        """Add a chunk of final changes, made by `encode_batch`."""
+        """Add a chunk that `encode_batch` made of final changes."""
         for name, rows in self._rows.items():
             if rows:  # these changes are earlier than the chunk
                 self._append(self._encoded(name, rows))
@@ -98,10 +98,10 @@ class Changelog:
         self._append(chunk)
 
     def encode_early(self, limit: int) -> bool:
-        """Encode at most `limit` rows of each state with many rows. Return whether it did any."""
+        """Encode the first `limit` rows of each state with many. Return whether there was one."""
         encoded_any = False
         for name, rows in self._rows.items():
-            if len(rows) >= EARLY_FROM:
+            if len(rows) >= EARLY_ROWS_MIN:
                 self._append(self._encoded(name, rows[:limit]))
                 del rows[:limit]
                 encoded_any = True
@@ -126,7 +126,7 @@ class Changelog:
         if chunks:
             yield b"".join(chunks)
         for name, rows in unencoded:
-            while part := list(islice(rows, ROWS_OF_A_CHUNK)):
+            while part := list(islice(rows, CHUNK_ROWS_MAX)):
                 yield self._encoded(name, part)
 
     def _encoded(self, state: str, rows: list[Row]) -> bytes:

@@ -1,8 +1,8 @@
 """Managed state of keyed operators, in types whose changes can be undone.
 
-A user declares a state once, and the function takes the state of each key as an argument of the
-same class. The type of its values is in the declaration, ``MapState[str, int]("postings")``, or in
-the annotation of the argument: ``MapState("postings")``.
+A user declares a state once. The user function receives the state of the current key as an
+argument of the same class. The type of the values is in the declaration,
+``MapState[str, int]("postings")``, or in the annotation of the argument: ``MapState("postings")``.
 
 Every mutation appends one change ``(state, slot, old, new)`` to the undo log of the operator, in
 O(1). Read backwards, the changes undo an element that was applied too early. Read forwards, once
@@ -55,7 +55,7 @@ ALL: Final = _Mark("ALL")
 
 
 class ExpiringName(str):
-    """Name of a state with a time to live, in microseconds; the states of all keys share it."""
+    """Name of a state with a time to live, `ttl`, in microseconds. All keys share the object."""
 
     __slots__ = ("ttl",)
 
@@ -95,11 +95,11 @@ class State:
         raise NotImplementedError
 
     def is_empty(self) -> bool:
-        """Return whether the state equals a fresh one."""
+        """Return whether the state has no value."""
         raise NotImplementedError
 
     def assign(self, slot: object, value: object) -> None:
-        """Set a slot without logging a change, for an undo or a restore. MISSING removes it."""
+        """Set a slot without logging a change, for an undo or a restore; MISSING removes it."""
         raise NotImplementedError
 
     def slots(self) -> Iterator[tuple[object, object]]:
@@ -108,15 +108,15 @@ class State:
 
 
 Change = tuple[State, object, object, object]
-"""(state, slot, old value, new value). A slot is an index of a list, a key of a map, None for a
-single value, or ALL."""
+"""(state, slot, old value, new value). A slot is an index of a list, a key of a map (its exact
+form, see `exact_key`), None for a single value, or ALL."""
 
 
 class ValueState(State, Generic[V]):
     """One value for each key.
 
     Args:
-        name: Name of the state; each state of an operator has another one.
+        name: Name of the state; unique within an operator.
         ttl: Time to live: the value is dropped this long after its last change, in event
             time. The sources of the operator then need event times.
     """
@@ -130,9 +130,9 @@ class ValueState(State, Generic[V]):
         self.data: object = MISSING
 
     def for_key(self, key: object, undo_log: list[Change]) -> ValueState[V]:
-        made = type(self)(self.name)
-        made.key, made.undo_log = key, undo_log
-        return made
+        state = type(self)(self.name)
+        state.key, state.undo_log = key, undo_log
+        return state
 
     @overload
     def get(self) -> V | None: ...
@@ -168,7 +168,7 @@ class ReducingState(ValueState[V]):
     """One value for each key, and a function that adds to it.
 
     Args:
-        name: Name of the state; each state of an operator has another one.
+        name: Name of the state; unique within an operator.
         reduce: Takes the old value and the added one, and returns the new value.
         ttl: Time to live: the value is dropped this long after its last change, in event
             time. The sources of the operator then need event times.
@@ -183,9 +183,9 @@ class ReducingState(ValueState[V]):
         self.reduce = reduce
 
     def for_key(self, key: object, undo_log: list[Change]) -> ReducingState[V]:
-        made = type(self)(self.name, self.reduce)
-        made.key, made.undo_log = key, undo_log
-        return made
+        state = type(self)(self.name, self.reduce)
+        state.key, state.undo_log = key, undo_log
+        return state
 
     def add(self, value: V) -> V:
         """Set the value to `reduce(old, value)`, or to `value` if there is none; return it."""
@@ -200,7 +200,7 @@ class ListState(State, Generic[V]):
     """A list for each key.
 
     Args:
-        name: Name of the state; each state of an operator has another one.
+        name: Name of the state; unique within an operator.
         ttl: Time to live: the list is dropped this long after its last change, in event
             time. The sources of the operator then need event times.
     """
@@ -212,9 +212,9 @@ class ListState(State, Generic[V]):
         self.data: list[V] = []
 
     def for_key(self, key: object, undo_log: list[Change]) -> ListState[V]:
-        made = type(self)(self.name)
-        made.key, made.undo_log = key, undo_log
-        return made
+        state = type(self)(self.name)
+        state.key, state.undo_log = key, undo_log
+        return state
 
     def append(self, value: V) -> None:
         """Add a value at the end."""
@@ -229,7 +229,7 @@ class ListState(State, Generic[V]):
     def pop(self, index: SupportsIndex = -1) -> V:
         """Remove and return the last value, or the value at an index.
 
-        All values after the index move, and count as changes.
+        All values after the index move, and each is logged as a change.
 
         Raises:
             IndexError: There is no such value.
@@ -249,13 +249,13 @@ class ListState(State, Generic[V]):
         self._replace(new)
 
     def _replace(self, new: list[V]) -> None:
-        """Replace the list by a list that is not longer."""
+        """Replace the list by a list that is not longer; log a change for each different item."""
         old, changes = self.data, self.undo_log
-        for at, value in enumerate(new):
-            if value is not old[at]:
-                changes.append((self, at, old[at], value))
-        for at in reversed(range(len(new), len(old))):
-            changes.append((self, at, old[at], MISSING))
+        for index, value in enumerate(new):
+            if value is not old[index]:
+                changes.append((self, index, old[index], value))
+        for index in reversed(range(len(new), len(old))):
+            changes.append((self, index, old[index], MISSING))
         self.data = new
 
     def clear(self) -> None:
@@ -309,14 +309,14 @@ class MapState(dict[K, V], State):
     """A map for each key: a dict whose changes can be undone.
 
     Keys have the types that `key_by` accepts. Two keys are the same only if type and value are the
-    same: 5, 5.0 and True are three keys. (A plain dict, as `copy` returns it, has one item for all
-    of them.)
+    same: 5, 5.0 and True are three keys. (In a plain dict, as `copy` returns it, these three are
+    one key.)
 
     Iteration is in the order of the encoded keys, O(n log n), because insertion order would differ
     after an undo or a recovery. `popitem` removes the last item in that order.
 
     Args:
-        name: Name of the state; each state of an operator has another one.
+        name: Name of the state; unique within an operator.
         ttl: Time to live: each item is dropped this long after its last change, in event
             time. The sources of the operator then need event times.
     """
@@ -328,10 +328,10 @@ class MapState(dict[K, V], State):
         self.name = _named(name, ttl)
 
     def for_key(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
-        made = self.__new__(type(self))  # an empty dict needs no __init__
-        made.name = self.name
-        made.key, made.undo_log = key, undo_log
-        return made
+        state = self.__new__(type(self))  # an empty dict needs no __init__
+        state.name = self.name
+        state.key, state.undo_log = key, undo_log
+        return state
 
     def __getitem__(self, key: K) -> V:
         if type(key) in EXACT:
@@ -360,7 +360,7 @@ class MapState(dict[K, V], State):
         self.remove(key, self[key])
 
     def remove(self, key: K, value: object) -> None:
-        """Remove a key; `value`: its present value, as the caller knows it."""
+        """Remove a key; `value`: its stored value, for the undo log."""
         if type(key) not in EXACT:
             key = cast(K, exact_key(key))
         self.undo_log.append((self, key, value, MISSING))
@@ -417,7 +417,7 @@ class MapState(dict[K, V], State):
         """Return the value of a key, or the default if there is none."""
         return _dict_get(self, key if type(key) in EXACT else cast(K, exact_key(key)), default)
 
-    # The other mutating methods of a dict use the methods above.
+    # The mutating methods below only use the methods above, which log the changes.
     @overload
     def pop(self, key: K, /) -> V: ...
     @overload
@@ -449,7 +449,7 @@ class MapState(dict[K, V], State):
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: V, /) -> V:
-        """Return the value of a key; if there is none, set it to the default first."""
+        """Return the value of a key; if it has none, set it to the default first."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -505,7 +505,7 @@ def undo(changes: Sequence[Change]) -> None:
 
 
 def show_as(cls: type, declared: type[State]) -> None:
-    """Rename a class after the declared one: its name occurs in errors, which may be outputs."""
+    """Rename a class after the declared one, since its name occurs in errors, even in outputs."""
     cls.__name__ = cls.__qualname__ = declared.__name__
     for name, member in vars(cls).items():
         if callable(member) and hasattr(member, "__qualname__"):

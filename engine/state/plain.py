@@ -1,9 +1,9 @@
 """States of the reference interpreter, as simple as possible.
 
 These classes behave like the states of `engine.state.managed`, but share only the form of stored
-values with them (`engine.state.values`), so that tests can compare the two. Each state is a dict, a
-list or a single value, and appends a function to `undo` for each change. The classes use neither
-the undo log, nor the changelog, nor serialised states.
+values with those (`engine.state.values`), so that tests can compare both implementations. Each
+state is a dict, a list or a single value, and adds a function to `undo` for each change. The
+classes use neither the undo log, nor the changelog, nor serialised states.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from driftline.engine.wire.codec import is_a, unpack
 
 
 class Undo(list[Callable[[], object]]):
-    """For each change of the current element, in order, a function that undoes it."""
+    """A function for each change of the current element, in order, which undoes the change."""
 
     def __init__(self) -> None:
         super().__init__()
         self.changed: list[tuple[object, object]] = []
-        """(state, key of the item, if it is a map) of each change."""
+        """(state, key of the changed item) of each change; the key is None except in a map."""
 
-    def add(self, state: object, item: object, take_back: Callable[[], object]) -> None:
-        """Note a change."""
-        self.append(take_back)
+    def add(self, state: object, item: object, undo_change: Callable[[], object]) -> None:
+        """Add a change; `item`: the key of the changed item of a map, else None."""
+        self.append(undo_change)
         self.changed.append((state, item))
 
     def clear(self) -> None:
@@ -71,7 +71,7 @@ class PlainValue:
 
 
 class PlainReducing(PlainValue):
-    """One value into which others are folded."""
+    """One value, and a function that adds others to it."""
 
     __class__ = property(lambda self: ReducingState)  # as on nodes
 
@@ -140,7 +140,7 @@ class PlainList:
 
 
 class PlainMap(dict[object, object]):
-    """Dict of values by packed key; iteration is in the order of the encoded keys."""
+    """Packed key -> frozen value; iteration yields keys in the order of their encoding."""
 
     __class__ = property(lambda self: MapState)  # as on nodes
 
@@ -158,11 +158,11 @@ class PlainMap(dict[object, object]):
         return super().__getitem__(packed)
 
     def _packed(self, key: object) -> bytes | None:
-        """Return the packed form of a key in the map; None if the map does not have it."""
+        """Return the packed form of a key; None if the key is not in the map."""
         exact_key(key)  # raises if the value cannot be a key
         try:
             packed = pack_key(key)
-        except PayloadError:  # for example an int of more than 64 bits, which no map has
+        except PayloadError:  # for example an int of more than 64 bits, which no map can contain
             return None
         return packed if super().__contains__(packed) else None
 
@@ -172,10 +172,10 @@ class PlainMap(dict[object, object]):
     def __setitem__(self, key: object, value: object) -> None:
         packed, new = pack_key(key), freeze(value)
         if super().__contains__(packed):
-            take_back = partial(super().__setitem__, packed, super().__getitem__(packed))
+            undo_change = partial(super().__setitem__, packed, super().__getitem__(packed))
         else:
-            take_back = partial(super().__delitem__, packed)
-        self._undo.add(self, key, take_back)
+            undo_change = partial(super().__delitem__, packed)
+        self._undo.add(self, key, undo_change)
         super().__setitem__(packed, new)
 
     def __delitem__(self, key: object) -> None:
@@ -184,9 +184,9 @@ class PlainMap(dict[object, object]):
         super().__delitem__(packed)
 
     def __iter__(self) -> Iterator[object]:
-        return map(unpack, self._in_order())
+        return map(unpack, self._sorted_packed_keys())
 
-    def _in_order(self) -> list[bytes]:
+    def _sorted_packed_keys(self) -> list[bytes]:
         return sorted(packed for packed in super().__iter__() if is_a(packed, bytes))
 
     def __reversed__(self) -> Iterator[object]:
@@ -212,7 +212,7 @@ class PlainMap(dict[object, object]):
 
     def items(self) -> list[tuple[object, object]]:  # type: ignore[override]
         get = super().__getitem__
-        return [(unpack(packed), thaw(get(packed))) for packed in self._in_order()]
+        return [(unpack(packed), thaw(get(packed))) for packed in self._sorted_packed_keys()]
 
     def get(self, key: object, default: object = None) -> object:
         return self[key] if key in self else default  # noqa: SIM401  # `get` itself
@@ -259,7 +259,7 @@ class PlainMap(dict[object, object]):
 
 
 def is_stored(state: object, item: object) -> bool:
-    """Return whether a state has a value; of a map: whether it has the item."""
+    """Return whether a state has a value; of a map: whether it has the key `item`."""
     if isinstance(state, PlainMap):
         return item in state
     if isinstance(state, PlainList):

@@ -7,13 +7,13 @@
 (2, 5)
 
 A serialised state stores mutable values as bytes, and each `get` decodes a fresh copy
-(`engine.state.values`). So the undo log sees every change: changing a value after putting or
-getting it does not change the state. A value that cannot be stored is rejected when it is put, with
-the user's line in the error.
+(`engine.state.values`). So the undo log contains every change: if a function changes a value that
+it has stored or read, the state stays the same. A value that cannot be stored is rejected when the
+function stores it, so the error names the user's line.
 
-An operator starts with the states of `engine.state.managed`, which check nothing. When a batch puts
-a mutable value for the first time, its changes are undone, the states of all keys are converted
-in place to serialised ones, and the batch is applied again (`engine.operators.keyed`).
+An operator starts with the states of `engine.state.managed`, which check nothing. When a batch
+first stores a mutable value, the changes of the batch are undone, the states of all keys are
+converted in place to serialised ones, and the batch is applied again (`engine.operators.keyed`).
 
 >>> table = StateTable((ValueState("last"),), [])
 >>> serialise(table)
@@ -66,7 +66,7 @@ class StateTable(dict[object, State | States]):
         self.convert: Callable[[State], None] | None = None
         """Converts new states to serialised ones; None while all stored values are immutable."""
         self.perhaps_empty: list[object] = []
-        """Keys whose states may be empty, for `reclaim` to check. Includes new keys."""
+        """Keys whose states may be empty, which `reclaim` will check; new keys are among them."""
 
     def __missing__(self, key: object) -> State | States:
         states: State | States
@@ -189,12 +189,12 @@ for _plain, _class in _SERIALISED.items():  # errors name the type that the user
 def serialise(table: StateTable) -> None:
     """Convert the states of all keys of a table in place, and those of new keys when added."""
     if table.convert is None:
-        table.convert = as_serialised
+        table.convert = serialise_state
         for key in table:
             for state in table.states(key):
-                as_serialised(state)
+                serialise_state(state)
 
 
-def as_serialised(state: State) -> None:
+def serialise_state(state: State) -> None:
     """Convert one state in place. Its stored values are immutable, so they stay unchanged."""
     state.__class__ = _SERIALISED[type(state)]

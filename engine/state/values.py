@@ -11,13 +11,13 @@ So the engine stores a value that it needs again in a form to which no function 
 - *outputs*: an output that is needed again, or that goes to two branches, is copied
   (`freeze_outputs`, `copy_outputs`).
 
-    >>> kept = freeze({"n": [1, (2, 3)]})
-    >>> thaw(kept)["n"].append(4), thaw(kept)
+    >>> stored = freeze({"n": [1, (2, 3)]})
+    >>> thaw(stored)["n"].append(4), thaw(stored)
     (None, {'n': [1, (2, 3)]})
     >>> freeze((1, "a"))
     (1, 'a')
 
-Cost: a check for an immutable value; one encoding, and a decoding per use, for a mutable one.
+Cost of an immutable value: a check. Of a mutable one: an encoding, and a decoding per use.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from driftline.engine.wire.codec import (
 
 
 class Frozen:
-    """State value as bytes. Occurs only in states and their rows (`pack_row`, `decode_frozen`)."""
+    """Mutable value of a state as bytes. Only states and their rows contain it (`pack_row`)."""
 
     __slots__ = ("data",)
 
@@ -69,12 +69,12 @@ _DATA = _PLAIN | {list, dict}
 _FROZEN, _TUPLE = -3, -2
 """Codes of msgpack extensions. Codes of users start at 0, and -1 is msgpack.Timestamp."""
 
-TUPLES_MAX = 100
-"""Levels of nested tuples that a frozen value may have."""
+TUPLE_DEPTH_MAX = 100
+"""Maximum depth of nested tuples in a frozen value."""
 
 
 class Wire(bytes):
-    """Stored argument, in the wire format."""
+    """Argument stored as bytes in the wire format."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ def is_plain(value: object) -> bool:
 
 
 def all_plain(values: Sequence[object]) -> bool:
-    """Return whether `is_plain` is true of all values."""
+    """Return whether `is_plain` is true of each value."""
     return all_have_types(_PLAIN, values)
 
 
@@ -110,7 +110,7 @@ def thaw_argument(value: object) -> object:
 
 
 def canonical_argument(value: object) -> bytes:
-    """Return bytes that differ where stored arguments differ (see `canonical_bytes`)."""
+    """Return bytes that are equal only if the stored arguments are (see `canonical_bytes`)."""
     return bytes(value) if isinstance(value, Wire) else canonical_bytes(value)
 
 
@@ -118,48 +118,48 @@ def canonical_argument(value: object) -> bytes:
 
 
 class Copy(bytes):
-    """Stored output, as bytes that never leave this process."""
+    """Output stored as bytes of `marshal`, which never leave this process."""
 
     __slots__ = ()
 
 
-def are_immutable(values: list[object], also_objects: bool = False) -> bool:
+def are_immutable(values: list[object], check_objects: bool = False) -> bool:
     """Return whether no function can change these outputs.
 
-    `also_objects`: do not assume that an object with a hash is immutable. Set it if a user function
-    receives the output next.
+    `check_objects`: do not assume that an object with a hash is immutable. Set this if a user
+    function receives the output next.
     """
     try:
         hash((*values,))
     except BaseException as error:  # nearly always a TypeError; a user's class may raise anything
         reraise_interrupt(error)
         return False
-    return not also_objects or all_plain(values)
+    return not check_objects or all_plain(values)
 
 
-def freeze_outputs(values: list[object], also_objects: bool = False) -> list[object]:
-    """Return the stored form of sent outputs: the same list if all are immutable.
+def freeze_outputs(values: list[object], check_objects: bool = False) -> list[object]:
+    """Return the stored form of outputs: the same list if all are immutable, else with copies.
 
-    `also_objects`: see `are_immutable`.
+    `check_objects`: see `are_immutable`.
     """
-    return values if are_immutable(values, also_objects) else list(map(_copy, values))
+    return values if are_immutable(values, check_objects) else list(map(_copy, values))
 
 
-def thaw_output(kept: object) -> object:
-    """Return an output as the function made it, from its stored form."""
-    return marshal.loads(kept) if type(kept) is Copy else kept
+def thaw_output(stored: object) -> object:
+    """Return an output as the function returned it, from its stored form."""
+    return marshal.loads(stored) if type(stored) is Copy else stored
 
 
 def copy_outputs(values: list[object]) -> list[object]:
-    """Copy outputs for another branch, so that branches cannot change each other's values."""
-    kept = freeze_outputs(values, also_objects=True)
-    return list(values) if kept is values else list(map(thaw_output, kept))
+    """Copy mutable outputs for another branch: branches cannot change each other's values."""
+    stored = freeze_outputs(values, check_objects=True)
+    return list(values) if stored is values else list(map(thaw_output, stored))
 
 
 def copy_if_mutable(value: object) -> object:
     """Return an output itself if it is immutable, else a copy of its present value."""
-    [kept] = freeze_outputs([value])
-    return thaw_output(kept)
+    [stored] = freeze_outputs([value])
+    return thaw_output(stored)
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:
@@ -188,7 +188,7 @@ def _copy(value: object) -> object:
         pass
     try:
         return deepcopy(value)
-    except BaseException as error:  # a generator, for example: it cannot travel
+    except BaseException as error:  # a generator, for example, which no node can send, either
         reraise_interrupt(error)
         return value
 
@@ -197,14 +197,14 @@ def _copy(value: object) -> object:
 
 
 def can_stay_unfrozen(slots: Sequence[object], values: Sequence[object]) -> bool:
-    """Return whether states can keep these slots and values without freezing them.
+    """Return whether states can store these slots and values without `freeze`.
 
-    This requires that all are immutable and fit into a snapshot. Hot path.
+    All must be immutable and fit into a row of a snapshot. Hot path.
     """
     if not all_have_types(_PLAIN, values):
         return False
     try:
-        _check_fits_row([*{*slots}, *values])  # usually with few different slots
+        _check_fits_row([*{*slots}, *values])  # usually, few slots are different
     except PayloadError:
         return False
     return True
@@ -219,7 +219,7 @@ def slot_of(key: object) -> object:
 
 
 def freeze(value: object) -> object:
-    """Return the form in which a state stores a value. Raises PayloadError if it cannot."""
+    """Return the form in which a state stores a value. Raises PayloadError if none exists."""
     try:
         _check_fits_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
@@ -236,7 +236,7 @@ def _check_fits_row(values: Sequence[object]) -> None:
 
 
 def thaw(value: object) -> object:
-    """Return a value for a function from its form in the state: a fresh copy if mutable."""
+    """Return a value for a function from its stored form: a fresh copy if it is mutable."""
     if not isinstance(value, Frozen):
         return value
     return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decoded)
@@ -245,8 +245,7 @@ def thaw(value: object) -> object:
 def pack_row(row: object) -> bytes:
     """Encode a row with exact keys, and with values as states store them. Raises PayloadError.
 
-    Threads may call it at the same time: the loop encodes a snapshot while another thread merges
-    the parts of earlier ones.
+    Thread-safe: the loop encodes a snapshot while another thread merges earlier parts.
     """
     try:
         data: bytes = msgpack.packb(row, default=_in_row)
@@ -256,9 +255,9 @@ def pack_row(row: object) -> bytes:
 
 
 def decode_frozen(code: int, data: bytes) -> object:
-    """Decode an extension in rows of snapshots (`ext_hook`): frozen values stay frozen."""
+    """Decode an extension in a row of a snapshot (msgpack's `ext_hook`) to a `Frozen`."""
     if code != _FROZEN:
-        raise ValueError(f"extension type {code}")
+        raise ValueError(f"unknown extension type {code}")
     return Frozen(data)
 
 
@@ -270,18 +269,18 @@ def _in_row(value: object) -> object:
     raise TypeError(f"it is of type {type(value).__name__}")
 
 
-def _encoded(value: object, tuples: int) -> bytes:
-    if tuples > TUPLES_MAX:
-        raise ValueError(f"it has tuples nested more than {TUPLES_MAX} deep")
+def _encoded(value: object, tuple_depth: int) -> bytes:
+    if tuple_depth > TUPLE_DEPTH_MAX:
+        raise ValueError(f"its tuples are nested more than {TUPLE_DEPTH_MAX} deep")
     # With strict_types, msgpack calls `default` for all but exact lists, dicts and atoms.
-    data: bytes = msgpack.packb(value, strict_types=True, default=partial(_as_base, tuples))
+    data: bytes = msgpack.packb(value, strict_types=True, default=partial(_as_base, tuple_depth))
     return data
 
 
-def _as_base(tuples: int, value: object) -> object:
+def _as_base(tuple_depth: int, value: object) -> object:
     """Return what msgpack encodes for a tuple or an instance of a subclass (as its base)."""
     if isinstance(value, tuple):
-        return msgpack.ExtType._make((_TUPLE, _encoded(list(value), tuples + 1)))
+        return msgpack.ExtType._make((_TUPLE, _encoded(list(value), tuple_depth + 1)))
     if isinstance(value, list):
         return list(value)
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Opening of LMDB environments, and their errors.
 
 LMDB maps its file into memory: reading a page beyond the end of the file ends the process with
-SIGBUS. So `open_environment` extends a file that is shorter than its number of pages: a lost page
+SIGBUS. So `open_environment` extends a file that is shorter than its pages should be: a lost page
 is then empty, which LMDB or a checksum detects. (An undamaged file may be a little shorter, too, if
 its last pages were freed before they were written.)
 
@@ -31,7 +31,7 @@ DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""Errors that mean damage: a retry cannot help. After any other error of LMDB it may."""
+"""Errors that mean damage: a retry cannot help. After other errors of LMDB, a retry may help."""
 
 DATA, LOCKS = "data.mdb", "lock.mdb"
 
@@ -44,7 +44,9 @@ def reason(error: lmdb.Error | OSError) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     text = str(error).partition(": ")[2] or str(error)
-    if text == os.strerror(errno.EIO):  # also LMDB's error if the disk took only part of a page
+    if text == os.strerror(
+        errno.EIO
+    ):  # LMDB also reports EIO if the disk stored only part of a page
         return f"{os.strerror(errno.ENOSPC)}, or the disk fails ({text})"
     return text
 
@@ -53,7 +55,7 @@ def reason(error: lmdb.Error | OSError) -> str:
 def translate_lmdb_errors(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
     """Raise errors of LMDB as `damaged` if they mean damage, else as Unavailable.
 
-    PanicError passes unchanged: LMDB does not know what is on the disk, and the process has to end.
+    PanicError passes unchanged: LMDB does not know what is on the disk, and the process must exit.
     `what`: the name of the environment, for the text of the error.
     """
     try:
@@ -97,7 +99,7 @@ def _allocate(locks: Path) -> None:
 
 
 def _length(env: lmdb.Environment) -> int:
-    """Return the size of all pages ever used; an undamaged file may be a little shorter."""
+    """Return the size of all pages ever used, in bytes."""
     pages: int = env.info()["last_pgno"] + 1
     return pages * env.stat()["psize"]
 

@@ -23,7 +23,7 @@ _FORMAT = 1
 class DirectoryOwner(Struct, frozen=True):
     """The run that a directory belongs to, and its last session.
 
-    An owner without a lineage belongs to no run, and fits every one.
+    An owner without a lineage names no run, and matches every run.
     """
 
     lineage: str = ""
@@ -32,9 +32,10 @@ class DirectoryOwner(Struct, frozen=True):
     session: int = 0
 
     def supersede(self, before: DirectoryOwner | None, where: str) -> DirectoryOwner:
-        """Return the owner to write into a directory that is opened with this owner.
+        """Return the owner to write into a directory that this owner opens.
 
-        `before`: the owner that the directory has; None for a new directory. `where`: its name.
+        `before`: the owner in the directory; None for a new directory. `where`: the directory's
+        name, for errors.
         Raises StateMismatch if the directory has another lineage or role, or a later session.
         """
         if before is None or not before.lineage:
@@ -43,11 +44,11 @@ class DirectoryOwner(Struct, frozen=True):
             return before
         if (before.lineage, before.role) != (self.lineage, self.role):
             raise StateMismatch(
-                f"{where} is {before}, not {self}: it was moved or copied here, or is left of a run"
+                f"{where} is {before}, not {self}: it was moved or copied here, or belongs to a run"
                 " that was removed. Restore all directories of the run from copies of the same "
-                "moment; or, if these files are not needed, remove them. Of a flow in a "
-                "cluster that "
-                "is the directory flows/NAME in the --state of its agents, and its outputs"
+                "moment; or, if these files are not needed, remove them. For a flow in "
+                "a cluster, these are flows/NAME in the --state directory of its agents, and its "
+                "outputs"
             )
         if before.session > self.session:
             raise StateMismatch(
@@ -70,11 +71,11 @@ class DirectoryOwner(Struct, frozen=True):
         """Decode `encode`; `where`: the directory. Raises StateMismatch for anything else."""
         try:
             if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
-                raise MalformedMessage("its checksum does not fit")
+                raise MalformedMessage("its checksum is wrong")
             match unpack(data[4:]):
                 case (version, str(lineage), str(role), int(session)) if version == _FORMAT:
                     return DirectoryOwner(lineage, role, session)
-            raise MalformedMessage("it is of another version")
+            raise MalformedMessage("another version of Driftline wrote it")
         except MalformedMessage as error:
             raise StateMismatch(
                 f"{where} is damaged: its owner record cannot be read, {error}. "
@@ -90,15 +91,15 @@ OWNER_FILE = "owner"
 
 
 def read_owner(file: Path, where: str) -> DirectoryOwner | None:
-    """Return the owner in a file; None if there is none. `where`: what it owns, for errors.
+    """Return the owner in a file; None without a file. `where`: the directory's name, for errors.
 
-    Raises StateMismatch if it is damaged, OSError.
+    Raises StateMismatch if the file is damaged, OSError.
     """
     return DirectoryOwner.decode(file.read_bytes(), where) if file.exists() else None
 
 
 def renew_owner(file: Path, owner: DirectoryOwner, where: str) -> None:
-    """Write the owner of a directory that is opened.
+    """Check the owner in a directory that is opened, and write `owner` into it.
 
     Raises StateMismatch if the directory belongs to another run, or a later session, OSError.
     """

@@ -2,16 +2,16 @@
 
 Input: payloads, in order. Output: the same payloads, from any segment on.
 
-Segments are ``segment-00000000``, ``segment-00000001``, ... A segment begins with a *header*: a
-payload in which the owner of the log summarises all earlier segments. So reading can begin with any
-segment, and the oldest ones can be removed. When a segment is full, the owner begins the next one
-(`roll`), in one atomic step.
+The files of segments are ``segment-00000000``, ``segment-00000001``, ... A segment begins with a
+*header*: a payload in which the owner of the log summarises all earlier segments. So reading can
+begin with any segment, and the oldest segments can be removed. When a segment is full, the owner
+begins the next one (`roll`), in one atomic step.
 
 A frame is ``magic, checksum, length, durable`` and the payload. The checksum includes the position
 of the frame (segment number and offset), so a frame that was copied elsewhere is invalid. `durable`
-is how many bytes of the file were known to be durable when the frame was written. This
+is the number of bytes of the file that were known to be durable when the frame was written. This
 distinguishes a torn end, which a crash may leave, from damage: an unreadable frame is damaged if a
-later one proves that it was durable, and torn otherwise.
+later frame proves that it was durable, and torn otherwise.
 
 Invariants: after a crash the log has all synced frames, and a prefix of the others. Only the last
 segment may have a torn end, which is cut off when the log is opened. Anything else that cannot be
@@ -47,14 +47,14 @@ from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 
 _MAGIC = b"\xd7JNL"
 _HEAD = Struct("<4sIIQ")
-_PLACE = Struct("<QQIQ")
+_POSITION = Struct("<QQIQ")
 
 HEAD_BYTES = _HEAD.size
-"""Size of a frame beyond its payload."""
+"""Size of a frame without its payload, in bytes."""
 
 
 def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
-    """Return the frame of a payload, for an offset in a file.
+    """Return the frame of a payload, for an offset in segment `number`; `durable`: see the module.
 
     >>> from io import BytesIO
     >>> frame = framed(b"payload", number=3, offset=0, durable=0)
@@ -69,7 +69,7 @@ def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
 def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | None:
     """Return the payload of the frame at `offset`, the file's position; None if it is not valid.
 
-    `end`: the offset at which reading has to stop.
+    `end`: the offset up to which the file may be read.
     """
     head = file.read(HEAD_BYTES) if offset + HEAD_BYTES <= end else b""
     if len(head) < HEAD_BYTES:
@@ -87,35 +87,35 @@ def was_durable(rest: bytes, number: int, offset: int) -> bool:
 
     `rest`: the contents of the file from that offset on.
     """
-    at = rest.find(_MAGIC, 1)
-    while at >= 0:
-        if at + HEAD_BYTES <= len(rest):
-            _, checksum, length, durable = _HEAD.unpack_from(rest, at)
-            payload = rest[at + HEAD_BYTES : at + HEAD_BYTES + length]
-            is_frame = checksum == _checksum(payload, number, offset + at, durable)
+    position = rest.find(_MAGIC, 1)
+    while position >= 0:
+        if position + HEAD_BYTES <= len(rest):
+            _, checksum, length, durable = _HEAD.unpack_from(rest, position)
+            payload = rest[position + HEAD_BYTES : position + HEAD_BYTES + length]
+            is_frame = checksum == _checksum(payload, number, offset + position, durable)
             if is_frame and len(payload) == length and durable > offset:
                 return True
-        at = rest.find(_MAGIC, at + 1)
+        position = rest.find(_MAGIC, position + 1)
     return False
 
 
 def _checksum(payload: bytes, number: int, offset: int, durable: int) -> int:
-    return crc32(payload, crc32(_PLACE.pack(number, offset, len(payload), durable)))
+    return crc32(payload, crc32(_POSITION.pack(number, offset, len(payload), durable)))
 
 
 SEGMENT_BYTES = 1 << 26
-"""Size at which a segment is full."""
+"""Size at which a segment is full, in bytes."""
 
 SEGMENT_FRAMES = 1 << 16
-"""A segment with this many frames is full, too: opening a log reads its last segment, which takes
-10 us a frame."""
+"""A segment with this many frames is full, too: opening a log reads its last segment, at about
+10 us per frame."""
 
 ADVICE = "Restore it together with the rest of the state directory, from one copy"
 
 _NAME = re.compile(r"segment-[0-9]{8}")
 _BUFFER = 1 << 20
 
-_SOME_BYTES = 1 << 16
+READ_BYTES = 1 << 16
 """Approximate number of bytes that a reader reads at a time."""
 
 
@@ -157,31 +157,30 @@ class SegmentLog:
     """
 
     def __init__(
-        self, directory: Path, what: str, beginning: bytes, segment_bytes: int = SEGMENT_BYTES
+        self, directory: Path, what: str, first_header: bytes, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        """Open a log, or begin one with the header `beginning`. `what`: its kind, for errors."""
+        """Open a log, or begin one with the header `first_header`. `what`: its kind, for errors."""
         self.directory = directory
         self.torn = False
-        """Whether a write has failed: data that is not durable may be torn, and has to be cut off.
-        """
+        """Whether a write or sync has failed: call `truncate_unsynced` before the next one."""
         self._title = what
         self._segment_bytes = segment_bytes
         self._file = -1
         self._tail = 0, 0
-        """The number of the last segment, and its durable bytes. One tuple, so that other threads
-        read both of the same moment."""
+        """(number of the last segment, number of its durable bytes). One tuple, so that other
+        threads read a consistent pair."""
         self._length = 0
-        """Bytes written to the last segment."""
+        """Number of bytes written to the last segment."""
         self._frames = 0
-        """Frames written to the last segment after its header, including frames cut off later."""
+        """Number of frames written to the last segment after its header, even if cut off later."""
         try:
             with self._translate_errors():
                 for draft in directory.glob(".segment-*"):
                     draft.unlink()
-                sync_directory(directory)  # a name that is read must survive a power cut
+                sync_directory(directory)  # the names below must survive a power failure
                 self._numbers = numbers_in(directory)
                 if not self._numbers:
-                    self._begin(0, beginning)
+                    self._begin(0, first_header)
                 else:
                     length = frames = 0
                     for frame in frames_of(directory, self._numbers[-1]):
@@ -199,7 +198,7 @@ class SegmentLog:
 
     @property
     def last(self) -> int:
-        """The number of the current segment."""
+        """The number of the last segment, to which `append` writes."""
         return self._tail[0]
 
     @property
@@ -215,9 +214,9 @@ class SegmentLog:
     def append(self, payload: bytes) -> None:
         """Write a frame; `sync` makes it durable, with all others since the last `sync`.
 
-        If it raises, all frames that are not durable are lost.
+        If a write raises, all frames that are not durable are lost; call `truncate_unsynced`.
         """
-        assert not self.torn, "truncate_unsynced comes first"
+        assert not self.torn, "call truncate_unsynced first"
         frame = framed(payload, self.last, self._length, self._tail[1])
         with self._torn_on_failure():
             write_at(self._file, frame, self._length)
@@ -225,8 +224,8 @@ class SegmentLog:
         self._frames += 1
 
     def sync(self) -> None:
-        """Make all frames durable. If it raises, those that are not durable are lost."""
-        assert not self.torn, "truncate_unsynced comes first"
+        """Make all frames durable. Errors: as for `append`."""
+        assert not self.torn, "call truncate_unsynced first"
         if not self.is_synced:
             with self._torn_on_failure():
                 os.fdatasync(self._file)
@@ -254,7 +253,7 @@ class SegmentLog:
             last, durable = self._tail
             end = durable if number == last else self._size(number)
             if offset < end:
-                # No file is open while the reader waits: there may be many readers.
+                # No file stays open between reads: there may be many readers.
                 for frame in self._read_some(number, offset, end):
                     yield frame
                     offset = frame.end
@@ -269,7 +268,7 @@ class SegmentLog:
         assert number != self.last
         with self._translate_errors():
             path_of(self.directory, number).unlink(missing_ok=True)
-            sync_directory(self.directory)  # before the next removal, so that no gap is left
+            sync_directory(self.directory)  # before the next removal: a crash must not leave a gap
         del self._numbers[0]
 
     def close(self) -> None:
@@ -292,23 +291,23 @@ class SegmentLog:
         self._tail = number, length
 
     def _read_some(self, number: int, offset: int, end: int) -> list[StoredFrame]:
-        """Return the next frames before offset `end`: at least one, about _SOME_BYTES."""
-        path, found, at = path_of(self.directory, number), list[StoredFrame](), offset
+        """Return the next frames before offset `end`: at least one, about READ_BYTES in total."""
+        path, frames, position = path_of(self.directory, number), list[StoredFrame](), offset
         try:
-            with self._translate_errors(), path.open("rb", buffering=_SOME_BYTES) as file:
-                file.seek(at)
-                while at < min(end, offset + _SOME_BYTES):
-                    payload = payload_at(file, number, at, end)
+            with self._translate_errors(), path.open("rb", buffering=READ_BYTES) as file:
+                file.seek(position)
+                while position < min(end, offset + READ_BYTES):
+                    payload = payload_at(file, number, position, end)
                     if payload is None:
-                        break  # reported by the next call
-                    found.append(StoredFrame(number, at, payload))
-                    at = found[-1].end
+                        break  # the next call raises
+                    frames.append(StoredFrame(number, position, payload))
+                    position = frames[-1].end
         except Unavailable:
             self._check_exists(number)
             raise
-        if not found:
+        if not frames:
             raise damaged_at(path, offset)
-        return found
+        return frames
 
     def _size(self, number: int) -> int:
         self._check_exists(number)

@@ -16,7 +16,7 @@ from rich.text import Text
 from driftline.engine.texts import counted, escape_controls
 
 WIDTH = 140
-"""Width of tables in columns if the output is not a terminal."""
+"""Width of tables in characters if the output is not a terminal."""
 
 
 def wide_console() -> Console:
@@ -26,7 +26,7 @@ def wide_console() -> Console:
 
 
 def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """Create an empty table. `words`: names of the left columns; `figures`: of the right ones."""
+    """Create an empty table. `words`, `figures`: names of columns of text, and then of numbers."""
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for name in words:
         table.add_column(name)
@@ -36,7 +36,7 @@ def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table
 
 
 def should_be_zero(count: int) -> str:
-    """Format a count, in bold red unless it is 0."""
+    """Format a count that should be 0: in bold red if it is not."""
     return f"[bold red]{count}[/]" if count else "0"
 
 
@@ -54,7 +54,7 @@ def bars(console: Console, unit: str) -> Progress:
 
 
 def print_report(console: Console, report: Mapping[str, object]) -> None:
-    """Print a report as a line (`as_words`)."""
+    """Print a report as one line (`as_words`)."""
     console.print(as_words(report), soft_wrap=True)
 
 
@@ -75,7 +75,7 @@ class ProgressView:
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
         self.shown = console.is_terminal
-        """Whether there is a terminal."""
+        """Whether the view is shown, that is, whether there is a terminal."""
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -90,8 +90,8 @@ class ProgressView:
         ]
         self._line = Text()  # wraps in a narrow terminal
         # Standard error is not captured: only log lines and this view write to it.
-        shown = Group(self._bars, self._line)
-        self._live = Live(shown, console=console, refresh_per_second=4)
+        content = Group(self._bars, self._line)
+        self._live = Live(content, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         if self.shown:
@@ -110,7 +110,8 @@ class ProgressView:
     def show(
         self, number: int, position: int | None, size: int | None, records: int | None
     ) -> None:
-        """Update the bar of input `number`. None: unknown; without `position` there is no bar."""
+        """Update the bar of input `number`. `position`, `size`: in bytes; None: unknown. Without a
+        position there is no bar."""
         if self.shown and position is not None:
             self._bars.update(
                 self._tasks[number],

@@ -23,7 +23,7 @@ from driftline.engine.ui.results import make_writable, write_json, write_on_erro
 
 
 class FiniteRange(click.FloatRange):
-    """A finite number within bounds: rejects nan, which is within any bounds, and inf."""
+    """Option type: a number within bounds. Rejects inf, and nan, which click accepts."""
 
     def convert(
         self, value: float, param: click.Parameter | None, ctx: click.Context | None
@@ -60,10 +60,10 @@ def check_drawable(ctx: click.Context, param: click.Parameter, file: Path | None
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Let the options and arguments of a command reject an empty text, unless it is the default: as
-    a path it would mean the working directory."""
+    """Let the options and arguments of a command reject an empty text that is not the default: as
+    a path, it would mean the working directory."""
     for param in command.params:
-        if "type_cast_value" not in vars(param):  # the command may already be set up
+        if "type_cast_value" not in vars(param):  # the command may be changed already
             param.type_cast_value = _not_empty(param)  # type: ignore[method-assign, assignment]
 
 
@@ -71,8 +71,8 @@ def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], obje
     cast = param.type_cast_value
 
     def checked(ctx: click.Context, value: object) -> object:
-        given = value if isinstance(value, tuple | list) else (value,)
-        if "" in given and param.default != "":
+        values = value if isinstance(value, tuple | list) else (value,)
+        if "" in values and param.default != "":
             raise click.BadParameter("the value is empty", ctx, param)
         return cast(ctx, value)
 
@@ -80,7 +80,7 @@ def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], obje
 
 
 def given_options() -> list[str]:
-    """Return the options that the user gave to the running command, even with default values.
+    """Return the options on the command line of the running command, even with default values.
 
     Options from the environment or a configuration file apply to all calls, and are ignored where
     they have no meaning.
@@ -95,19 +95,19 @@ def given_options() -> list[str]:
     ]
 
 
-def refuse_options(options: Iterable[str], why: str) -> None:
+def refuse_options(options: Iterable[str], reason: str) -> None:
     """Raise UsageError if the user gave any of these options, which would be ignored.
 
-    `why`: the end of the sentence that begins with their names and "cannot be given".
+    `reason`: the end of the sentence that begins with their names and "cannot be given".
     """
     refused = set(options)
-    if found := [name for name in given_options() if name in refused]:
-        raise click.UsageError(f"{', '.join(found)} cannot be given {why}")
+    if given := [name for name in given_options() if name in refused]:
+        raise click.UsageError(f"{', '.join(given)} cannot be given {reason}")
 
 
-def refuse_other_options(options: Iterable[str], why: str) -> None:
+def refuse_other_options(options: Iterable[str], reason: str) -> None:
     """Raise UsageError if the user gave any option but these."""
-    refuse_options(set(given_options()).difference(options), why)
+    refuse_options(set(given_options()).difference(options), reason)
 
 
 flow_argument = click.argument("flow")
@@ -143,8 +143,8 @@ def plot_option(default: str | None = None) -> Callable[[Command], Command]:
 def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return the option for the result as a JSON file, as the argument `json_file`.
 
-    While the command runs the file does not exist. If the command fails, the file contains the text
-    of the error as `error`, and the fields `failed`. If its arguments are wrong, the file contains
+    While the command runs, the file does not exist. If the command fails, the file contains the
+    text of the error as `error`, and the fields `failed`. If an argument is wrong, the file has
     only `error` (`write_usage_error`). For an unknown option, or after an immediate signal, no file
     is written.
     """
@@ -193,7 +193,7 @@ ON_ERROR_HELP = (
 
 
 def on_error_option(help: str = ON_ERROR_HELP) -> Callable[[Command], Command]:
-    """Return the option for setting failures aside, as the argument `dead_letters`."""
+    """Return the option for writing failures as dead letters, as the argument `dead_letters`."""
     return click.option(
         "--on-error",
         "dead_letters",
@@ -212,7 +212,7 @@ SHAPE = "--id-field", "--text-field", "--sections", "--encoding", "--delimiter"
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Give a command the options for reading records, as an argument `shape` of type Shape.
 
-    `in_sections`: whether wiki pages are split by default.
+    `in_sections`: whether wiki pages are split into sections by default.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
@@ -260,10 +260,12 @@ def renamings(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Parse the values of `--rename-state`. Raises BadParameter for an invalid one."""
-    renamings = []
+    pairs = []
     for text in given:
         old, _, new = text.partition("=")
         if not (old and new):
-            raise click.BadParameter(f"expected OLD=NEW, two names of operators, not {text!r}")
-        renamings.append((old, new))
-    return tuple(renamings)
+            raise click.BadParameter(
+                f"expected OLD=NEW, two names of operators or sources, not {text!r}"
+            )
+        pairs.append((old, new))
+    return tuple(pairs)

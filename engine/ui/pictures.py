@@ -27,7 +27,7 @@ POLICY_COLOURS = {
     "strong-productions": "#CC79A7",
     "micro-batch": "#56B4E9",
 }
-"""Colours of the rows of benchmarks: a policy has the same colour in all pictures."""
+"""Policy, or other system in a benchmark -> its colour in all pictures."""
 
 _GRID, _FINE_GRID = "#DDDDDD", "#F0F0F0"
 
@@ -39,14 +39,14 @@ def check_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Create a figure of this size in inches. Needs no window system: `Figure` draws with Agg."""
+    """Create a figure of this size in inches; no window system is needed: `Figure` uses Agg."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Map names to colours, by the order of the first occurrences of the names."""
+    """Return name -> colour, in the order in which the names first occur."""
     distinct = dict.fromkeys(names)
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
 
@@ -60,7 +60,7 @@ def dress_curves(panel: Axes) -> None:
     """Draw pale grid lines in both directions behind curves."""
     panel.set_axisbelow(True)
     panel.grid(which="major", color=_GRID, linewidth=0.8)
-    _open_corner(panel)
+    _hide_top_and_right_lines(panel)
 
 
 def dress_bars(panel: Axes) -> None:
@@ -69,15 +69,15 @@ def dress_bars(panel: Axes) -> None:
     panel.grid(axis="y", which="major", color=_GRID, linewidth=0.8)
     panel.grid(axis="y", which="minor", color=_FINE_GRID, linewidth=0.5)
     panel.tick_params(axis="x", length=0)
-    _open_corner(panel)
+    _hide_top_and_right_lines(panel)
 
 
-def _open_corner(panel: Axes) -> None:
+def _hide_top_and_right_lines(panel: Axes) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def scale_by_decades(panel: Axes) -> None:
-    """Make the vertical axis logarithmic, with ticks 0.1, 1, 10: for latencies."""
+    """Make the vertical axis logarithmic, with ticks 0.1, 1, 10, as latencies need."""
     panel.set_yscale("log")
     panel.yaxis.set_major_formatter("{x:g}")
 

@@ -13,7 +13,7 @@ from driftline.engine.texts import reason_of
 
 
 def write_json(file: Path | None, content: Mapping[str, object], indent: int | None = None) -> None:
-    """Write one JSON object; None: no file. Raises ValueError for NaN, which JSON lacks."""
+    """Write one JSON object, unless `file` is None. Raises ValueError for NaN, which JSON lacks."""
     if file is not None:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
         file.write_text(text + "\n", encoding="utf-8")
@@ -23,7 +23,7 @@ def write_json(file: Path | None, content: Mapping[str, object], indent: int | N
 def write_on_error(file: Path | None, failed: Mapping[str, object]) -> Iterator[None]:
     """Remove the result of an earlier call. If the context raises an error, write it to the file.
 
-    `failed`: fields beside `error`. Anything but a regular file, such as a pipe, stays.
+    `failed`: fields to write beside `error`. Only a regular file is removed, not a pipe, say.
     """
     if file is not None and file.is_file():
         _remove(file)
@@ -54,7 +54,7 @@ def _remove(file: Path) -> None:
 
 
 def make_writable(file: Path) -> None:
-    """Create the directory of a file. Raises Unavailable if the file could not be written."""
+    """Create the directory of a file. Raises Unavailable if the file will not be writable."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -25,7 +25,7 @@ class Address(NamedTuple):
     """Parts of an address."""
 
     endpoint: str
-    """In ZeroMQ's format."""
+    """The endpoint in ZeroMQ's format, without the key."""
     public_key: str = ""
     """The public key of the listening process; "" if it has none."""
 
@@ -36,27 +36,27 @@ class Address(NamedTuple):
 def parse(text: str) -> Address:
     """Split an address into its parts. Raises MalformedMessage."""
     if len(text) > ADDRESS_CHARS_MAX:
-        raise MalformedMessage(f"an address of {len(text)} characters")
+        raise MalformedMessage(f"an address has {len(text)} characters, over {ADDRESS_CHARS_MAX}")
     if text.startswith(("ipc://", "inproc://")):
         if text.endswith("://") or not text.isprintable():
             raise MalformedMessage(f"{text!r} is not an address: it has no path")
-        return Address(text)  # a path may have any character; such an address has no key
+        return Address(text)  # a path may contain #, so such an address has no key
     endpoint, mark, public = text.partition("#")
-    found = _TCP.fullmatch(endpoint)
-    if found is None or not 0 < int(found[3]) < 1 << 16:
+    match = _TCP.fullmatch(endpoint)
+    if match is None or not 0 < int(match[3]) < 1 << 16:
         raise MalformedMessage(f"{text!r} is not an address: it is not tcp://HOST:PORT")
     if mark and not is_public_key(public):
-        raise MalformedMessage(f"{text!r} is not an address: what is behind # is not a key")
+        raise MalformedMessage(f"{text!r} is not an address: the text after # is not a public key")
     return Address(endpoint, public)
 
 
 def is_public_key(text: str) -> bool:
-    """Return whether a text has the form of a key."""
+    """Return whether a text has the form of a public key in Z85."""
     return _Z85.fullmatch(text) is not None
 
 
 def host_of(endpoint: str) -> str:
     """Return the host of a TCP endpoint, without brackets. Precondition: `parse` accepted it."""
-    found = _TCP.fullmatch(endpoint)
-    assert found is not None, endpoint
-    return found[1] or found[2]
+    match = _TCP.fullmatch(endpoint)
+    assert match is not None, endpoint
+    return match[1] or match[2]

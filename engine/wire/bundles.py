@@ -1,4 +1,4 @@
-"""Outputs on their way to a consumer: one blob for all outputs of one time.
+"""Encoding of outputs for a consumer: one blob for all outputs of one time.
 
 A frontier is a time, so the outputs of one time always leave together. Therefore the sequence of
 blobs does not depend on bundle boundaries, and one running checksum over the blobs detects a replay
@@ -32,7 +32,7 @@ class Item(Struct, frozen=True):
     sink: int
     """The number of its sink in the flow, from 0; -1 for a dead letter."""
     value: object
-    """The payload after transport: a sequence is a tuple."""
+    """The payload as decoded from the wire format: a sequence is a tuple."""
 
 
 def item_time(item: Item) -> int:
@@ -50,7 +50,6 @@ def to_blob(
     """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # a list and a single number must give equal bytes
-    # Array of three values that are packed one by one.
     return (
         _THREE
         + pack(label_columns.encode_labels(labels))
@@ -60,6 +59,7 @@ def to_blob(
 
 
 _THREE = b"\x93"
+"""Header of a msgpack array with three values."""
 
 
 def from_blob(blob: bytes) -> list[Item]:
@@ -74,19 +74,19 @@ def from_blob(blob: bytes) -> list[Item]:
     except TypeError as error:
         raise MalformedMessage(f"not a blob of outputs: {error}") from None
     if not len(labels) == len(sinks) == len(values):
-        raise MalformedMessage("a blob with columns of different lengths")
+        raise MalformedMessage("a blob with different numbers of labels, sinks and values")
     return [Item(*row) for row in zip(labels, sinks, values, strict=True)]  # type: ignore[arg-type]
 
 
 def running_checksum(checksum: int, blob: bytes) -> int:
-    """Extend the checksum over all earlier blobs with this one."""
+    """Return the checksum over all blobs up to this one; `checksum`: that over the earlier ones."""
     return crc32(blob, checksum)
 
 
 def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
     """Return the payloads of a blob, which must be tuples of `width` values, as columns.
 
-    Builds no rows where the blob contains columns. Raises MalformedMessage.
+    Build no rows if the blob contains columns. Raises MalformedMessage.
     """
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:
@@ -95,11 +95,11 @@ def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
     if mask == PLAIN:
         rows = decode_rows(parts[2])
         if not all(isinstance(row, tuple) and len(row) == width for row in rows):
-            raise MalformedMessage(f"payloads are not tuples of {width}")
+            raise MalformedMessage(f"payloads are not tuples of {width} values")
         cols = list(zip(*rows, strict=True))
         mask = 0
     if len(cols) != width:
-        raise MalformedMessage(f"payloads are not tuples of {width}")
+        raise MalformedMessage(f"payloads are not tuples of {width} values")
     return [
         [column] * count if mask >> i & 1 else column  # type: ignore[misc]
         for i, column in enumerate(cols)

@@ -1,11 +1,12 @@
 """Wire format: msgpack, and columns for similar rows.
 
-Values that can travel and be stored: None, bool, int (64 bit), float, str, bytes, sequences and
-dicts of these. Sequences always come back as tuples, and instances of subclasses as instances of
-their base (a NamedTuple as a tuple, an IntEnum as an int). A function that decodes msgpack itself
-may output msgpack.ExtType and msgpack.Timestamp: they come back unchanged. Every value that passes
-a shuffle or a sink passes this format, even if sender and receiver are the same node: so a user
-function sees the same types for any input. Nothing is ever unpickled or evaluated.
+Values that can *travel* (to another process) and be stored: None, bool, int (64 bit), float, str,
+bytes, sequences and dicts of these. Sequences always come back as tuples, and instances of
+subclasses as instances of their base (a NamedTuple as a tuple, an IntEnum as an int). A function
+that decodes msgpack itself may output msgpack.ExtType and msgpack.Timestamp, which come back
+unchanged. Every value that passes a shuffle or a sink is encoded, even if sender and receiver are
+the same node. So the types that a user function receives do not depend on the number of nodes.
+Nothing is ever unpickled or evaluated.
 
 `encode_rows` turns rows of equal width into columns, and writes a constant column as one value. In
 a frame with the children of one document the document's label and id therefore cost a few bytes
@@ -32,13 +33,13 @@ Columns = tuple[int, int, Sequence[object]]
 the rows themselves."""
 
 PLAIN = -1
-"""Mask of rows that are not encoded as columns."""
+"""Mask in `Columns` whose third part is rows, not columns."""
 
 MAX_ROWS = 2**24
-"""Maximum number of rows in a batch: a foreign message must not cause an unbounded allocation."""
+"""Maximum number of rows in a batch, as a malicious message must not cause a huge allocation."""
 
 PACKER_BYTES_MAX = 1 << 20
-"""Size in bytes of the largest value whose packer is used again; a packer keeps its buffer."""
+"""Size in bytes of the largest value whose packer is reused: a packer keeps its buffer."""
 
 
 def _new_packer() -> msgpack.Packer:
@@ -46,8 +47,8 @@ def _new_packer() -> msgpack.Packer:
 
 
 _idle_packers = [_new_packer()]
-"""Packers for `pack`. A packer writes one value at a time. It may run Python code, such as `items`
-of a `MapState`, which packs keys, and then another thread may run and pack, too."""
+"""Packers for `pack` that are not in use. A packer encodes one value at a time, but may run Python
+code of the value (`items` of a `MapState` packs keys), and meanwhile other threads may pack."""
 
 
 def _refuse_extension(code: int, data: bytes) -> object:
@@ -57,7 +58,7 @@ def _refuse_extension(code: int, data: bytes) -> object:
 def pack(value: object) -> bytes:
     """Encode a value. Raises PayloadError for a value that cannot travel.
 
-    Threads may call it at the same time, and methods of the value while it is encoded.
+    Thread-safe and reentrant: methods of the value may call `pack` while the value is encoded.
     """
     try:
         packer = _idle_packers.pop()
@@ -77,7 +78,7 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes) -> object:
-    """Decode the result of `pack`. Raises MalformedMessage for bytes other than one value."""
+    """Decode the result of `pack`. Raises MalformedMessage if `data` is not exactly one value."""
     try:
         value: object = msgpack.unpackb(
             data, use_list=False, strict_map_key=False, ext_hook=msgpack.ExtType
@@ -90,8 +91,8 @@ def unpack(data: bytes) -> object:
 def unpack_foreign(data: bytes) -> object:
     """Decode bytes of an untrusted sender, in time bounded by their number.
 
-    An attacker can construct sequences with equal hashes: a dict with 10,000 of them as keys takes
-    a second. So this function rejects sequences as keys. Hashes of texts and bytes depend on a
+    An attacker can construct sequences with equal hashes: a dict with 10,000 such keys takes a
+    second. So this function rejects sequences as keys. Hashes of texts and bytes depend on a
     secret of this process, and at most about 40 keys of other types can share a hash. A timestamp
     of msgpack, which is not a value of the wire format, becomes a value that cannot be packed.
     Raises MalformedMessage.
@@ -147,7 +148,8 @@ def unpack_all(
 
 
 def round_trip(value: object) -> object:
-    """Return the value as it comes out of a shuffle. Raises PayloadError, MalformedMessage."""
+    """Return the value that a receiver decodes after a shuffle. Raises PayloadError,
+    MalformedMessage."""
     return unpack_rows(pack_rows([value]))[0]
 
 
@@ -161,7 +163,7 @@ def canonical_bytes(value: object) -> bytes:
     except PayloadError as error:
         try:
             return repr(value).encode(errors="replace")
-        except BaseException as another:  # nested too deep for repr, too
+        except BaseException as another:  # nested too deeply even for repr
             reraise_interrupt(another)
             return str(error).encode()
 
@@ -169,8 +171,8 @@ def canonical_bytes(value: object) -> bytes:
 def encode_rows(rows: Sequence[object], of_integers: bool = False) -> Columns:
     """Encode rows: as columns if all are sequences of one width, otherwise unchanged.
 
-    `of_integers`: the rows are known to be tuples of integers, which saves checks. Rows have the
-    same bytes before and after a shuffle, which turns lists into tuples, for example.
+    `of_integers`: the rows are known to be tuples of integers, which saves checks. The bytes are
+    the same before and after a shuffle, although a shuffle turns lists into tuples.
     """
     count = len(rows)
     if count < 2:
@@ -203,24 +205,24 @@ def encode_columns(
     count: int, columns: Sequence[Sequence[object]], of_integers: bool = False
 ) -> Columns:
     """Encode rows that are given as columns of `count` values each; `count` is at least 1."""
-    written: list[object] = list(columns)
+    encoded: list[object] = list(columns)
     mask = 0
     for i, column in enumerate(columns):
         if _is_constant(column, count, of_integers):
-            written[i] = column[0]
+            encoded[i] = column[0]
             mask |= 1 << i
-    return count, mask, written
+    return count, mask, encoded
 
 
 def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> bool:
-    """Return whether one value can stand for the column. Equality is not enough: 1 == 1.0."""
-    first, last = column[0], column[-1]
-    kind = type(first)
+    """Return whether one value can replace the column. Equality is not enough: 1 == 1.0."""
+    first_value, last_value = column[0], column[-1]
+    kind = type(first_value)
     if of_integers:
-        return first == last and column.count(first) == count
-    if kind is not str and (kind is bool or not isinstance(first, (str, int))):
+        return first_value == last_value and column.count(first_value) == count
+    if kind is not str and (kind is bool or not isinstance(first_value, (str, int))):
         return False
-    if kind is type(last) and kind in (str, int) and first != last:
+    if kind is type(last_value) and kind in (str, int) and first_value != last_value:
         return False
     kinds = set(map(type, column))
     if len(kinds) > 1 or kind not in (str, int):  # a subclass may define its own equality
@@ -238,7 +240,7 @@ def _is_int(kind: type) -> bool:
 
 
 def checked_columns(encoded: object) -> Columns:
-    """Check the shape of potential `Columns`, but not yet the columns in it.
+    """Check the outer shape of received `Columns`, but not the columns themselves.
 
     Raises MalformedMessage.
     """
@@ -284,7 +286,7 @@ def pack_rows(rows: Sequence[object]) -> bytes:
 
 
 def pack_payload(value: object) -> bytes:
-    """Encode a payload for `joined_rows`. Raises PayloadError for a value that cannot travel."""
+    """Encode a payload as one row for `joined_rows`. Raises PayloadError if it cannot travel."""
     try:
         return pack_nested([[value]])[2:]
     except PayloadError as error:
@@ -302,9 +304,9 @@ def joined_rows(payloads: Sequence[bytes]) -> bytes:
 def pack_nested(columns: Sequence[object]) -> bytes:
     """Encode like `pack`, but leave room for three more nesting levels. Raises PayloadError.
 
-    The packer accepts one level more than the unpacker, and a value is nested at different levels
-    in rows and in states (`engine.state.values.freeze`). So a value that this function accepts can
-    be decoded in both.
+    The packer accepts one level more than the unpacker, and rows and states
+    (`engine.state.values.freeze`) nest a value at different levels. A value that this function
+    accepts can be decoded in both.
     """
     return pack([[[columns]]])[3:]
 
@@ -315,13 +317,13 @@ def unpack_rows(data: bytes) -> list[object]:
 
 
 NESTING_MAX = 1000
-"""Approximate limit of nested sequences and dicts in a value."""
+"""Approximate maximum depth of nested sequences and dicts in a value."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """The range of integers in the wire format."""
 
 LARGE_LEVEL = 1000
-"""Number of values above which a level is large."""
+"""Number of values above which `levels_of` removes duplicates from a level."""
 
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
@@ -337,11 +339,11 @@ def is_unicode(text: str) -> bool:
 T = TypeVar("T")
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
-"""The types of the wire format whose values hold no others; they are immutable."""
+"""The types of the wire format whose values contain no other values; all are immutable."""
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
-    """Call `isinstance` without user code: a user's class may make `__class__` a property."""
+    """Check a type as `isinstance` does, but without user code such as a `__class__` property."""
     return issubclass(type(value), kind)
 
 
@@ -363,14 +365,14 @@ def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[obj
     return [value for value in values if isinstance(value, tuple)]
 
 
-def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]:
-    """Yield the values, then their contents, and so on: at most `most` levels.
+def levels_of(values: Iterable[object], levels_max: int) -> Iterator[Iterable[object]]:
+    """Yield the values, then the values in them, and so on: at most `levels_max` levels.
 
-    Runs no user code: reads dicts and sequences with the methods of Python's own types. A value may
-    contain itself, so a large level is deduplicated.
+    No user code runs: dicts and sequences are read with the methods of Python's own types. A value
+    may contain itself, so duplicates are removed from large levels.
     """
     level = values
-    for _ in range(most):
+    for _ in range(levels_max):
         yield level
         inner: list[object] = []
         for value in level:
@@ -413,9 +415,9 @@ def why_unencodable(value: object) -> str:
 
 
 def _problem(value: object, at: str, level: int) -> str:
-    """Return the first part of a value that cannot travel, and why; empty if all can.
+    """Return which part of a value cannot travel, and why; "" if the whole value can.
 
-    `at`: where the value is in the user's value; `level`: its nesting level.
+    `at`: path from the user's value to this one, such as `[0].key`; `level`: its nesting level.
     """
     where = f"at {at} is " if at else "it is "
     if level > NESTING_MAX:
@@ -436,7 +438,7 @@ def _problem(value: object, at: str, level: int) -> str:
             return f"{where}an int of more than 64 bits"
     elif isinstance(value, str):
         if not is_unicode(value):
-            return f"{where}text with a lone surrogate, which UTF-8 does not have"
+            return f"{where}text with a lone surrogate, which UTF-8 cannot encode"
     elif value is not None and not isinstance(value, (float, bytes, bytearray, memoryview)):
         return f"{where}of type {type(value).__name__}"
     return ""
@@ -455,8 +457,8 @@ RECORD_DEPTH_MAX = 100
 def why_invalid_record(payload: object, size: int, *, of_producer: bool = False) -> str:
     """Return why a record is rejected; empty if it is valid. `size`: its bytes in the wire format.
 
-    `of_producer`: no key of a dict may be a sequence, as a front decodes untrusted records with
-    `engine.wire.codec.unpack_foreign`. Cost: one pass over the items of the record.
+    `of_producer`: also reject sequences as keys of a dict, as a front decodes untrusted records
+    with `unpack_foreign`. Cost: one pass over the items of the record.
     """
     if size > RECORD_BYTES_MAX:
         return f"it has {size} bytes; a record has at most {RECORD_BYTES_MAX}"
@@ -466,7 +468,7 @@ def why_invalid_record(payload: object, size: int, *, of_producer: bool = False)
         if depth == RECORD_DEPTH_MAX:
             return f"it is nested more than {RECORD_DEPTH_MAX} deep"
         if of_producer and any(is_a(value, dict) and _has_sequences(value) for value in level):
-            return "it has a dict with keys that are sequences; a producer sends none"
+            return "it has a dict with keys that are sequences; a producer must not send them"
     return ""
 
 

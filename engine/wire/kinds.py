@@ -18,28 +18,30 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.wire.label_columns import LabelColumns
 
 MAGIC = 0xD75
-"""First value of each message; it changes with the format. Messages of producers have 0xD72."""
+"""First value of each message, specific to this version of the format. Producers use 0xD72."""
 
 Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
 WATCH, AGENT = "watch", "agent"
-"""The roles. The name of a process is its role, or starts with it, as in `node-0`."""
+"""The roles. The name of a process is its role, or starts with it, as in `node-0`. A *watch* is
+not a member: it polls reports and sends requests of a command or an agent."""
 
 M = TypeVar("M", bound="Message")
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Base of all messages. The tag of a class is its kind; `sent_by` names its senders."""
+    """Base of all messages. The tag of a class is its kind; `sent_by` declares its senders."""
 
     senders: ClassVar[frozenset[str]] = frozenset()
     """The roles that may send it."""
     control: ClassVar[bool] = False
+    """Whether the class is a `ControlMessage`."""
 
 
 class ControlMessage(Message, frozen=True):
-    """Base of the control messages."""
+    """Base of the control messages (see `engine.wire.messages`)."""
 
     control: ClassVar[bool] = True
 
@@ -80,7 +82,7 @@ def _decoder() -> msgspec.msgpack.Decoder[tuple[int, str, int, int, Message]]:
 
 
 def _declared(base: type[Message]) -> Iterator[type[Message]]:
-    """Yield the classes of messages, which are those with senders."""
+    """Yield the declared subclasses, which are those with senders."""
     for cls in base.__subclasses__():
         if cls.senders:
             yield cls
@@ -106,19 +108,19 @@ def decode(data: bytes) -> tuple[MessageHeader, Message]:
 
 
 class Voice(Protocol):
-    """Key of a message's sender, and the names in which it may send."""
+    """Key of a message's sender, and the process names that the key may use."""
 
     @property
     def key(self) -> str:
         """The name of the key."""
 
     def may_send_as(self, name: str) -> bool:
-        """Return whether the key may send messages in this name."""
+        """Return whether a process of this name may use the key."""
 
 
 def check_sender(voice: Voice, sender: str, message: Message) -> None:
-    """Raise MalformedMessage if this key may not send this message in this name."""
+    """Raise MalformedMessage if a sender with this key and this name may not send this message."""
     if not voice.may_send_as(sender):
         raise MalformedMessage(f"the key {voice.key} does not speak for {sender!r}")
     if sender.partition("-")[0] not in message.senders:
-        raise MalformedMessage(f"{type(message).__name__} is not for {sender!r} to send")
+        raise MalformedMessage(f"{sender!r} may not send a {type(message).__name__}")

@@ -1,9 +1,9 @@
 """Labels of a batch: a list of labels, or one column of numbers.
 
 The labels of one element's outputs differ in a single number, and so do the labels of one front's
-roots. Nearly all batches are of these two kinds, so nearly everywhere a batch's labels are one
-column of numbers: on the wire, at operators, at the barrier, in a blob. Single labels are built
-only for late elements.
+roots. Nearly all batches are of these two kinds, so their labels are one column of numbers
+everywhere: on the wire, at operators, at the barrier, in a blob. Labels become tuples only where an
+operator needs them one by one, for example for late elements.
 
     >>> column = LabelColumn((7, 0), (2, 5))
     >>> list(column)
@@ -56,11 +56,11 @@ class LabelColumn:
 Labels = LabelColumn | list[Label]
 
 
-def select(labels: Labels, chosen: Iterable[object]) -> Labels:
-    """Return the labels at the positions where `chosen` is true."""
+def select(labels: Labels, is_selected: Iterable[object]) -> Labels:
+    """Return the labels at the positions where `is_selected` has a true value."""
     if isinstance(labels, LabelColumn):
-        return LabelColumn(labels.head, list(compress(labels.numbers, chosen)), labels.tail)
-    return list(compress(labels, chosen))
+        return LabelColumn(labels.head, list(compress(labels.numbers, is_selected)), labels.tail)
+    return list(compress(labels, is_selected))
 
 
 def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
@@ -79,7 +79,7 @@ def child_labels(labels: Labels, number: int) -> Labels:
 
 
 def times(labels: Labels) -> Sequence[int]:
-    """Return the time of each label; only one time if all labels of a column have the same."""
+    """Return the time of each label, or only one time if all labels of a column have the same."""
     if isinstance(labels, LabelColumn):
         return labels.head[:1] or labels.numbers
     return list(map(_time_of, labels))
@@ -99,8 +99,8 @@ def encode_labels(labels: Labels) -> LabelColumns:
     numbers = labels.numbers
     if len(numbers) < 2 or numbers[0] == numbers[-1]:
         return _rows(list(labels))
-    varies = len(labels.head)
-    mask = (1 << varies + 1 + len(labels.tail)) - 1 & ~(1 << varies)
+    varying_index = len(labels.head)
+    mask = (1 << varying_index + 1 + len(labels.tail)) - 1 & ~(1 << varying_index)
     return len(numbers), mask, (*labels.head, tuple(numbers), *labels.tail)
 
 
@@ -112,16 +112,20 @@ def _rows(labels: list[Label]) -> LabelColumns:
 def decode_labels(encoded: object) -> Labels:
     """Decode `encode_labels`. Raises MalformedMessage for anything else.
 
-    A list may still contain rows that are not labels: only a column is checked in full.
+    Only a column is checked in full; rows of a list may be anything.
     """
     count, mask, columns = checked_columns(encoded)
     varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]
     if len(varying) != 1:
         return decode_rows(encoded)  # type: ignore[return-value]
-    (at,) = varying
-    head, numbers, tail = columns[:at], columns[at], columns[at + 1 :]
+    (varying_index,) = varying
+    head, numbers, tail = (
+        columns[:varying_index],
+        columns[varying_index],
+        columns[varying_index + 1 :],
+    )
     if not isinstance(numbers, tuple) or len(numbers) != count:
-        raise MalformedMessage(f"a batch of {count} labels with another number of labels in it")
+        raise MalformedMessage(f"a batch of {count} labels contains a different number of labels")
     if not {*map(type, head), *map(type, numbers), *map(type, tail)} == {int}:
         raise MalformedMessage("labels that are not made of integers")
     return LabelColumn(tuple(head), numbers, tuple(tail))  # type: ignore[arg-type]

@@ -39,11 +39,12 @@ from driftline.engine.wire.kinds import encode as encode
 class Frame(Message, tag=1, frozen=True):
     """Elements that a chain of one node, or a front, sends to a port of one node.
 
-    `feeder`: the port of that chain; of a front: its number. `time`: the tracking time, at most the
-    smallest time in the frame. `id`: random, 63 bits; 0 in a frame of a front. `covers`: only in a
-    frame of a front, (since, until): once this frame and all earlier ones are processed, so are all
-    roots of the front with times in [since, until). `cells`, `covered`, `event_times`: an
-    acknowledgement by the sending node, as in `Acknowledge`, which saves a message.
+    `feeder`: the port of that chain; of a front: its number. `time`: the tracking time, under which
+    trackers count the frame; at most the smallest time in the frame. `id`: random, 63 bits; 0 in a
+    frame of a front. `covers`: only in a frame of a front, (since, until): once this frame and all
+    earlier ones are processed, so are all roots of the front with times in [since, until). `cells`,
+    `covered`, `event_times`: an acknowledgement by the sending node, as in `Acknowledge`, to save
+    that message.
     """
 
     feeder: int
@@ -106,7 +107,7 @@ class Acknowledge(Message, tag=11, frozen=True):
 @sent_by(NODE)
 class Delivered(Message, tag=12, frozen=True):
     """Node to fronts and nodes, while the master is silent: the consumer has stored all outputs of
-    this node below `time`."""
+    the sender below `time`."""
 
     time: int
 
@@ -125,7 +126,8 @@ class Progress(Message, tag=13, frozen=True):
 
 @sent_by(MASTER, NODE)
 class AskPromise(Message, tag=14, frozen=True):
-    """To a front that alone blocks the frontier: promise all times below `next`, or more."""
+    """Master or node to a front that alone blocks the frontier: send a `Promise` up to `next` at
+    least."""
 
     next: int
 
@@ -206,7 +208,7 @@ class Prepared(Message, tag=22, frozen=True):
 
 @sent_by(NODE)
 class PrepareFailed(Message, tag=23, frozen=True):
-    """Node to coordinator: the snapshot could not be written; try a later one."""
+    """Node to coordinator: the node could not write its part of the snapshot; take a later one."""
 
     number: int
     reason: str
@@ -229,7 +231,7 @@ class Committed(Message, tag=24, frozen=True):
 
 @sent_by(NODE, FRONT)
 class AskSnapshot(Message, tag=25, frozen=True):
-    """Node or front to coordinator: take a snapshot now, because waiting data takes much memory."""
+    """Node or front to coordinator: take a snapshot soon, as unsaved data takes much memory."""
 
 
 # Incarnations (control) -----------------------------------------------------------------------
@@ -256,10 +258,10 @@ class Recover(ControlMessage, tag=31, frozen=True):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
     `snapshot_incarnation`: the incarnation in which the snapshot was taken. `time`: the time of the
-    snapshot. A node under strong productions loads its newest part, which must have at least this
-    number. `addresses`: (name, address) of all members. `same_code`: 1 if the code that runs now
-    took the snapshot; 0 if the consumer may have later outputs of other code. `layout`: the numbers
-    of all nodes, in order; (): unchanged. `event_times`, `late`: those of the snapshot, see
+    snapshot. Under strong productions a node loads its newest part, with at least this number.
+    `addresses`: (name, address) of all members. `same_code`: 1 if the code that runs now took the
+    snapshot; 0 if the consumer may have later outputs of other code. `layout`: the numbers of all
+    nodes, in order; (): unchanged. `event_times`, `late`: those of the snapshot, see
     `Prepared`.
     """
 
@@ -472,11 +474,11 @@ class Join(ControlMessage, tag=61, frozen=True):
 
 @sent_by(NODE)
 class Joined(ControlMessage, tag=62, frozen=True):
-    """Node of the next layout to coordinator: it has the requested state in memory and on its disk.
+    """Node of the next layout to coordinator: the requested state is in its memory and on its disk.
 
     `process`: as in `Hello`. `epoch`: of the master that sent the `Join`; if a later master sends
     one, the node starts over with an empty disk. `number`, `snapshot_incarnation`: the snapshot.
-    `bytes`: the size of its rows that the previously fetched snapshot did not have.
+    `bytes`: the size of the rows that this snapshot has in addition to the one fetched before.
     """
 
     layout: tuple[int, ...]
@@ -513,7 +515,7 @@ class Parts(ControlMessage, tag=64, frozen=True):
 
 @sent_by(NODE)
 class NoParts(ControlMessage, tag=65, frozen=True):
-    """Answer to `AskParts`: one of its snapshots does not exist, or no longer exists."""
+    """Answer to `AskParts`: one of the two snapshots does not exist, or no longer exists."""
 
     reason: str
 
@@ -544,9 +546,9 @@ SLICE_BYTES = 1 << 20
 
 @sent_by(MASTER)
 class Pause(Message, tag=68, frozen=True):
-    """Coordinator to a front: send all records below `time`, and pause from there on.
+    """Coordinator to a front: send all records below `time`, and then pause.
 
-    `time`: -1 means at once. `number`: the answer, `Paused`, repeats it.
+    `time`: -1 means pause at once. `number`: the answer, `Paused`, repeats it.
     """
 
     number: int

@@ -4,14 +4,14 @@ Inputs: bytes, the time, and results of jobs, from a driver (the ZeroMQ runtime 
 Outputs, for the driver: messages in `outbox` and durable work in `jobs`. A role itself never
 touches a socket, a clock, a thread or a disk.
 Invariant of a channel: within one incarnation a role handles the messages of a sender in the order
-of their sequence numbers, each exactly once. It ignores a repeated message. A gap means that the
-channel has lost a message: the role calls `channel_lost`, and handles no further message of this
+of their sequence numbers, each exactly once. A role ignores a repeated message. A gap means that a
+message was lost: the role calls `channel_lost`, and handles no further message of this
 sender until the next incarnation.
 
-Each master leads in its own *epoch*, a number that the registry assigns only once. The channels of
-the master start over with each epoch, and a later epoch has larger sequence numbers. So a late
-message from or to an earlier master is ignored like a repeated one. A control message contains the
-epoch instead of a sequence number, and a role drops it if it comes from an earlier master.
+Each master leads in its own *epoch*, a number that the registry assigns only once. All channels
+from and to the master start over with each epoch, with larger sequence numbers than before. So a
+late message from or to an earlier master is ignored like a repeated one. A control message contains
+the epoch instead of a sequence number; a role drops a control message of an earlier master.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from driftline.engine.wire.kinds import MASTER, Voice, check_sender
 from driftline.engine.wire.messages import Message, MessageHeader, decode, encode
 
 EPOCH_BITS = 40
-"""On a channel of the master, these low bits of a sequence number count messages. The bits above
-are the epoch."""
+"""On a channel from or to the master, this many low bits of a sequence number count messages. The
+higher bits are the epoch."""
 
 EPOCHS_MAX = 1 << 63 - EPOCH_BITS
-"""Larger than every epoch, so that a sequence number fits into 63 bits."""
+"""Epochs must be smaller than this, so that a sequence number fits into 63 bits."""
 
 
 class DurableJob(Struct, frozen=True):
-    """Durable work that a driver does for a role; it does jobs in order and calls `on_job_done`."""
+    """Durable work for a driver, which does the jobs of a role in order and calls `on_job_done`."""
 
     what: ClassVar[str] = "carry out a job"
     """The work as a verb phrase, for error messages: it follows the word "cannot"."""
@@ -61,8 +61,8 @@ class Role:
         self.malformed = 0
         """Number of dropped malformed messages."""
         self.obstacles: dict[str, str] = {}
-        """What fails outside the run and is being retried (a kind of job, or the consumer) -> a
-        sentence with the place and the reason."""
+        """Kind of a failed job that is being retried, or the consumer -> a sentence with the place
+        and the reason of the failure."""
         self._sent: dict[str, int] = {}
         """Receiver -> sequence number of the last message sent to it."""
         self._last_numbers: dict[str, int] = {}
@@ -119,7 +119,7 @@ class Role:
 
     @property
     def obstacle(self) -> str:
-        """Human-readable failures outside the run (a disk, a consumer) that this role waits for."""
+        """Failures outside the run (disk, consumer) that block this role, for people; or ""."""
         return "; ".join(self.obstacles.values())
 
     @property
@@ -129,13 +129,14 @@ class Role:
 
     @property
     def ended(self) -> bool:
-        """Whether the process of this role may end."""
+        """Whether the process of this role may exit."""
         return self.stopped
 
     # Used and overridden by roles.
 
     def update_obstacle(self, job: DurableJob, result: object) -> None:
-        """Record from the result of a job whether its disk fails. A failed job will be retried."""
+        """Set or clear the obstacle for this kind of job, depending on whether `result` is
+        Unavailable. The failed job will be retried."""
         kind = type(job).__name__
         if isinstance(result, Unavailable):
             self.obstacles[kind] = f"{self.name} cannot {job.what}: {result}"
@@ -143,15 +144,15 @@ class Role:
             self.obstacles.pop(kind, None)
 
     def handle(self, sender: str, message: Message) -> None:
-        """Process one message: the sender's next one in this incarnation, or a control message."""
+        """Process a control message, or the sender's next numbered message in this incarnation."""
         raise NotImplementedError
 
     def channel_lost(self, sender: str) -> None:
-        """React to the loss of a message that the sender sent in this incarnation."""
+        """React to the loss of a message of this sender in the current incarnation."""
         raise NotImplementedError
 
     def admits(self, header: MessageHeader) -> bool:
-        """Return whether to handle a control message; a master's only if no later master is known.
+        """Return whether to handle a control message: not from a master if a later one is known.
 
         Raises MalformedMessage for an impossible epoch.
         """
@@ -173,14 +174,16 @@ class Role:
             self._last_numbers.pop(MASTER, None)
             self._broken.discard(MASTER)
 
-    def send(self, to: str, message: Message) -> None:
-        """Append a message to the outbox. Raises PayloadError if it cannot be encoded."""
+    def send(self, receiver: str, message: Message) -> None:
+        """Append a message receiver the outbox. Raises PayloadError if it cannot be encoded."""
         if message.control:
-            self.outbox.append((to, encode((self.name, self.incarnation, self.epoch), message)))
+            self.outbox.append(
+                (receiver, encode((self.name, self.incarnation, self.epoch), message))
+            )
             return
-        sequence = self._sent.get(to, self._number_before(to)) + 1
-        self.outbox.append((to, encode((self.name, self.incarnation, sequence), message)))
-        self._sent[to] = sequence  # after `encode`: a failure must not leave a gap
+        sequence = self._sent.get(receiver, self._number_before(receiver)) + 1
+        self.outbox.append((receiver, encode((self.name, self.incarnation, sequence), message)))
+        self._sent[receiver] = sequence  # after `encode`: a failure must not leave a gap
 
     def _number_before(self, other: str) -> int:
         """Return the sequence number that precedes the first one on a channel."""
@@ -198,17 +201,17 @@ class Role:
         self._broken.clear()
 
     def _accept_in_sequence(self, header: MessageHeader) -> bool:
-        """Return whether to handle a numbered message: it is the next one of its sender.
+        """Return whether a numbered message is the next one of its sender, and so to be handled.
 
         A gap in the numbers breaks the channel for this incarnation, and calls `channel_lost`.
         """
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False
-        seen = self._last_numbers.get(header.sender, self._number_before(header.sender))
-        if header.sequence == seen + 1:
+        last_number = self._last_numbers.get(header.sender, self._number_before(header.sender))
+        if header.sequence == last_number + 1:
             self._last_numbers[header.sender] = header.sequence
             return True
-        if header.sequence > seen:
+        if header.sequence > last_number:
             self._broken.add(header.sender)
             self.channel_lost(header.sender)
         return False

@@ -143,7 +143,7 @@ def serve(
     snapshot_interval_ms: int,
     retain_mb: int | None,
     accept_changed_code: bool,
-    place: ClusterAddress | None,
+    cluster_address: ClusterAddress | None,
     network: TransportConfig,
     name: str,
     journal_key: Path | None,
@@ -175,7 +175,7 @@ def serve(
         raise click.UsageError("--certificate and --key come together")
     if flow is not None and (schema is not None or searchers is not None):
         raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
-    if place is None:
+    if cluster_address is None:
         refuse_options(
             IN_CLUSTER, "without a cluster: give its ZooKeeper servers, --zookeeper HOSTS"
         )
@@ -197,12 +197,12 @@ def serve(
             check_input(0, zmq, reach)
             check_free(zmq)
         cluster = None
-        if place is not None:
+        if cluster_address is not None:
             tree, at = (
-                stack.enter_context(place.open_tree()),
+                stack.enter_context(cluster_address.open_tree()),
                 name or f"{socket.gethostname()}-serve",
             )
-            cluster = InCluster(tree, at, network, place.session_s, journal_key, wheel)
+            cluster = InCluster(tree, at, network, cluster_address.session_s, journal_key, wheel)
             cluster.check()
         stack.enter_context(importable_wheel(wheel))
         serving = Serving(

@@ -74,7 +74,7 @@ class JournalServer(ConsumerServer):
             durable = self.journal.sync()
         except Unavailable as error:
             for sender, bundle in unanswered:
-                self._tell_trouble(bundle, str(error))
+                self._record_trouble(bundle, str(error))
                 self.send(sender, Delayed(bundle.barrier, bundle.incarnation, str(error)))
             return
         self.durable_time = self.journal.time

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agent import Registration, record_of
-from driftline.deploy.cluster.flow_runner import Guiding, HostResources, process_config
+from driftline.deploy.cluster.flow_runner import FlowGuide, HostResources, process_config
 from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import find_problems, key_mismatch
 from driftline.deploy.cluster.submissions import (
@@ -203,7 +203,7 @@ class _Beside(threading.Thread):
         """The known reasons why the flow does not run, as text; "": none."""
         try:
             parts = tree, submission.name, self._runtime, config.inbox(AGENT)
-            self._guiding = Guiding(*parts)
+            self._guiding = FlowGuide(*parts)
         except BaseException:
             self._runtime.close(linger_ms=0)
             raise

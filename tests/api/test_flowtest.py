@@ -171,7 +171,7 @@ def test_send_raises_the_failure_and_keeps_earlier_outputs() -> None:
         (lambda t: t.outputs("match"), "there is no sink 'match': flow 'matching' has the sinks "),
         (lambda t: t.outputs(), "say which sink: flow 'matching' has the sinks matched, counts"),
         (lambda t: t.state("matched", 1), "no operator 'matched' with states: flow 'matching' has"),
-        (lambda t: t.state("pair", object()), "can be no key"),
+        (lambda t: t.state("pair", object()), "cannot be a key"),
         (lambda t: t.kill("node-2"), "no process 'node-2' to kill; there are master, consumer, "),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from driftline import Flow, FlowError, InputError, run
 from driftline.api import inputs as inputs_module
-from driftline.api.inputs import AHEAD_MAX, Input, Inputs
+from driftline.api.inputs import UNDELIVERED_MAX, Input, Inputs
 from driftline.engine.sources import ListSource, QueueSource
 
 RECORDS = [{"id": f"r{i}", "n": i} for i in range(30)]
@@ -64,7 +64,7 @@ def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
             {"left": [], "right": [], "up": []},
             "an input for 'up', which is not a source: flow 'echo'",
         ),
-        ([[]], "has the sources left, right, but 1 inputs were given"),
+        ([[]], "has the sources left, right, but got 1 input"),
         ([{"id": 1}, {"id": 2}, {"id": 3}], "a list of records is one input: give [records]"),
         ("records.jsonl", "inputs are a str: give one input for each source"),
         (["a", "b"], "source 'left': a: there is no such file. A text is taken for"),
@@ -117,13 +117,13 @@ def test_an_endless_iterator_is_asked_for_few_records_ahead(nodes: int) -> None:
     for item in islice(run(echo(), [asked], nodes=nodes), 500):
         assert item.value == item.label[0] - 1
         ahead.append(asked.count - item.label[0])
-    assert max(ahead) < AHEAD_MAX
+    assert max(ahead) < UNDELIVERED_MAX
 
 
 def test_a_slow_iterator_is_asked_for_nothing_while_there_are_outputs_to_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inputs_module, "QUICK_S", -1.0)  # everything takes longer than that
+    monkeypatch.setattr(inputs_module, "SLOW_AFTER_S", -1.0)  # everything takes longer than that
     left, right = Asked(iter(range(20))), Asked(iter(range(30)))
     for item in run(echo("left", "right"), [left, right], nodes=2):
         assert max(left.count, right.count) == item.label[0]

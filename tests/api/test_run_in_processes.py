@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driftline import RunSummary, run, run_reference
-from driftline.api.run import as_others_import
+from driftline.api.run import as_importable
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from tests.api import flows
@@ -74,11 +74,11 @@ def test_importable_flow_runs_in_processes_and_resumes(tmp_path: Path) -> None:
 
 
 def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:
-    assert as_others_import(flows.FAILING)[0].endswith(":FAILING")
+    assert as_importable(flows.FAILING)[0].endswith(":FAILING")
     loaded = load_flow(str(script(tmp_path, "")))
-    assert as_others_import(loaded)[0] == f"{tmp_path / 'orders.py'}:flow"
+    assert as_importable(loaded)[0] == f"{tmp_path / 'orders.py'}:flow"
     for flow in (running_totals(), failing()):
-        assert as_others_import(flow) == ("", flow)
+        assert as_importable(flow) == ("", flow)
 
 
 def test_flow_that_differs_between_processes_is_rejected(tmp_path: Path) -> None:

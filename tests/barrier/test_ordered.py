@@ -220,7 +220,7 @@ def test_a_replay_that_lacks_outputs_is_noticed_though_nothing_comes_after_them(
         again.advance(3)
     again = replaying(first[2])
     hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 5)))
-    changed = "Or the input has changed, in a record from number 0 up to record 6"
+    changed = "Or the input has changed, from the beginning up to record 6"
     with pytest.raises(NotDeterministic, match=changed):
         again.advance(INFINITY)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from driftline.bench.experiments.comparison import (
-    IF_RIGHT,
+    CORRECT_NOTE,
     Results,
     latencies_of,
 )
@@ -33,9 +33,9 @@ from driftline.bench.experiments.report import (
 )
 from driftline.bench.experiments.rounds import (
     Rounds,
+    ScheduledRun,
     Setup,
-    Turn,
-    back_and_forth,
+    alternating_order,
     run_rounds,
 )
 from driftline.bench.experiments.service import Services
@@ -62,7 +62,7 @@ def test_rows_are_compared_by_medians_with_the_rounds_around_them() -> None:
 def test_a_wrong_run_is_named_by_its_row() -> None:
     case, right = Case("exactly-once", 50, durable=True), {"lost": 0, "duplicated": 0}
     rows = [Row(case, [right] * 3), Row(case, [right, {"lost": 5, "duplicated": 1}, right])]
-    report = Results(settings={}, columns_by_title={}, rows=rows, if_wrong="indeed")
+    report = Results(settings={}, columns_by_title={}, rows=rows, problem_ending="indeed")
     assert report.problems() == [
         "exactly-once, snapshot every 50 ms, durable ends: 5 outputs are lost and 1 came twice, "
         "indeed"
@@ -150,7 +150,7 @@ def test_the_tables_of_latencies_compare_rows_with_the_same_ends() -> None:
         "Medians of 3 runs, with the least and the largest of them.",
         "max: the largest latency of all runs.",
         "To append 4 KiB and wait for the disk takes 1.25 ms here.",
-        IF_RIGHT,
+        CORRECT_NOTE,
     ):
         assert note in notes
 
@@ -179,7 +179,7 @@ class Echoes(Setup, frozen=True):
         yield Echo([["a"]])
 
 
-def measured(system: System, turn: Turn) -> tuple[int, str]:
+def measured(system: System, turn: ScheduledRun) -> tuple[int, str]:
     number, _ = turn
     return number, f"round {number}"
 
@@ -187,7 +187,7 @@ def measured(system: System, turn: Turn) -> tuple[int, str]:
 def test_every_turn_has_a_line_and_a_result() -> None:
     setup = Echoes([("d", "a")], 1, started=[])
     out = StringIO()
-    turns = back_and_forth([BASE, OTHER], 2)
+    turns = alternating_order([BASE, OTHER], 2)
     rounds = run_rounds(setup, turns, measured, Console(file=out, width=100))
     assert setup.started == [BASE, OTHER, OTHER, BASE]
     assert rounds.runs == [(BASE, 0), (OTHER, 0), (OTHER, 1), (BASE, 1)]
@@ -213,7 +213,7 @@ def test_policies_without_an_interval_run_once() -> None:
 
 
 def test_durable_rows_repeat_the_policies_with_their_own_floor() -> None:
-    rows = cases(["none", "exactly-once", MICRO_BATCH], [50, 500], durable_ms=500)
+    rows = cases(["none", "exactly-once", MICRO_BATCH], [50, 500], durable_interval_ms=500)
     assert [row for row in rows if row.durable] == [
         Case(FLOOR, None, durable=True),
         Case("none", None, durable=True),
@@ -221,7 +221,7 @@ def test_durable_rows_repeat_the_policies_with_their_own_floor() -> None:
     ]
 
 
-WANTED = LoadParameters(documents=10, rate=50, searches=50, seconds=30.0)
+WANTED = LoadParameters(documents=10, documents_per_s=50, queries_per_s=50, seconds=30.0)
 
 
 def observed(late_ms: float = 0.1, **others: float) -> Measurements:

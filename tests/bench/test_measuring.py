@@ -16,7 +16,7 @@ from driftline.bench.measuring.load import (
     unique_word,
 )
 from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
-from driftline.bench.measuring.meter import Arrival, RunMeter, Sent, percentiles
+from driftline.bench.measuring.meter import Arrival, RunMeter, SentDocument, percentiles
 from driftline.engine.errors import InputError
 from driftline.engine.sources.record import Shape
 from tests.bench.echo import Echo
@@ -56,7 +56,7 @@ def test_a_file_without_documents_is_an_error(tmp_path: Path) -> None:
         load_documents(1, path)
 
 
-WANTED = LoadParameters(documents=60, rate=50, searches=80, seconds=2.0, seed=3)
+WANTED = LoadParameters(documents=60, documents_per_s=50, queries_per_s=80, seconds=2.0, seed=3)
 
 
 def test_load_is_deterministic_and_has_the_requested_rates() -> None:
@@ -67,8 +67,8 @@ def test_load_is_deterministic_and_has_the_requested_rates() -> None:
     assert [each.id for each in load.document_arrivals] == [id for id, _ in documents[60:]]
     seconds = WANTED.warmup_s + WANTED.seconds
     for due, rate in (
-        ([each.due_s for each in load.document_arrivals], WANTED.rate),
-        ([each.due_s for each in load.query_arrivals], WANTED.searches),
+        ([each.due_s for each in load.document_arrivals], WANTED.documents_per_s),
+        ([each.due_s for each in load.query_arrivals], WANTED.queries_per_s),
     ):
         assert due == sorted(due)
         assert 0.6 < len(due) / (rate * seconds) < 1.4
@@ -166,9 +166,9 @@ def test_meter_reports_latency_loss_and_duplicates_per_document() -> None:
     meter.record_arrival(0, ["a"], 0.75)
     meter.record_arrival(1, ["a"], 1.5)
     assert list(meter.documents()) == [
-        Sent(0, 0.0, 250.0, 750.0, lost=0, duplicated=1, warmup=True),
-        Sent(1, 1.0, 250.0, None, lost=1, duplicated=0, warmup=False),
-        Sent(2, 2.0, 250.0, None, lost=0, duplicated=0, warmup=False),
+        SentDocument(0, 0.0, 250.0, 750.0, lost=0, duplicated=1, warmup=True),
+        SentDocument(1, 1.0, 250.0, None, lost=1, duplicated=0, warmup=False),
+        SentDocument(2, 2.0, 250.0, None, lost=0, duplicated=0, warmup=False),
     ]
 
 

@@ -188,7 +188,7 @@ def test_requests_start_on_schedule_and_errors_are_counted(url: str) -> None:
 
 def test_fill_fails_if_a_document_was_not_acknowledged(url: str) -> None:
     assert fill(url, [("1", "tea")]) > 0
-    with pytest.raises(Unavailable, match="1 documents were not taken"):
+    with pytest.raises(Unavailable, match="1 of 2 documents were not inserted"):
         fill(url, [("1", "tea"), ("2", "cake")])
 
 

@@ -58,7 +58,7 @@ def test_recoveries_without_progress_back_off_and_log_a_warning(
         cluster.hello(*cluster.nodes, ready=True)
         assert cluster.phase() is Phase.RUNNING
     assert waited == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_PAUSE_S]
-    assert "no progress since 2 recoveries, the next in 0.2 s" in caplog.text
+    assert "no progress in 2 recoveries, the next in 0.2 s" in caplog.text
     cluster.coordinator.note_progress(5, 5)
     cluster.coordinator.on_message_lost(MessageLost(cluster.coordinator.state.incarnation, "again"))
     assert cluster.phase() is Phase.DECIDING

@@ -121,7 +121,10 @@ def test_rescale_is_rejected_with_other_policies(mode: str) -> None:
 def test_invalid_node_count_is_rejected() -> None:
     cluster = Rescaled()
     cluster.coordinator.rescale(0)
-    assert cluster.coordinator.rescaling.refusal_reason == "0 nodes: there can be 1 to 64"
+    assert (
+        cluster.coordinator.rescaling.refusal_reason
+        == "cannot run on 0 nodes: the number must be from 1 to 64"
+    )
     cluster.coordinator.rescale(2)
     assert (cluster.step, cluster.coordinator.rescaling.refusal_reason) == (RescalePhase.NONE, "")
 

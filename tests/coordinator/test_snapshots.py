@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftline.coordinator.registry import SnapshotRecord
-from driftline.coordinator.snapshots import HURRIED_EVERY_S
+from driftline.coordinator.snapshots import EARLY_INTERVAL_S
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Committed, Prepare, Prepared, PrepareFailed
 from tests.coordinator.cluster import Cluster
@@ -50,7 +50,7 @@ def test_snapshot_with_a_failed_part_is_abandoned_after_all_answers() -> None:
     assert cluster.sent() == []
     cluster.coordinator.prepared("node-1", Prepared(1, 0))
     assert cluster.write() == []
-    cluster.pass_time(HURRIED_EVERY_S)
+    cluster.pass_time(EARLY_INTERVAL_S)
     cluster.coordinator.consider_snapshot(60)
     assert cluster.sent() == [(node, Prepare(2, 60)) for node in cluster.nodes]
     cluster.prepared(2)

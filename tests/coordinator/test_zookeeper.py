@@ -276,7 +276,7 @@ def test_leader_finds_its_successor(masters: Masters) -> None:
     assert third.succession.carry_out(FindSuccessor("c")) == ""
     second.succession.forget("a")
     second.notice()
-    with pytest.raises(StateMismatch, match="not among the masters"):
+    with pytest.raises(StateMismatch, match="no longer in the queue of masters"):
         first.succession.carry_out(FindSuccessor("a"))
 
 

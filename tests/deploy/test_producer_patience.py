@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import zmq
 
-from driftline.deploy.producer import ASK_AFTER_S, TIMEOUT_S, Producer
+from driftline.deploy.producer import REQUEST_INTERVAL_S, TIMEOUT_S, Producer
 from driftline.deploy.roles.intake import MAGIC, IntakeKind, decode_request
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
@@ -88,7 +88,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("driftline.deploy.producer.monotonic", clock)
     # A producer that sleeps does not see that the clock moves.
-    monkeypatch.setattr("driftline.deploy.producer.ASK_AFTER_S_MAX", ASK_AFTER_S)
+    monkeypatch.setattr("driftline.deploy.producer.REQUEST_INTERVAL_MAX_S", REQUEST_INTERVAL_S)
     return clock
 
 
@@ -177,7 +177,7 @@ def test_status_request_does_not_cause_resends(
     """A record behind the question would be on its way when the answer says it has not come."""
     producer = made(front, pool)
     producer.send("a")
-    clock.now += 2 * ASK_AFTER_S
+    clock.now += 2 * REQUEST_INTERVAL_S
     flushing = pool.submit(producer.flush)
     assert front.hear() == (IntakeKind.RECORD, 1)
     assert front.hear() == (IntakeKind.HELLO, 0)

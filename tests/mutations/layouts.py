@@ -33,7 +33,7 @@ def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
 
 def not_all_has_to_be_copied() -> AbstractContextManager[object]:
     """The layout changes before its nodes have the last snapshot."""
-    return patch.object(Rescaling, "_have_all", lambda self, state: True)
+    return patch.object(Rescaling, "_have_newest_snapshot", lambda self, state: True)
 
 
 def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:

@@ -42,7 +42,7 @@ def messages_of_any_master_are_taken() -> AbstractContextManager[object]:
 
 def a_takeover_does_not_look_where_members_are() -> AbstractContextManager[object]:
     """A new master goes on with an incarnation although not all members are in it."""
-    return patch.object(Takeover, "possible", True)
+    return patch.object(Takeover, "is_possible", True)
 
 
 def a_takeover_does_not_ask() -> AbstractContextManager[object]:
@@ -50,7 +50,7 @@ def a_takeover_does_not_ask() -> AbstractContextManager[object]:
     following = Coordinator.on_follows_master
 
     def hello(self: Takeover, name: str, message: Hello) -> None:
-        self._fits[name] = True
+        self._can_continue[name] = True
 
     def mutated(self: Coordinator, name: str, message: FollowsMaster) -> None:
         if self._takeover is not None:

@@ -92,7 +92,7 @@ def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]
 
 def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:
     """A live front does not wait for its log."""
-    return patch.object(Front, "_once_durable", lambda self, records, live: records)
+    return patch.object(Front, "_when_durable", lambda self, records, live: records)
 
 
 def a_production_that_failed_is_numbered_again() -> AbstractContextManager[object]:

@@ -28,10 +28,10 @@ Mutation = Callable[[], AbstractContextManager[object]]
 
 def joins_take_the_fallback() -> AbstractContextManager[object]:
     """Parts are joined up to the number before the committed one, whichever was committed."""
-    go_on = PartStore._go_on_joining
+    go_on = PartStore._continue_merge
     return patch.object(
         PartStore,
-        "_go_on_joining",
+        "_continue_merge",
         lambda self, job: go_on(self, MergeParts(job.number, job.number - 1, job.merge_all)),
     )
 

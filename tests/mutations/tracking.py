@@ -75,7 +75,7 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
     """The acker takes the end of any interval for the end of what is covered."""
 
     def mutated(self: Tracker, front: int, since: int, until: int) -> None:
-        self._next[front] = max(self._next[front], until)
+        self._done_below[front] = max(self._done_below[front], until)
 
     return patch.object(Tracker, "_cover", mutated)
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driftline.pipeline.session import FRUGAL, session
+from driftline.pipeline.session import FRUGAL_JVM_OPTIONS, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUICK = {
-    "spark.driver.extraJavaOptions": " ".join(FRUGAL),  # what is short is not optimised
+    "spark.driver.extraJavaOptions": " ".join(FRUGAL_JVM_OPTIONS),  # what is short is not optimised
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

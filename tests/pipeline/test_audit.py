@@ -152,7 +152,7 @@ def test_audit_compares_the_state_of_the_end_savepoint(spark: SparkSession, tmp_
     wrong = open_savepoint(tmp_path / "3")
     report = audit(flow, spark, source, outputs, since=20, until=40, start=start, end=wrong)
     assert {kind: count for kind, count in report.counts.items() if count} == {"state": 2}
-    assert {(f.kind, f.where, bool(f.expected), bool(f.found)) for f in report.examples} == {
+    assert {(f.kind, f.location, bool(f.expected), bool(f.found)) for f in report.examples} == {
         ("state", "key 'x'", False, True),
         ("state", f"key {first['key']!r}", True, True),
     }

@@ -119,7 +119,7 @@ def _event_time_samples(node: Node) -> Iterator[Sample]:
             if NEVER < watermark < ENDED:
                 label = name, source.name
                 yield "driftline_source_watermark_timestamp_seconds", label, watermark / 1e6
-    for step in pipeline.waiting.values():
+    for step in pipeline.timed_steps.values():
         label, watermark = (name, step.vertex.name), step.watermark.newest
         if NEVER < watermark < ENDED:
             yield "driftline_operator_watermark_timestamp_seconds", label, watermark / 1e6

@@ -30,7 +30,7 @@ from tests.connectors.poison import POISON
         ('{"id": 1, "n": "\\ud800"}', "cannot travel or be stored"),
         ('{"id": 1, "n": ' + "[" * 700 + "]" * 700 + "}", "nested more than 100 deep"),
         ("[" * 100_000, "malformed JSON: maximum recursion depth"),
-        ('{"id": null}', "field 'id' is to be the id, but is of type NoneType"),
+        ('{"id": null}', "the id in field 'id' must be a str or an int, but is of type NoneType"),
     ],
 )
 def test_a_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str) -> None:

@@ -101,7 +101,7 @@ def test_rescale_after_a_concurrent_commit_keeps_node_placement(
 def test_second_rescale_is_rejected_and_repeated_rescale_is_idempotent(cluster: Cluster) -> None:
     wish = rescale(cluster.tree, "sums", 3)
     assert rescale(cluster.tree, "sums", 3) == wish
-    with pytest.raises(StateMismatch, match="on its way to 3 nodes"):
+    with pytest.raises(StateMismatch, match="is being rescaled to 3 nodes"):
         rescale(cluster.tree, "sums", 2)
     assert sum(used_slots(cluster.tree)["sums"][name] for name in "ab") == 1 + 3
     cluster.commit(wish)

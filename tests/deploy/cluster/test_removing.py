@@ -174,7 +174,7 @@ def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
         tree.remove(lost)
     else:
         tree.write(lost, damage, 0)
-    message = "`driftline remove sums` takes the flow away"
+    message = "`driftline remove sums` removes the flow"
     with pytest.raises(StateMismatch, match=message):
         submit(tree, flow(), order())
     if (lost, damage) != (path_of("sums"), None):

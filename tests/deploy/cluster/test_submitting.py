@@ -14,8 +14,8 @@ from driftline.deploy.cluster import submitting
 from driftline.deploy.cluster.placement import choose_agents, rescale, used_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
+    ATTEMPTS_MAX,
     CANCELLED,
-    TRIES,
     fail,
     has_ended,
     list_agents,
@@ -127,8 +127,8 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"name": ".a"}, "cannot be the name of a flow"),
     ({"name": "a" * 65}, "cannot be the name of a flow"),
     ({"nodes": 200}, "cannot run on 200 nodes: it has 128 key groups"),
-    ({"reading": Reading(("-",))}, "cannot read standard input: send by a Producer"),
-    ({"reading": Reading(("numbers=-.txt",))}, "cannot read standard input: send by a Producer"),
+    ({"reading": Reading(("-",))}, "cannot read standard input: send records"),
+    ({"reading": Reading(("numbers=-.txt",))}, "cannot read standard input: send records"),
 ]
 
 
@@ -231,7 +231,7 @@ def test_cancel_succeeds_against_concurrent_master_writes_and_fences_it(
         tree.registry("sums").write(late)
     assert not fail(tree, submission, CANCELLED, "again")
     other = submit(tree, flow(), order("other"))
-    busy = Busy(tree.registry("other"), TRIES)
+    busy = Busy(tree.registry("other"), ATTEMPTS_MAX)
     with monkeypatch.context() as patch:
         patch.setattr(tree, "registry", lambda flow: busy)
         with pytest.raises(StateMismatch, match="another master has taken over"):

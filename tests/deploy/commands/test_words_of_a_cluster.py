@@ -163,7 +163,7 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
 def test_a_cluster_without_agents_says_how_to_start_them(tree: ZooKeeperTree, said: Said) -> None:
     tree.remove_ephemeral("agents/m")
     tree.remove_ephemeral("agents/a-front")
-    assert "no agents live: start `driftline" in said("status", status=0)
+    assert "no agents are running: start `driftline" in said("status", status=0)
 
 
 def test_submit_notes_that_an_agent_of_the_flow_is_away(

@@ -172,8 +172,8 @@ def test_operators_may_be_added_removed_and_changed_from_a_savepoint(tmp_path: P
     assert not list((tmp_path / "out").glob("*.jsonl"))
     refused(run(*command, "--drop-state", "sizes", "--drop-state", "size"), "--drop-state size: it")
     said = finished(run(*command, "--drop-state", "sizes"))
-    assert "operator 'twice' begins empty" in said
-    assert "state 'total' of operator 'letters' begins empty" in said
+    assert "operator 'twice' starts empty" in said
+    assert "state 'total' of operator 'letters' starts empty" in said
     assert "operator 'sizes' is dropped" in said
     assert "'seen'" not in said
     right = expected(old, new, [source], FIRST + 1, frozenset())

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from driftline import ValueState
 from driftline.deploy.node.backpressure import (
-    AT_FIRST,
-    CARELESS,
+    INITIAL_ELEMENTS,
+    NOT_CAREFUL,
     TURN_S,
     TurnBudget,
 )
@@ -67,7 +67,7 @@ def work(pace: TurnBudget, clock: Clock, rest: ElementBatch | None, each_s: floa
 def test_batch_size_adapts_to_the_measured_cost_of_an_element() -> None:
     clock = Clock()
     first, *others, _ = work(TurnBudget(make_plan(two_fronts), clock), clock, batch(1000), 0.01)
-    assert first <= AT_FIRST
+    assert first <= INITIAL_ELEMENTS
     assert len(others) > 50
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
 
@@ -158,7 +158,7 @@ class Hurried(Simulation):
             node = parties[0]
             assert isinstance(node, Node)
             node.budget = TurnBudget(
-                self.plan, tick, careful=chance.choice((CARELESS, CARELESS, (3, 40)))
+                self.plan, tick, careful=chance.choice((NOT_CAREFUL, NOT_CAREFUL, (3, 40)))
             )
             return parties
 

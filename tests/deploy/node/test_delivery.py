@@ -29,11 +29,11 @@ def test_outputs_delivered_by_all_nodes_settle_without_a_master() -> None:
     node.deliver(20, 1.0)
     node.on_delivered("node-1", 12)
     node.on_delivered("node-2", 15)
-    assert node.to_settle(1.0 + SETTLE_AFTER_S - 0.1) == 0
-    assert node.to_settle(1.0 + SETTLE_AFTER_S) == node.settled == 12
-    assert node.to_settle(1.1 + SETTLE_AFTER_S) == 0, "once"
+    assert node.take_settle_time(1.0 + SETTLE_AFTER_S - 0.1) == 0
+    assert node.take_settle_time(1.0 + SETTLE_AFTER_S) == node.settled == 12
+    assert node.take_settle_time(1.1 + SETTLE_AFTER_S) == 0, "once"
     node.progress(14, 4.0)
     node.on_delivered("node-1", 19)
-    assert node.to_settle(4.1) == 0, "the master is back"
+    assert node.take_settle_time(4.1) == 0, "the master is back"
     with pytest.raises(MalformedMessage):
         node.on_delivered("front-0", 9)

@@ -8,7 +8,7 @@ import pytest
 
 from driftline import Flow, ValueState
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.state_transfer import ASK_AGAIN_S
+from driftline.deploy.node.state_transfer import RETRY_AFTER_S
 from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import Owners
@@ -171,7 +171,7 @@ def test_damaged_transfer_is_fetched_again(pair: Pair) -> None:
     pair.join(2)
     assert pair.has == []
     assert "of node-0 is damaged" in pair.nodes["node-2"].obstacle
-    pair.wait(ASK_AGAIN_S)
+    pair.wait(RETRY_AFTER_S)
     assert (pair.has, pair.nodes["node-2"].obstacle) == ([2], "")
     pair.recover(2, 100)
     pair.check()
@@ -183,7 +183,7 @@ def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
         pair.snapshot(number, {KEYS[number]: number})
     pair.stores["node-0"].carry_out(MergeParts(39, 38))
     pair.join(39)
-    pair.wait(ASK_AGAIN_S)
+    pair.wait(RETRY_AFTER_S)
     assert pair.has == [2, 39]
     pair.recover(39, 100)
     pair.check()
@@ -194,6 +194,6 @@ def test_join_from_an_older_master_does_not_clear_the_store(pair: Pair) -> None:
     pair.nodes["node-2"] = node(2)  # another process, which knows of no master
     pair.messages.clear()
     pair.join(2, epoch=4)
-    pair.wait(ASK_AGAIN_S)
+    pair.wait(RETRY_AFTER_S)
     assert pair.has == []
     assert pair.stores["node-2"].read_snapshot(2).segments, "it may be that of the run by now"

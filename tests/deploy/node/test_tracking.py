@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
 from driftline.deploy.node.policy_factory import PolicyFactory
-from driftline.deploy.node.tracking import MANY_ROOTS, REPORT_WITHIN_S, Acks, Tracking
+from driftline.deploy.node.tracking import MANY_ROOTS, REPORT_DELAY_MAX_S, Acks, Tracking
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
@@ -49,11 +49,11 @@ def test_report_to_master_is_delayed_but_immediate_under_load() -> None:
     assert mine.send_by == float("inf")
     mine.acks.cover(0, (0, 1), 1)
     mine.end_turn(now=5.0)
-    assert mine.send_by == 5.0 + REPORT_WITHIN_S
+    assert mine.send_by == 5.0 + REPORT_DELAY_MAX_S
     mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
     assert mine.send_by == 5.001
-    assert mine.for_master() == Reached(0, 0, 9, (), 1), "no input is durable"
+    assert mine.take_for_master() == Reached(0, 0, 9, (), 1), "no input is durable"
     assert mine.send_by == float("inf")
 
 
@@ -61,9 +61,9 @@ def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
     mine = tracking()
     mine.deliver(7, roots=1, now=1.0)
     mine.deliver(3, roots=1, now=1.0)
-    assert mine.for_master().delivered == 7
+    assert mine.take_for_master().delivered == 7
     mine.deliver(2 * INFINITY, roots=1, now=1.0)
-    assert mine.for_master().delivered == INFINITY
+    assert mine.take_for_master().delivered == INFINITY
 
 
 def test_node_does_not_track_frontiers_without_ordering() -> None:
@@ -73,7 +73,7 @@ def test_node_does_not_track_frontiers_without_ordering() -> None:
     mine.end_turn(now=0.0)
     assert mine.tracker.oldest() is None
     assert not mine.update_frontiers(0.0)
-    assert mine.for_master() == Acknowledge(((1, 4, 99),), (), 0)
+    assert mine.take_for_master() == Acknowledge(((1, 4, 99),), (), 0)
 
 
 def test_outputs_are_final_without_the_last_stage_of_others() -> None:

@@ -116,7 +116,7 @@ def test_session_expiry_ends_the_candidate(leads: bool) -> None:
 def test_candidate_missing_from_the_queue_does_not_lead() -> None:
     bench = Bench()
     bench.does(Enlist)
-    bench.does(FindPredecessor, StateMismatch("not among the masters any more"))
+    bench.does(FindPredecessor, StateMismatch("no longer in the queue of masters"))
     assert bench.candidate.broken
     assert bench.candidate.jobs == []
 

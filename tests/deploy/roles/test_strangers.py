@@ -156,7 +156,7 @@ def test_memory_for_unknown_clients_is_bounded() -> None:
 def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("driftline.deploy.roles.intake.CLIENTS_MAX", 100)
+    monkeypatch.setattr("driftline.deploy.roles.intake.ACTIVE_PRODUCERS_MAX", 100)
     bench = Bench()
     names = [f"p{number}" for number in range(110)]
     for name in names:

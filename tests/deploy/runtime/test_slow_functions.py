@@ -100,4 +100,4 @@ def test_function_that_holds_the_gil_is_given_more_time(tmp_path: Path) -> None:
     run = Run(tmp_path, [0, 3.5, 0], *SHORT, name="lock.py")
     assert run.values == [0, 1, 2]
     assert len(run.recoveries) <= 2
-    assert "is there again after" in run.said
+    assert "is back after" in run.said

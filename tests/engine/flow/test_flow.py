@@ -26,7 +26,7 @@ def in_a_row(flow: Flow, count: int) -> Flow:
 
 WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.validate(), "'wrong' is empty"),
-    (lambda flow: (flow.source("in"), flow.source("in")), "a source named 'in', as this source is"),
+    (lambda flow: (flow.source("in"), flow.source("in")), "already has a source named 'in'"),
     (lambda flow: [flow.source(name).sink() for name in "ab"], "named 'output'"),  # type: ignore[func-returns-value]
     (lambda flow: flow.source("in").map(5, name="shout"), "map 'shout' needs a function, not 5"),  # type: ignore[arg-type]
     (lambda flow: flow.source("in").key_by(0).scan(None, name="n"), "scan 'n' needs a function"),  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def raised(function: Callable[[Any], object], value: object) -> str:
     [
         (lambda p: p.account, Payment("a", 1), "a NamedTuple arrives as a plain tuple"),
         (lambda p: p["in"].account, {"in": Payment("a", 1)}, "arrives as a plain tuple"),
-        (lambda p: p.append(1), [1], "a list arrives as a tuple: list(x) is one again"),
+        (lambda p: p.append(1), [1], "a list arrives as a tuple: convert it with list(x)"),
         (lambda p: operator.setitem(p, 0, 1), [1], "a list arrives as a tuple"),
         (lambda p: p.most_common(), Counter("a"), "a subclass of dict arrives as a plain dict"),
     ],

@@ -217,7 +217,7 @@ def test_operator_rejects_elements_below_the_closed_time() -> None:
     step.push([(5, 0)], ["a"], None)
     step.close(5)
     step.push([(5, 1)], ["b"], None)
-    with pytest.raises(AssertionError, match=r"'op'.*time 4 after 5 was closed"):
+    with pytest.raises(AssertionError, match=r"'op'.*time 4 arrived, but times below 5 are closed"):
         step.push([(4, 0)], ["c"], None)
 
 

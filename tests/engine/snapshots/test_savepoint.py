@@ -100,9 +100,12 @@ def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
     flow = flow_of(("A/b", (MapState[object, object]("v"),)))
     said = refusal(savepoint, flow, Choice(drop=("nothing",)))
     assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in said
-    assert "operator 'A/b': its state 'l', a ListState, is not there any more" in said
+    assert "operator 'A/b': its state 'l', a ListState, no longer exists" in said
     assert "operator 'a/b' is not in the flow" in said
-    assert "--drop-state nothing: it has no such state. It has that of A/b, a/b" in said
+    assert (
+        "--drop-state nothing: the savepoint has no such state; operators with state: A/b, a/b"
+        in said
+    )
     drop = Choice(drop=("A/b.v", "A/b.l", "a/b"))
     assert contents(savepoint, flow, drop) == {}
 
@@ -110,9 +113,9 @@ def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
 @pytest.mark.parametrize(
     ("rename", "said"),
     [
-        ((("gone", "A/b"),), "it has no operator or source 'gone'"),
+        ((("gone", "A/b"),), "the savepoint has no operator or source 'gone'"),
         ((("A/b", "gone"),), "the flow has no 'gone'"),
-        ((("A/b", "a/b"),), "it has a 'a/b', too: rename that one, or --drop-state a/b"),
+        ((("A/b", "a/b"),), "the savepoint also has 'a/b': rename that, or --drop-state a/b"),
         ((("A/b", "empty"), ("a/b", "empty")), "names an operator twice"),
         ((("A/b", "A/b"), ("A/b", "a/b")), "names an operator twice"),
     ],
@@ -132,9 +135,9 @@ def test_notes_list_states_that_start_empty_and_removed_sources(savepoint: Savep
         source="other",
     )
     assert fit(savepoint, flow).notes == (
-        "state 'm' of operator 'A/b' begins empty",
-        "operator 'new' begins empty",
-        "source 'in' is gone",
+        "state 'm' of operator 'A/b' starts empty",
+        "operator 'new' starts empty",
+        "source 'in' is no longer in the flow",
     )
 
 

@@ -10,7 +10,7 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import group_of
 from driftline.engine.snapshots.merging import by_group, merge, read_segment, restore
-from driftline.engine.state.changelog import EARLY_FROM
+from driftline.engine.state.changelog import EARLY_ROWS_MIN
 from driftline.engine.state.managed import MapState
 from driftline.engine.wire.codec import encode_rows, pack
 from tests.engine.snapshots.tables import (
@@ -79,7 +79,7 @@ def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
     table = Table(MAPPED)
     [state] = table.states("key")
     assert isinstance(state, MapState)
-    for number in range(EARLY_FROM):
+    for number in range(EARLY_ROWS_MIN):
         state[number % 100] = number
         table.keep()
     assert table.changelog.encode_early(1000)

@@ -15,7 +15,7 @@ from driftline.engine.state.managed import (
     undo,
 )
 from driftline.engine.state.plain import Undo, plain_state
-from driftline.engine.state.table import StateTable, as_serialised
+from driftline.engine.state.table import StateTable, serialise_state
 from driftline.engine.wire.codec import pack
 from tests.engine.state.states import exact, fresh
 
@@ -47,7 +47,7 @@ EQUAL: list[object] = [1, True, 0, False, 0.0, -0.0, 1.0, (1,), (True,), (1.0,)]
 def test_equal_keys_of_different_types_are_different_keys_of_a_map(kind: str) -> None:
     state, undo_log = fresh(MapState[object, object]("map"))
     if kind == "serialised":
-        as_serialised(state)
+        serialise_state(state)
     undone = Undo()
     mapped: Any = plain_state(state, undone) if kind == "of the reference" else state
     keys = sorted(EQUAL, key=pack)

@@ -103,7 +103,7 @@ def test_immutable_value_is_stored_without_a_copy(value: object) -> None:
 def test_kept_arguments_and_outputs_are_isolated_from_mutations(found: list[object]) -> None:
     arrived = [round_trip(value) for value in found]
     before, made = repr(arrived), repr(found)
-    kept, outputs = freeze_arguments(arrived), freeze_outputs(found, also_objects=True)
+    kept, outputs = freeze_arguments(arrived), freeze_outputs(found, check_objects=True)
     branch = copy_outputs(found)
     for value in (*arrived, *found):
         spoil(value)
@@ -268,7 +268,7 @@ def test_cyclic_value_raises_payload_error() -> None:
     parent: dict[str, object] = {"children": []}
     parent["children"] = [{"parent": parent}]
     for value in (twice, parent):
-        assert len(freeze_outputs([value], also_objects=True)) == 1
+        assert len(freeze_outputs([value], check_objects=True)) == 1
         assert not holds(MapState, [value])
         for put in (round_trip, freeze):
             with pytest.raises(PayloadError, match="nested more than 1000 deep"):

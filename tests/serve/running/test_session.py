@@ -111,12 +111,12 @@ def test_state_directory_of_another_service_is_rejected(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
-    with pytest.raises(StateMismatch, match="not that of this state directory"):
+    with pytest.raises(StateMismatch, match="does not belong to this state directory"):
         begun(tree, tmp_path / "other")
     with pytest.raises(StateMismatch, match="belongs to the service 'web': give --name web"):
         begun(tree, tmp_path / "s", "shop")
     end(tree, first, tmp_path / "s")
-    with pytest.raises(StateMismatch, match="not that of this state directory"):
+    with pytest.raises(StateMismatch, match="does not belong to this state directory"):
         begun(tree, tmp_path / "another")
     remove(tree, "web")
     with pytest.raises(StateMismatch, match="flow 'web' of this service is no longer in"):
@@ -144,7 +144,7 @@ def test_the_name_of_another_flow_is_refused(tree: ZooKeeperTree, tmp_path: Path
     order = SubmitRequest("web", "a.py", reading, output, 1, get_policy("exactly-once"), 1.0, False)
     made = submit(tree, flow(), order)
     assert made.front_agents == ("f",), "a service takes no fronts of others"
-    with pytest.raises(StateMismatch, match="but of agent f"):
+    with pytest.raises(StateMismatch, match="it is of agent f"):
         begun(tree, tmp_path / "s")
 
 

@@ -104,7 +104,7 @@ def test_a_consumer_gets_bundles_only_with_a_right_to_all_sinks_in_them(
         ("ipc:///tmp/somewhere", "without a key"),
         (str(Address("tcp://127.0.0.1:1", "x" * 40)), "with a key that is not authorised"),
         ("nonsense", "it is not tcp://HOST:PORT"),
-        ("tcp://127.0.0.1:1#short", "what is behind # is not a key"),
+        ("tcp://127.0.0.1:1#short", "the text after # is not a public key"),
     ],
 )
 def test_invalid_address_is_counted_and_logged(
