@@ -13,7 +13,7 @@ from driftline.engine.errors import FlowError, SimulationFailed
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, resolve_flow
 from driftline.engine.sources import RetainedSource, Source, strict
-from driftline.simulation.scenarios.flows import Simulated
+from driftline.simulation.scenarios.flows import SimulatedFlow
 from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import SeedReport, check_flow, run_one
@@ -79,7 +79,7 @@ def simulate(
     if not seed_range or (nodes is not None and nodes < 1):
         raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
     records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
-    simulated = Simulated(loaded.name, order_independent=False, given=loaded)
+    simulated = SimulatedFlow(loaded.name, order_independent=False, flow=loaded)
     report = SeedReport()
     for seed in seed_range:
         scenario = draw_scenario(seed, simulated, policy, records)

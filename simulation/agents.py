@@ -1,9 +1,9 @@
 """Supervision and rescaling in a simulated run: replaces processes that hang, requests other
 numbers of nodes, and starts the processes of new nodes.
 
-As in a real run, `HangDetector` judges the signs of life over pipes, which lose nothing. A hung
-process crashes, and the world restarts it. The simulated command has no faults: it does not crash,
-as no run outlives its command.
+As in a real run, `HangDetector` judges the signs of life, which arrive over pipes without loss. A
+hung process crashes, and the world restarts it. The simulated supervisor has no faults: it never
+crashes, as no run outlives its command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from driftline.deploy.runtime.supervision.restarts import HangDetector, RunningP
 from driftline.engine.wire.kinds import AGENT, MASTER, NODE
 from driftline.engine.wire.messages import Rescale, encode
 from driftline.simulation.masters import Masters, master_of
-from driftline.simulation.scenarios.disturbances import Hang, Rescaled
+from driftline.simulation.scenarios.disturbances import Hang, RescaleRequest
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World
 
@@ -30,7 +30,7 @@ HANG_RETRY_S = 0.02
 
 
 class Supervision:
-    """Makes processes hang, and replaces them: nodes, also of a next layout, and the master."""
+    """Makes processes of nodes and of the master hang, and replaces hung ones."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -69,7 +69,7 @@ RESCALE_EVERY_S = 0.02
 """Seconds between two checks of the desired number of nodes."""
 
 
-class Rescales:
+class RescaleDriver:
     """Requests other numbers of nodes, and starts new nodes. `add`: adds the host of a node."""
 
     def __init__(
@@ -86,19 +86,20 @@ class Rescales:
         self._wanted = 0
         """Desired number of nodes; 0: keep the current number."""
 
-    def begin(self, rescaled: Sequence[Rescaled]) -> None:
+    def begin(self, requests: Sequence[RescaleRequest]) -> None:
         """Schedule these requests, and start to send them to the leading master."""
-        for each in rescaled:
-            self._world.timeline.at_time(each.at_s, partial(self._request_rescale, each.nodes))
-        if rescaled:
+        for request in requests:
+            event = partial(self._set_wanted, request.nodes)
+            self._world.timeline.at_time(request.at_s, event)
+        if requests:
             self._check_masters()
 
-    def _request_rescale(self, nodes: int) -> None:
+    def _set_wanted(self, nodes: int) -> None:
         self._wanted = nodes
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """The newest layout written; () before the first write."""
+        """The layout that was last written to the registry; () before the first write."""
         written = self._registry.written
         return () if written is None else written.layout
 
@@ -111,6 +112,7 @@ class Rescales:
                 self._apply_rescale(host, master)
 
     def _apply_rescale(self, host: SimulatedHost, master: Master) -> None:
+        """Send a pending request to a leading master, and start the nodes that it needs."""
         coordinator = master.coordinator
         if coordinator.phase in DECIDED or not coordinator.leads:
             return

@@ -31,7 +31,7 @@ from driftline.simulation.seeds import SeedReport, as_json, check_flow, run_one,
 SEEDS_AT_ONCE = 20
 """Number of seeds per task of the process pool."""
 
-LEAVE_OUT = "Fix it, or leave such records out: --on-error dead-letter."
+BAD_RECORD_ADVICE = "Fix it, or leave such records out: --on-error dead-letter."
 """Advice for an error about a bad record."""
 
 
@@ -85,11 +85,11 @@ def simulate(
     if inputs and flow is None:
         raise click.UsageError("--input needs a FLOW: the flows of --all have generated records")
     if trace and seed is None:
-        raise click.UsageError("--trace needs --seed: the trace of one seed is long enough")
+        raise click.UsageError("--trace needs --seed: only one seed can be traced")
     if not inputs:
         refuse_options(["--on-error", *SHAPE], "without --input: records are generated")
     if seed is not None:
-        refuse_options(["--seeds", "--first"], "with --seed, which is one seed")
+        refuse_options(["--seeds", "--first"], "with --seed, which runs one seed")
     files = InputFiles(inputs, shape, dead_letters) if inputs else None
     began = monotonic()
     try:
@@ -98,8 +98,8 @@ def simulate(
         if note and flow is not None:
             print_error(note)
         if files is not None:
-            for left_out in files.bad_record_notes:
-                print_error(left_out)
+            for bad_record_note in files.bad_record_notes:
+                print_error(bad_record_note)
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
@@ -108,10 +108,10 @@ def simulate(
     except FlowError as error:
         raise click.UsageError(str(error)) from None
     except InputError as error:
-        raise InputError.from_text(f"{error}{advice_for(str(error), LEAVE_OUT)}") from None
-    took = monotonic() - began
-    show(report, took)
-    write_json(json_file, as_json(report, took))
+        raise InputError.from_text(f"{error}{advice_for(str(error), BAD_RECORD_ADVICE)}") from None
+    took_s = monotonic() - began
+    show(report, took_s)
+    write_json(json_file, as_json(report, took_s))
     if report.failures:
         click.get_current_context().exit(1)
 
@@ -123,12 +123,10 @@ def run_all(
 
     Raises Unavailable if a process dies.
     """
-    portions = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
+    batches = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
     report = SeedReport()
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:
-        runs = {
-            pool.submit(run_seeds, portion, flow, policy, files): portion for portion in portions
-        }
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(batches))) as pool:
+        runs = {pool.submit(run_seeds, batch, flow, policy, files): batch for batch in batches}
         try:
             with bars(Console(stderr=True), "seeds") as progress:
                 task = progress.add_task("", total=len(seeds))
@@ -136,7 +134,8 @@ def run_all(
                     report.merge(run.result())
                     progress.advance(task, len(runs[run]))
         except BrokenProcessPool:
-            raise Unavailable("a process of the simulation died: is there enough memory?") from None
+            text = "a process of the simulation died, perhaps because memory ran out"
+            raise Unavailable(f"{text}: free some memory, and run the command again") from None
         finally:
             pool.shutdown(cancel_futures=True)
     report.failures.sort()

@@ -1,7 +1,7 @@
 """The masters of a simulated run: one with a registry on its disk, or several with ZooKeeper.
 
-Several masters queue (`Candidate`), each on another host. As in a cluster, an agent that sees the
-queue repeatedly sends the leader's address to the members, sometimes late. In such a run, a
+Several masters queue (`Candidate`), each on another host. As the agents of a cluster do,
+`Masters` repeatedly sends the leader's address to the members, sometimes late. In such a run, a
 master's process may also be cut off from ZooKeeper.
 """
 
@@ -28,53 +28,55 @@ from driftline.simulation.world.zookeeper import ZooKeeper, ZooKeeperStore
 ANNOUNCE_EVERY_S = 0.2
 """Interval at which members receive the leader's address, in seconds."""
 
-Make = Callable[[str, ClusterState | None], Master]
-"""(process, state of the registry) -> a master of this process that starts with this state."""
+MakeMaster = Callable[[str, ClusterState | None], Master]
+"""(name of the process, state of the registry) -> a new master, which starts with this state."""
 
 
 class Masters:
     """The hosts of masters. `standby`: whether there are several."""
 
-    def __init__(self, world: World, registry: MasterDisk, make: Make, *, standby: bool) -> None:
+    def __init__(
+        self, world: World, registry: MasterDisk, make: MakeMaster, *, standby: bool
+    ) -> None:
         self._world = world
         self._registry = registry
         self._make = make
-        self._cut = 0.05 if standby else 0.0
-        """Probability, per job of a master, that its process is cut off from ZooKeeper."""
-        self._zookeeper = ZooKeeper(world.timeline, registry, self._cut)
+        cut_probability = 0.05 if standby else 0.0
+        self._zookeeper = ZooKeeper(world.timeline, registry, cut_probability)
         self.standby = standby
         self.hosts: list[SimulatedHost] = []
-        self._counted: set[str] = set()
+        self._counted_takeovers: set[str] = set()
         """Processes whose takeover has been counted."""
-        self._deaths = RestartPolicy()
+        self._restart_policy = RestartPolicy()
 
     def begin(self, before_start: Callable[[], None]) -> None:
         """Start the masters; `before_start`: called before each start of a process."""
         if not self.standby:
-            alone = self._alone(before_start)
-            self.hosts = [self._world.add(MASTER, alone, self._registry, fixed={MASTER})]
+            make = self._single_master(before_start)
+            self.hosts = [self._world.add(MASTER, make, self._registry, fixed={MASTER})]
             return
         for name in MASTERS:
             client = ZooKeeperStore(self._zookeeper)
-            maker = self._one_of_several(name, client, before_start)
-            self.hosts.append(self._world.add(name, maker, client))
+            make = self._candidate(name, client, before_start)
+            self.hosts.append(self._world.add(name, make, client))
         self._zookeeper.begin()
         self._announce_leader()
 
-    def _alone(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Role]]:
+    def _single_master(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             before_start()
             return [self._make(process, self._registry.read())]
 
         return make
 
-    def _one_of_several(
+    def _candidate(
         self, name: str, client: ZooKeeperStore, before_start: Callable[[], None]
     ) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             before_start()
-            patience = leader_timeout_s(MISSING_AFTER_S, self._deaths.count_futile_step_downs(name))
-            candidate = Candidate(process, partial(self._make, process), patience)
+            step_downs = self._restart_policy.count_futile_step_downs(name)
+            timeout_s = leader_timeout_s(MISSING_AFTER_S, step_downs)
+            candidate = Candidate(process, partial(self._make, process), timeout_s)
             client.process = process
             self._zookeeper.connect(process, candidate, lambda: self._is_reachable(name, process))
             return [candidate]
@@ -105,32 +107,35 @@ class Masters:
     # Exits and restarts.
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether a master has ended normally."""
         return any(host.ended_role is not None for host in self.hosts)
 
     @property
     def waits_for(self) -> str:
         """Description for people of what the run waits for."""
-        found = [master_of(host.role or host.ended_role) for host in self.hosts]
-        leads = [master for master in found if master is not None and master.coordinator.leads]
-        return leads[-1].waits_for if leads else "the master is down"
+        masters = [master_of(host.role or host.ended_role) for host in self.hosts]
+        leaders = [m for m in masters if m is not None and m.coordinator.leads]
+        return leaders[-1].waits_for if leaders else "the master is down"
 
     def is_broken(self, host: SimulatedHost, role: Role) -> bool:
-        """Return whether a master's process must exit for a new one; count takeovers."""
+        """Return whether a master's process must exit, so that a new one starts.
+
+        Also counts takeovers and step-downs, for the report and the restart policy.
+        """
         master = master_of(role)
         if master is not None and master.coordinator.taken_over:
-            self._count(host.process)
+            self._count_takeover(host.process)
         if isinstance(role, Candidate) and role.stepped_down:
             counted = self._world.timeline.counted
             counted["stepped down"] += 1
-            self._deaths.record_progress(counted["delivered bundle"], 0)
-            self._deaths.record_step_down(host.name)
+            self._restart_policy.record_progress(counted["delivered bundle"], 0)
+            self._restart_policy.record_step_down(host.name)
         return isinstance(role, Candidate | Master) and role.broken
 
-    def _count(self, process: str) -> None:
-        if process not in self._counted:
-            self._counted.add(process)
+    def _count_takeover(self, process: str) -> None:
+        if process not in self._counted_takeovers:
+            self._counted_takeovers.add(process)
             self._world.timeline.counted["takeover"] += 1
 
     def restart_all(self) -> None:
@@ -147,7 +152,7 @@ class Masters:
 
 
 def master_of(role: Role | None) -> Master | None:
-    """Return the master that a role is, or that it leads as."""
+    """Return a role that is a master, or the master of a leading candidate; None otherwise."""
     if isinstance(role, Candidate):
         return role.master
     return role if isinstance(role, Master) else None

@@ -1,4 +1,4 @@
-"""Runs the scenarios of seeds, and reports on them: a table for people, JSON for programs."""
+"""Runs the scenarios of seeds, and reports the outcomes: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 from driftline.engine.texts import counted, escape_lines
 from driftline.simulation.scenarios.inputs import Inputs
-from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
-from driftline.simulation.scenarios.scenario import draw_scenario as scenario_of
+from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, draw_scenario
 from driftline.simulation.simulation import Outcome, Simulation
 
 FAULTS = (
@@ -46,7 +45,8 @@ SHOWN_MAX = 10
 
 
 class SeedReport(Struct):
-    """Outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
+    """Outcomes of some seeds. `failures`: (command that repeats the seed, problem); `counted`: kind
+    of event -> how often it happened."""
 
     seeds: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -117,7 +117,7 @@ def run_seeds(
     """Run seeds one after the other; arguments as for `draw_scenario`."""
     report = SeedReport()
     for seed in seeds:
-        report.add_outcome(run_one(scenario_of(seed, flow, policy, files)))
+        report.add_outcome(run_one(draw_scenario(seed, flow, policy, files)))
     return report
 
 
@@ -130,7 +130,7 @@ def run_one(scenario: Scenario, trace: Callable[[str], None] | None = None) -> O
     if trace is not None:
         trace(str(scenario))
         logging.basicConfig(format="             %(message)s", level=logging.INFO)
-    before = log.disabled
+    was_disabled = log.disabled
     log.disabled = trace is None
     simulation = Simulation(scenario, trace)
     if trace is not None:
@@ -138,11 +138,11 @@ def run_one(scenario: Scenario, trace: Callable[[str], None] | None = None) -> O
     try:
         outcome = simulation.run()
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        problem = f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
         outcome = Outcome(scenario, problem, simulation.counted, simulation.timeline.now)
     finally:
-        log.disabled = before
+        log.disabled = was_disabled
     if outcome.problem and scenario.flow == DRAWN_FLOW:
         outcome.flow = as_text(simulation.flow)
     return outcome
@@ -151,8 +151,9 @@ def run_one(scenario: Scenario, trace: Callable[[str], None] | None = None) -> O
 def check_flow(scenario: Scenario, advice: str) -> str:
     """Try a flow with the reference interpreter. Return a note on elements whose function raises.
 
-    `advice`: the end of the error, which says how to give the flow other records. Raises FlowError
-    for a flow that cannot be loaded, or whose functions fail on every record.
+    The note is "" if there are no such elements. `advice`: the end of the error, which says how to
+    give the flow other records. Raises FlowError for a flow that cannot be loaded, or whose
+    functions fail on every record.
     """
     simulation = Simulation(scenario)
     items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))

@@ -31,9 +31,9 @@ from driftline.engine.sources import ListSource
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Stop, encode
 from driftline.engine.wire.role import Role
-from driftline.simulation.agents import Rescales, Supervision
+from driftline.simulation.agents import RescaleDriver, Supervision
 from driftline.simulation.masters import Masters
-from driftline.simulation.scenarios.disturbances import slowed
+from driftline.simulation.scenarios.disturbances import with_slow_functions
 from driftline.simulation.scenarios.flows import records
 from driftline.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
 from driftline.simulation.scenarios.scenario import Scenario
@@ -57,17 +57,19 @@ from driftline.simulation.world.timeline import Crashed, Timeline
 from driftline.simulation.world.world import SimulatedHost, World
 
 RUN, NEXT = "simulated", "simulated, the next run"
+"""Ids of the simulated run, and of the run that continues it after a drain."""
 SESSIONS = {RUN: 1, NEXT: 2}
+"""Run -> number of its session."""
 EARLIER = "an earlier call of the command"
 """An earlier run: its outcome is in the registry, and its master's messages are in flight."""
 
 RESTART_MASTER_AFTER_S = 5.0
-"""Seconds after the master's exit until it is restarted if a front still runs, as in
+"""Seconds after the exit of a master until it is restarted if a front still runs, as in
 `deploy.local.run.drive`."""
 
 END_TIMEOUT_S = 10000.0
-"""Virtual seconds after the last fault within which the run must end, even if late elements make
-slow functions run repeatedly."""
+"""Virtual seconds after the last fault within which the run must end; many, because late elements
+make slow functions run repeatedly."""
 
 
 class Outcome(Struct):
@@ -99,8 +101,10 @@ class Simulation:
             self.flow = scenario.flow.load(scenario.seed, scenario.policy)
             self.scenario = scenario = scenario.with_nodes_up_to(self.flow.groups)
             work = scenario.slow_functions
-            slow = self.flow if work is None else slowed(self.flow, work, self.world.extend_turn)
-            self.plan: Plan = make_plan(slow)
+            flow = self.flow
+            if work is not None:
+                flow = with_slow_functions(flow, work, self.world.extend_turn)
+            self.plan: Plan = make_plan(flow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
         self.nodes: dict[int, NodeDisk] = {}
@@ -117,7 +121,7 @@ class Simulation:
         self.target: Target = MemoryTarget()
         self._run = RUN
         self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
-        self.rescales = Rescales(self.world, self.masters, self.registry, self._add_node)
+        self.rescales = RescaleDriver(self.world, self.masters, self.registry, self._add_node)
         self.waiting_bytes = 0
         """The most bytes of outputs that have waited for the consumer at one node."""
 
@@ -130,15 +134,15 @@ class Simulation:
         elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
         handovers = len({hole.at_s for hole in scenario.holes})
-        watch = ProgressChecker(
+        checker = ProgressChecker(
             self.world, self._progress, STALL_TIMEOUT_S + handovers * HANDOVER_S
         )
         try:
             self._begin()
-            last_records = (pace.until_s for pace in scenario.live if pace is not None)
-            watch.begin(max([scenario.faults.until_s, *last_records]))
-            ended = self.timeline.run(scenario.faults.until_s + END_TIMEOUT_S)
-            outcome.problem = self._judge(ended and not watch.stalled)
+            last_arrivals = (schedule.until_s for schedule in scenario.live if schedule is not None)
+            checker.begin(max([scenario.faults.until_s, *last_arrivals]))
+            has_ended = self.timeline.run(scenario.faults.until_s + END_TIMEOUT_S)
+            outcome.problem = self._judge(has_ended and not checker.is_stalled)
         except AssertionError as error:
             outcome.problem = f"invariant broken: {error}"
         finally:
@@ -175,9 +179,9 @@ class Simulation:
     def _begin(self) -> None:
         scenario, world = self.scenario, self.world
         for i, payloads in enumerate(self.inputs):
-            pace = scenario.live[i % len(scenario.live)]
-            if pace is not None and payloads:  # no producer would end an empty stream
-                self.live[i] = LiveInput(i, pace, payloads, self.chance)
+            schedule = scenario.live[i % len(scenario.live)]
+            if schedule is not None and payloads:  # no producer would end an empty stream
+                self.live[i] = LiveInput(i, schedule, payloads, self.chance)
         self.masters.begin(lambda: self.damages.maybe_damage(self.registry))
         if not scenario.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
@@ -197,7 +201,7 @@ class Simulation:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
             Supervision(world).begin(scenario.hangs)
-        self.rescales.begin(scenario.rescaled)
+        self.rescales.begin(scenario.rescale_requests)
         for hole in scenario.holes:
             world.network.schedule_hole(hole)
         for host in (*self._nodes, *self._fronts):
@@ -222,9 +226,9 @@ class Simulation:
     def _new_id(self) -> int:
         return self._ids.getrandbits(63) or 1
 
-    def _master(self, process: str, found: ClusterState | None) -> Master:
+    def _master(self, process: str, registry_state: ClusterState | None) -> Master:
         scenario = self.scenario
-        state = check_identity(found, self.plan.identity(), "the simulation")
+        state = check_identity(registry_state, self.plan.identity(), "the simulation")
         return Master(
             scenario.nodes,
             self.plan,
@@ -237,7 +241,7 @@ class Simulation:
         )
 
     def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
-        disk, behind = self.nodes[index], self.scenario.slow_consumer
+        disk, slow_consumer = self.nodes[index], self.scenario.slow_consumer
 
         def make(process: str) -> Sequence[Role]:
             self.damages.maybe_damage(disk)
@@ -253,7 +257,7 @@ class Simulation:
                 dead_letters=True,
                 run=self._run,
                 budget=TurnBudget(self.plan, lambda: self.world.clock),
-                waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
+                waiting_bytes=slow_consumer.waiting_bytes if slow_consumer else WAITING_BYTES,
                 reports_progress=self.scenario.policy.ordered and not self.scenario.embedded,
             )
             node.addresses.update({"master": self._master_address, "consumer": "consumer"})
@@ -267,7 +271,7 @@ class Simulation:
         return [self._consumers([f"barrier-{i}" for i in self.nodes])]
 
     def _consumers(self, barriers: list[str]) -> ConsumerServer:
-        """Return the consumer server of some barriers in a new process."""
+        """Return the consumer server of these barriers, for a new process."""
         self.target.handle_restart(barriers, self.timeline.happens(self.scenario.faults.power))
         self.damages.maybe_damage(self.target)
         return ConsumerServer(
@@ -278,9 +282,9 @@ class Simulation:
 
     def _pause_consumer(self) -> None:
         """Pause the consumers after a stored bundle, if the scenario makes them slow."""
-        behind, now = self.scenario.slow_consumer, self.timeline.now
-        if behind is not None and now < behind.until_s:
-            self.world.hosts["consumer"].paused_until = now + behind.seconds
+        slow_consumer, now = self.scenario.slow_consumer, self.timeline.now
+        if slow_consumer is not None and now < slow_consumer.until_s:
+            self.world.hosts["consumer"].paused_until = now + slow_consumer.seconds
             self.counted["slow consumer"] += 1
 
     def _front(self, index: int) -> Callable[[str], Sequence[Role]]:
@@ -328,8 +332,8 @@ class Simulation:
     # Progress and verdict.
 
     def _progress(self) -> object:
-        """Return a value that changes with each bundle, acknowledged record, process end and
-        run."""
+        """Return a value that changes with each delivered bundle, acknowledged record, ended
+        process and new run."""
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
         ended = [host.ended_role is not None for host in self.world.hosts.values()]
         return self.counted["delivered bundle"], acknowledged, ended, self._run
@@ -348,12 +352,12 @@ class Simulation:
         if not _all_ended(self._fronts):
             if host in self.masters.hosts:
                 self.timeline.after(RESTART_MASTER_AFTER_S, self._restart_masters)
-        elif self.masters.ended or _all_ended(self._nodes):
+        elif self.masters.has_ended or _all_ended(self._nodes):
             state = self.registry.read()
             if state is not None and state.outcome == RunOutcome(self._run, "", ENDED_ON_REQUEST):
                 self._start_next_run(state)
             else:
-                self.timeline.over = True
+                self.timeline.is_over = True
 
     @property
     def _is_draining(self) -> bool:
@@ -369,7 +373,7 @@ class Simulation:
                 self.world.turn_soon(host)
 
     def _start_next_run(self, state: ClusterState) -> None:
-        """Start the next run. The first one was drained, so nothing is replayed."""
+        """Start the next run. The first run was drained, so the next one replays nothing."""
         self.counted["ended normally"] += 1
         fronts = [host.ended_role for host in self._fronts if isinstance(host.ended_role, Front)]
         only_live = all(front.live or front.next >= INFINITY for front in fronts)
@@ -387,12 +391,13 @@ class Simulation:
         if not _all_ended(self._fronts) and self.masters.restart_ended():
             self.counted["asked again how it ended"] += 1
 
-    def _judge(self, ended: bool) -> str:
+    def _judge(self, has_ended: bool) -> str:
+        """Return the first problem of the run as a sentence; "" if the outcome is correct."""
         if self.world.fatal_error is not None:
             return self._judge_error(_as_text(self.world.fatal_error))
-        if not ended:
-            where, now = self.masters.waits_for, self.timeline.now
-            return f"makes no progress after {now:.1f} virtual seconds: {where}"
+        if not has_ended:
+            reason, now = self.masters.waits_for, self.timeline.now
+            return f"makes no progress after {now:.1f} virtual seconds: {reason}"
         state = self.registry.read()
         assert state is not None
         assert state.outcome is not None, "the run ended, but the registry has no outcome"
@@ -415,8 +420,7 @@ class Simulation:
         return judge(scenario.policy, scenario.flow.projection, expected, delivered, target.value)
 
     def _judge_error(self, error: str) -> str:
-        live = bool(self.live)
-        if self.damages.excuses(error, self.scenario.policy, given_input=not live):
+        if self.damages.excuses(error, self.scenario.policy, given_input=not self.live):
             self.counted["stopped because of damage"] += 1
             return ""
         return f"stopped: {error}"

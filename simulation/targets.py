@@ -31,7 +31,9 @@ from driftline.simulation.world.filesystem import FileSystem
 from driftline.simulation.world.timeline import Crashed, Timeline
 
 IDENTITY = "simulated"
+"""The identity of flow and input that consumers record."""
 IN_MEMORY = Path("/dev/shm")
+"""A directory in main memory, if the machine has it."""
 
 
 class Target(Protocol):
@@ -41,13 +43,13 @@ class Target(Protocol):
         """Return the consumer of a barrier, for the current process."""
 
     def handle_restart(self, barriers: list[str], power: bool) -> None:
-        """Handle the death of the process of these consumers; `power`: by a power failure."""
+        """Handle the restart of the process of these consumers; `power`: after a power failure."""
 
     def flip_bit(self, chance: Random) -> str:
         """Flip a bit of a record. Return the name of the damaged file; "" if none was damaged."""
 
     def delivered(self) -> dict[str, list[Item]]:
-        """Return all stored items, by barrier or file; each list must be in label order."""
+        """Return all stored items by barrier, or by file; each list in the stored order."""
 
     def as_stored(self, item: Item) -> Item:
         """Return the item as `delivered` returns it once it is stored."""
@@ -87,15 +89,17 @@ class MemoryTarget:
         pass
 
 
-class _InDirectory:
+class _DirectoryTarget:
     """Base of targets in a temporary directory, with a consumer per barrier."""
 
     def __init__(self) -> None:
-        place = IN_MEMORY if IN_MEMORY.is_dir() else None
-        self._directory = tempfile.TemporaryDirectory(prefix="driftline-simulation-", dir=place)
+        parent = IN_MEMORY if IN_MEMORY.is_dir() else None
+        self._directory = tempfile.TemporaryDirectory(prefix="driftline-simulation-", dir=parent)
         self.path = Path(self._directory.name) / "out"
         self._open: dict[str, Consumer] = {}
+        """Barrier -> its open consumer."""
         self._barriers: set[str] = set()
+        """Barriers that have ever had a consumer."""
 
     def consumer(self, barrier: str) -> Consumer:
         if barrier not in self._open:
@@ -116,7 +120,7 @@ class _InDirectory:
         raise NotImplementedError
 
 
-class LmdbTarget(_InDirectory):
+class LmdbTarget(_DirectoryTarget):
     """LMDB environment per barrier; a bundle is one transaction."""
 
     def __init__(self, flow: Flow) -> None:
@@ -140,7 +144,7 @@ class LmdbTarget(_InDirectory):
         return LmdbConsumer(self.path, barrier, self._flow, IDENTITY, map_size=1 << 22)
 
 
-class FilesTarget(_InDirectory):
+class FilesTarget(_DirectoryTarget):
     """JSON lines in a file system that fails and loses power. An item's payload is its line."""
 
     def __init__(self, flow: Flow, timeline: Timeline) -> None:
@@ -192,7 +196,8 @@ class FilesTarget(_InDirectory):
 
     def _make(self, barrier: str) -> Consumer:
         with self.files:
-            return _Watched(JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY), self.files)
+            consumer = JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY)
+            return _FileSystemConsumer(consumer, self.files)
 
     def _draw_error(self) -> BaseException | None:
         timeline = self._timeline
@@ -203,7 +208,7 @@ class FilesTarget(_InDirectory):
         return None
 
 
-class _Watched:
+class _FileSystemConsumer:
     """Consumer whose calls to the operating system go through the simulated file system."""
 
     def __init__(self, consumer: Consumer, files: FileSystem) -> None:
@@ -225,18 +230,18 @@ class _Watched:
 class FailingConsumer:
     """Consumer whose process may die before or after it stores a bundle.
 
-    `stored`: called after each bundle.
+    `consumer`: returns the real consumer; `on_stored`: called after each stored bundle.
     """
 
     def __init__(
         self,
         consumer: Callable[[], Consumer],
         timeline: Timeline,
-        stored: Callable[[], None],
+        on_stored: Callable[[], None],
     ) -> None:
         self._consumer = consumer
         self._timeline = timeline
-        self._on_stored = stored
+        self._on_stored = on_stored
 
     def deliver(self, bundle: Bundle) -> None:
         timeline, faults = self._timeline, self._timeline.faults

@@ -1,4 +1,4 @@
-"""The verdict on a simulated run: its outputs, its progress, and the damage that excuses its end.
+"""The verdict on a simulated run: its outputs, its progress, and damage that excuses an error.
 
 Outputs: for exactly-once, the items of each barrier must equal the sequence of the reference
 interpreter, restricted to the labels of that barrier: no item is lost, duplicated, out of order, or
@@ -6,13 +6,13 @@ absent from the reference (Delivery, consistency, and determinism, Definition 6,
 policies without an order, only the properties common to every order are compared.
 
 Progress, after the last fault: another bundle is delivered, another record is acknowledged to a
-producer, or a process ends. A run may pause as long as the roles' own timeouts (for a silent
-member, for stalled work), plus the time of one recovery; with holes in the network, also for the
-timeout after which a master that cannot reach a member steps down, once per master.
+producer, or a process ends. A run may pause as long as the roles' own timeout for stalled work,
+plus the time of one recovery; with holes in the network, also for the time of a step-down, once
+per master with holes.
 
-Damage: bits that flip on a disk between two processes. Correct outputs are always a correct
-outcome. If the only copy of some data was damaged, the run may also stop with an error that names
-it. It must never continue with wrong data, or hang.
+Damage: bits of a store that flip before a process that uses the store starts. Correct outputs are
+always a correct outcome. If the only copy of some data was damaged, the run may also stop with an
+error that names the damaged store. It must never continue with wrong data, or hang.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S as MAKES_WAY_AFTER_S
+from driftline.coordinator.leadership import LEADER_TIMEOUT_MIN_S
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.bundles import Item
@@ -35,37 +35,39 @@ from driftline.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.simulation.world.timeline import Timeline
 from driftline.simulation.world.world import World
 
-View = Callable[[object], object]
+Projection = Callable[[object], object]
+"""Function from a payload to its part that is the same in every order of arrival."""
 
 
 def judge(
     policy: Policy,
-    view: View | None,
+    projection: Projection | None,
     expected: list[Item],
     delivered: Mapping[str, Sequence[Item]],
     value: Callable[[Item], object],
 ) -> str:
     """Compare the delivered items, per barrier, with the expected ones.
 
-    `view`: maps a payload to the part that is the same in every order of arrival; None: labels
-    only. `value`: maps an item to its payload.
+    `projection`: used for policies without order; None: compare labels only. `value`: maps an item
+    to its payload.
 
-    Return the first problem as a sentence; "" if there is none.
+    Returns the first problem as a sentence; "" if there is none.
     """
     if policy.ordered:
         return _judge_sequence(expected, delivered)
-    everything = [item for items in delivered.values() for item in items]
-    wanted, got = (Counter(item.label for item in items) for items in (expected, everything))
+    all_delivered = [item for items in delivered.values() for item in items]
+    wanted, got = (Counter(item.label for item in items) for items in (expected, all_delivered))
     lost, extra = (wanted - got).total(), (got - wanted).total()
     if policy.output is Output.AT_ONCE and policy.cut is not SnapshotCut.NONE:
         return f"lost {lost} items" if lost else ""  # at-least-once
     if lost or extra:
         return f"lost {lost} items, {extra} too many"
-    if view is not None:
-        wanted_views, views = (
-            Counter(pack(view(value(item))) for item in items) for items in (expected, everything)
+    if projection is not None:
+        wanted_parts, parts = (
+            Counter(pack(projection(value(item))) for item in items)
+            for items in (expected, all_delivered)
         )
-        if wanted_views != views:
+        if wanted_parts != parts:
             return "other items than the reference has"
     return ""
 
@@ -89,6 +91,7 @@ def _judge_sequence(expected: list[Item], delivered: Mapping[str, Sequence[Item]
 
 
 DAMAGE_ERRORS = ("SnapshotDamaged", "StateMismatch")
+"""Classes of the errors that may report damage."""
 
 
 class Perishable(Protocol):
@@ -131,16 +134,17 @@ class Damages:
     def excuses(self, error: str, policy: Policy, *, given_input: bool) -> bool:
         """Return whether the damage excuses a run that stopped with this error.
 
-        `given_input`: whether the input can be read again from its beginning.
+        An error excuses nothing if the run could have recovered. `given_input`: whether the input
+        can be read again from its beginning.
         """
         # Recoverable: from an older snapshot, or from the beginning of the input.
         written = self._registry.written
-        from_input = given_input and (written is None or not written.base)
-        recoverable = self._only_snapshots and (from_input or self._only_newest)
-        if recoverable and policy.output is Output.FRONTIER:
+        can_start_over = given_input and (written is None or not written.base)
+        can_recover = self._only_snapshots and (can_start_over or self._only_newest)
+        if can_recover and policy.output is Output.FRONTIER:
             return False
-        named = any(name in error for name in (*self.names, "the state directory"))
-        return bool(self.names) and named and error.startswith(DAMAGE_ERRORS)
+        is_named = any(name in error for name in (*self.names, "the state directory"))
+        return bool(self.names) and is_named and error.startswith(DAMAGE_ERRORS)
 
     def _is_newest(self, disk: NodeDisk) -> bool:
         """Return whether the newest part is the damaged one, and the snapshot before it is
@@ -153,7 +157,7 @@ class Damages:
 
 
 PROGRESS_POLL_S = 0.25
-"""Virtual seconds between two checks of the progress."""
+"""Interval of the checks of the progress, in virtual seconds."""
 
 RECOVERY_S = 5.0
 """Longest time of a recovery, from its cause to the first output after it, in virtual seconds."""
@@ -161,7 +165,7 @@ RECOVERY_S = 5.0
 STALL_TIMEOUT_S = STALLED_AFTER_S + RECOVERY_S
 """Virtual seconds without progress after which a run counts as stalled."""
 
-HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
+HANDOVER_S = MISSING_AFTER_S + LEADER_TIMEOUT_MIN_S + 2.0
 """Time of one step-down, from the last message of a member to the next leader, in seconds."""
 
 
@@ -171,10 +175,11 @@ class ProgressChecker(Struct):
     world: World
     progress: Callable[[], object]
     """Returns a value that changes with every progress."""
-    patience_s: float = STALL_TIMEOUT_S
+    timeout_s: float = STALL_TIMEOUT_S
+    """Virtual seconds without progress after which the run counts as stalled."""
     longest_s: float = 0.0
     """The longest time without progress so far, in virtual seconds."""
-    stalled: bool = False
+    is_stalled: bool = False
     _last_progress: object = None
     _since: float = 0.0
 
@@ -186,11 +191,12 @@ class ProgressChecker(Struct):
     def _check(self) -> None:
         timeline = self.world.timeline
         now, progress = timeline.now, self.progress()
-        away = max(host.paused_until for host in self.world.hosts.values())
-        away = now + PROGRESS_POLL_S if away == inf else away  # inf: until the process is killed
-        if progress != self._last_progress or away > now:
-            self._last_progress, self._since = progress, max(now, away)
+        paused_until = max(host.paused_until for host in self.world.hosts.values())
+        if paused_until == inf:  # a process hangs, until it is killed
+            paused_until = now + PROGRESS_POLL_S
+        if progress != self._last_progress or paused_until > now:
+            self._last_progress, self._since = progress, max(now, paused_until)
         self.longest_s = max(self.longest_s, now - self._since)
-        if now - self._since > self.patience_s:
-            timeline.over = self.stalled = True
+        if now - self._since > self.timeout_s:
+            timeline.is_over = self.is_stalled = True
         timeline.after(PROGRESS_POLL_S, self._check)

@@ -40,13 +40,13 @@ from driftline.index.commands.definition import (
 from driftline.index.http.application import application
 from driftline.index.http.page import page_routes
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.gateway.server import Listening, open_listener
+from driftline.serve.gateway.server import ListenAddress, open_listener
 from driftline.serve.hosting.config import ViewSpec, key_value_views
 from driftline.serve.http.access import Access, check_exposure
 from driftline.serve.http.flow_application import flow_application
 from driftline.serve.http.operations import HttpSettings
-from driftline.serve.running.cluster_deployment import InCluster
-from driftline.serve.running.deployment import Deploy, Serving, deploy_locally
+from driftline.serve.running.cluster_deployment import ServiceCluster
+from driftline.serve.running.deployment import Deploy, ServiceOptions, deploy_locally
 from driftline.serve.running.run import run_service
 
 STATE = "driftline-index", "driftline-service"
@@ -191,8 +191,8 @@ def serve(
     reach = SenderRules(keys=keys, sources=("writes",))
     with ExitStack() as stack:
         # Check ports and addresses first, so that a failure leaves no new state directory behind.
-        found, listening = open_listener(Listening(*http, certificate or "", key or ""))
-        stack.callback(found.close)
+        listener, address = open_listener(ListenAddress(*http, certificate or "", key or ""))
+        stack.callback(listener.close)
         if zmq:
             check_input(0, zmq, reach)
             check_free(zmq)
@@ -202,13 +202,15 @@ def serve(
                 stack.enter_context(cluster_address.open_tree()),
                 name or f"{socket.gethostname()}-serve",
             )
-            cluster = InCluster(tree, at, network, cluster_address.session_s, journal_key, wheel)
+            cluster = ServiceCluster(
+                tree, at, network, cluster_address.session_s, journal_key, wheel
+            )
             cluster.check()
         stack.enter_context(importable_wheel(wheel))
-        serving = Serving(
+        options = ServiceOptions(
             *make(state, schema, searchers, settings),
             state=state,
-            listening=listening,
+            listen_address=address,
             producers=zmq,
             sender_rules=reach,
             nodes=nodes,
@@ -226,17 +228,17 @@ def serve(
             if flow is None:
                 cluster = replace(cluster, wheel=write_wheel(state))
                 stack.enter_context(importable_wheel(cluster.wheel))
-                serving = replace(serving, flow=WHEEL_FLOW)
+                options = replace(options, flow=WHEEL_FLOW)
             deploy = cluster.deploy
-        if run_service(serving, found, _ready, deploy):
+        if run_service(options, listener, _ready, deploy):
             text = "ended normally: run the same command again to resume"
         else:
             text = "cancelled by a command: accepted records are processed when the service resumes"
         log.info(text, extra=event_fields("service-ended"))
 
 
-def _ready(listening: Listening) -> None:
-    click.echo(f"ready: {listening.url}")
+def _ready(address: ListenAddress) -> None:
+    click.echo(f"ready: {address.url}")
 
 
 _Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]

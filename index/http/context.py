@@ -89,7 +89,7 @@ class Index:
         default that of the request.
         """
         after = call[AFTER] if after is None else after
-        return await self._ask(question, after, call.settings.within_s, kind, call.client)
+        return await self._ask(question, after, call.settings.timeout_s, kind, call.client)
 
     async def ask_shard(
         self, call: Call, question: IndexQuestion, kind: type[T], after: int | None = None
@@ -109,7 +109,7 @@ class Index:
     ) -> list[T]:
         """Ask all shards; `client`: for fair scheduling between clients and collections."""
         asked, asker = to_message(question), f"{client}/{question.collection}"
-        answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s, asker=asker)
+        answers = await self.backend.ask(VIEW, asked, after=after, timeout_s=within_s, client=asker)
         try:
             return [msgspec.convert(answer, kind) for answer in answers]
         except msgspec.ValidationError as error:

@@ -189,7 +189,7 @@ class _Watching:
         write = WatchWrite(collection.name, call[ID], query)
         time = await self._index.backend.write(write.record()) + 1
         if call[WAIT] == "visible":
-            await self._index.wait_visible(collection, time, call.settings.within_s)
+            await self._index.wait_visible(collection, time, call.settings.timeout_s)
         return json_of(answers.Written(call[ID], token_of(time)))
 
     async def get(self, call: Call) -> Response:

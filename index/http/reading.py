@@ -51,7 +51,7 @@ from driftline.serve.http.parameters import (
     AFTER,
     AT,
     Parameter,
-    Several,
+    RepeatedParameter,
     flag,
     integer_between,
     text_up_to,
@@ -99,8 +99,8 @@ SORT = Parameter[str](
     "A keyword, number or date field by which hits are sorted; -field: descending.",
     {"type": "string"},
 )
-FACET = Several("facet", "A keyword field whose values are counted in all that is found.")
-FIELD = Several("field", "A field of the documents found that is wanted in the answer.")
+FACET = RepeatedParameter("facet", "A keyword field whose values are counted in all that is found.")
+FIELD = RepeatedParameter("field", "A field of the documents found that is wanted in the answer.")
 SNIPPETS = Parameter[bool](
     "snippets",
     flag,

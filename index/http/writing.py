@@ -122,7 +122,7 @@ async def write_document(index: Index, write: Write, *, bulk: bool = False) -> W
     answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
         return answer
-    for item in await index.backend.wait_for_outputs(time, index.settings.within_s):
+    for item in await index.backend.wait_for_outputs(time, index.settings.timeout_s):
         match outcome(item.value):
             case NotWritten(reason="changed", time=there):
                 label = token_of(there + 1) if there else None
@@ -162,7 +162,7 @@ def write_operations(index: Index) -> list[Operation]:
         write = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
         answer = await write_document(index, write)
         if call[WAIT] == "visible":
-            await index.wait_visible(collection, time_of(answer.label), index.settings.within_s)
+            await index.wait_visible(collection, time_of(answer.label), index.settings.timeout_s)
         return json_of(answer)
 
     default = index.schema.collections.get(index.default)
@@ -312,7 +312,7 @@ class Bulk:
         if self._visible and self._last:
             try:
                 await self._index.wait_visible(
-                    self._collection, self._last, self._settings.within_s
+                    self._collection, self._last, self._settings.timeout_s
                 )
             except ApiError as error:
                 self._answers += dumps(error_body(error)) + b"\n"

@@ -13,8 +13,8 @@ from driftline.engine.wire.bundles import Item
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
-WITHIN_S = 10.0
-"""Default timeout of a read that waits until a view reaches a T, in seconds."""
+REQUEST_TIMEOUT_S = 10.0
+"""Default timeout, in seconds, of a read that waits for a T, and of storing a single record."""
 
 
 class Backend(Protocol):
@@ -25,39 +25,46 @@ class Backend(Protocol):
         """T: all outputs below it have arrived at the gateway; 0 while the service starts."""
 
     @property
-    def started(self) -> bool:
-        """Whether the gateway has caught up with the previous session, or the wait timed out."""
+    def is_ready(self) -> bool:
+        """Whether reads are served: the start is complete.
+
+        A start waits until journal and views have caught up with earlier sessions, but at most for
+        `serve.gateway.service.CATCH_UP_TIMEOUT_S`.
+        """
 
     @property
     def stalled_s(self) -> float:
-        """Seconds for which records have waited since T last advanced; 0 if none waits."""
+        """Seconds for which records have waited without an advance of T; 0 if no record waits."""
 
     @property
     def oldest(self) -> int:
-        """Lower bound of the times from which outputs can still be read; 0 if unknown."""
+        """A time before which outputs cannot be read; later ones may be gone, too. 0: unknown."""
 
     def view_time(self, view: str) -> int:
-        """Return T: all shards of the view have applied all outputs below T. T never decreases.
+        """Return the view's T: all shards have applied all outputs below T. T never decreases.
 
-        A read as of this T does not wait for ingestion.
+        A read as of this T does not wait.
         """
 
     async def write(self, record: object, *, bulk: bool = False) -> int:
-        """Pass a record to the flow's source. `bulk`: part of a bulk; single records overtake it.
+        """Pass a record to the flow's source. `bulk`: part of a bulk, so single ones overtake it.
 
         Returns:
             The label time of the record, once the record is durable; its outputs follow later.
 
         Raises:
             ApiError: "busy" (the queue of single records is full: retry later), "full" (the disk is
-                full), "unavailable" (the record cannot be stored now for another reason), "invalid"
-                (the record cannot be encoded, or is too large).
+                full), "unavailable" (the record cannot be stored now for another reason, or was not
+                stored in time), "invalid" (the record cannot be encoded, or is too large). After
+                "full" or "unavailable" the record may be stored nevertheless.
         """
 
-    async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+    async def wait_for_outputs(
+        self, time: int, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Sequence[Item]:
         """Return the outputs with this label time, once T is above it.
 
-        Raises ApiError "unavailable" after `within_s`.
+        Raises ApiError "unavailable" after `timeout_s`.
         """
 
     async def ask(
@@ -66,24 +73,25 @@ class Backend(Protocol):
         question: Question,
         *,
         after: int = 0,
-        within_s: float = WITHIN_S,
-        asker: str = "",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        client: str = "",
     ) -> Sequence[Answer]:
         """Return the answers of the shards of a view, in the order of shards.
 
-        `asker`: the client; a shard shares its time fairly between clients.
-        A shard answers once it has applied all outputs below `after`, and below `question["at"]`.
-        Shards that answer "absent" are left out if another shard answers.
+        A shard answers once its T is at least `after` and, if given, `question["at"]`: all outputs
+        with smaller label times are applied. Shards that answer "absent" are left out if another
+        shard answers. `client`: a name; each shard shares its time fairly between clients.
+
         Raises the ApiError of the view: "absent" if all shards raise it; "unavailable" if a shard
-        does not reach that T within `within_s`, or its process does not answer. Cancelling the
+        does not reach that T within `timeout_s`, or its process does not answer. Cancelling the
         task cancels the question.
         """
 
     def spans(self, since: int) -> AsyncGenerator[Span, None]:
-        """Yield all outputs from a time on, in order, without end.
+        """Yield all outputs from a time on, in order, until the service ends.
 
         Yields at least one span per second, which may be empty. A slow reader delays no other
-        reader. Raises RetentionExceeded.
+        reader. Raises RetentionExceeded; Unavailable if the journal cannot be read.
         """
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:

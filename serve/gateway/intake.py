@@ -2,10 +2,10 @@
 
 The gateway runs in the same process and needs no protocol: it submits lists of records, and a
 callback reports the label time of each record once the record is durable, or why it was rejected.
-Records queue here while the source is full. If producers alone could fill the source, their records
-and those of the gateway are taken alternately. Single records and records of bulks have separate
-queues, also served alternately: a single record waits for at most one record of a bulk. While the
-log cannot store records, as on a full disk, all queued records are rejected.
+Records of the gateway queue here while the source is full. Records of producers and of the gateway
+are taken alternately, so that producers alone cannot fill the source. Single records and records of
+bulks have separate queues, also served alternately: a single record waits for at most one record of
+a bulk. While the log cannot store records, as on a full disk, all queued records are rejected.
 
 Input: `submit`. Output: the outcome of each record, in lists. Invariant: a record whose label time
 was reported is in the log; a rejected record may be in the log, too.
@@ -29,10 +29,11 @@ from driftline.serve.errors import ApiError
 GATEWAY = "driftline-gateway"
 """The producer id of the gateway's records, reserved for it."""
 
-WAITING_MAX = 20_000
+SINGLE_RECORDS_MAX = 20_000
 """Limit of queued single records of the gateway; records of bulks do not count."""
 
-_FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
+_DISK_FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
+"""Texts that the reason of an obstacle contains if the disk or a quota is full."""
 
 Token = TypeVar("Token")
 
@@ -41,7 +42,7 @@ Outcome = int | ApiError
 
 
 class ServiceIntake(IntakeSocket, Generic[Token]):
-    """The intake; `tell`: called with the outcomes, each with the token from `submit`."""
+    """The intake; `report`: called with the outcomes, each with the token from `submit`."""
 
     needs_producers = False  # the gateway also provides records
 
@@ -49,12 +50,12 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         self,
         source: ReceivedSource,
         address: str,
-        tell: Callable[[list[tuple[Token, Outcome]]], None],
+        report: Callable[[list[tuple[Token, Outcome]]], None],
         *,
         keys: Keys | None = None,
     ) -> None:
         super().__init__(source, address, name="intake-0", keys=keys)
-        self._tell = tell
+        self._report = report
         self._single: deque[tuple[Token, object]] = deque()
         self._bulk: deque[tuple[Token, object]] = deque()
         self._bulk_is_next = False
@@ -66,8 +67,8 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
     def submit(self, records: Sequence[tuple[Token, object]], *, bulk: bool = False) -> None:
         """Queue records, each with a token that identifies its outcome. `bulk`: part of a bulk."""
         refusal = self._refusal()
-        if refusal is None and not bulk and len(self._single) + len(records) > WAITING_MAX:
-            text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
+        if refusal is None and not bulk and len(self._single) + len(records) > SINGLE_RECORDS_MAX:
+            text = f"{SINGLE_RECORDS_MAX} records wait to be stored: send the record again later"
             refusal = ApiError("busy", text)
         if refusal is None:
             (self._bulk if bulk else self._single).extend(records)
@@ -82,7 +83,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         if self.obstacles:
             self._refuse_waiting()
         if self._outcomes:
-            self._tell(self._outcomes)
+            self._report(self._outcomes)
             self._outcomes = []
         return more
 
@@ -103,7 +104,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
     ) -> None:
         _, producer, session, number, _ = request
         if producer == GATEWAY:
-            self._refuse(route, producer, session, number, "the id is that of the gateway itself")
+            self._refuse(route, producer, session, number, "this producer id is reserved")
         else:
             super()._handle(route, request, voice)
 
@@ -116,7 +117,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         try:
             receipt = self.source.receive(GATEWAY, number, record)
         except PayloadError as error:
-            self._outcomes.append((token, ApiError("invalid", f"the record is refused: {error}")))
+            self._outcomes.append((token, ApiError("invalid", f"the record is rejected: {error}")))
             return
         if receipt is Receipt.ACCEPTED:
             self._unstored.append((number, self.source.last_received_time, token))
@@ -130,16 +131,17 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         for queue in (self._single, self._bulk):
             self._outcomes += [(token, refusal) for token, _ in queue]
             queue.clear()
-        later = f"{refusal}. This record may be stored later: send it again, with the same key"
-        taken = ApiError(refusal.code, later)
-        self._outcomes += [(token, taken) for *_, token in self._unstored]
+        text = f"{refusal}. The record may be stored later: send it again with the same key, if any"
+        may_be_stored = ApiError(refusal.code, text)
+        self._outcomes += [(token, may_be_stored) for *_, token in self._unstored]
         self._unstored.clear()
 
     def _refusal(self) -> ApiError | None:
+        """Return the error with which records are rejected now; None if records are accepted."""
         if self.source.stopped or self.source.closed:
-            return ApiError("unavailable", "the service is ending: send it again to the next one")
+            return ApiError("unavailable", "the service is shutting down: send the record again")
         if self.obstacles:
             reason = next(iter(self.obstacles.values()))
-            code = "full" if any(each in reason for each in _FULL) else "unavailable"
+            code = "full" if any(text in reason for text in _DISK_FULL) else "unavailable"
             return ApiError(code, f"nothing can be stored now: {reason}")
         return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_S = 10.0
-"""Length of the window in seconds."""
+"""Length of a `LatencyWindow` in seconds."""
 
-DURATIONS_MAX = 2_000
-"""Maximum number of durations in a window."""
+DELAYS_MAX = 2_000
+"""Maximum number of delays in a window; the newest ones count."""
 
 
 class LatencyWindow:
@@ -24,21 +24,21 @@ class LatencyWindow:
     """
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=DURATIONS_MAX)
-        """(time of the measurement, duration)"""
+        self._samples: deque[tuple[float, float]] = deque(maxlen=DELAYS_MAX)
+        """(time of the measurement, delay) in seconds, oldest first."""
 
     def add(self, now: float, seconds: float) -> None:
-        """Add a duration, measured at `now`."""
+        """Add a delay, measured at `now`."""
         self._samples.append((now, seconds))
 
     def figures(self, now: float) -> dict[str, float]:
-        """Return the median and the 99th percentile; {} without recent durations."""
-        found = sorted(seconds for at, seconds in self._samples if at >= now - WINDOW_S)
-        if not found:
+        """Return the median and the 99th percentile; {} without recent delays."""
+        delays = sorted(seconds for at, seconds in self._samples if at >= now - WINDOW_S)
+        if not delays:
             return {}
         return {
-            "delay_p50_s": found[len(found) // 2],
-            "delay_p99_s": found[len(found) * 99 // 100],
+            "delay_p50_s": delays[len(delays) // 2],
+            "delay_p99_s": delays[len(delays) * 99 // 100],
         }
 
 
@@ -48,35 +48,35 @@ class ViewStallDetector:
     >>> detector = ViewStallDetector()
     >>> detector.note_write(7, now=1.0)
     >>> detector.note_write(9, now=3.0)
-    >>> detector.seconds(now=4.0)
+    >>> detector.stalled_s(now=4.0)
     3.0
     >>> detector.note_progress(8, now=5.0)
-    >>> detector.seconds(now=7.0)
+    >>> detector.stalled_s(now=7.0)
     2.0
     >>> detector.note_progress(10, now=8.0)
-    >>> detector.seconds(now=9.0)
+    >>> detector.stalled_s(now=9.0)
     0.0
     """
 
     def __init__(self) -> None:
         self._time = 0
         """The largest T so far."""
-        self._last = -1
+        self._newest_record = -1
         """The largest label time of a record so far."""
         self._since = 0.0
-        """When records began to wait, or T last advanced."""
+        """When records began to wait or T last advanced, whichever is later; seconds, monotonic."""
 
     def note_write(self, time: int, now: float) -> None:
         """Note that a record with this label time is durable."""
-        if self._last < self._time:
+        if self._newest_record < self._time:
             self._since = now
-        self._last = max(self._last, time)
+        self._newest_record = max(self._newest_record, time)
 
     def note_progress(self, time: int, now: float) -> None:
         """Note that T has reached this time."""
         if time > self._time:
             self._time, self._since = time, now
 
-    def seconds(self, now: float) -> float:
+    def stalled_s(self, now: float) -> float:
         """Return for how many seconds records have waited without progress; 0 if none waits."""
-        return now - self._since if self._last >= self._time else 0.0
+        return now - self._since if self._newest_record >= self._time else 0.0

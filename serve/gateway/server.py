@@ -2,8 +2,8 @@
 
 Two limits protect against slow and idle clients: a connection must send the head of its next
 request in time, and each address may open a limited number of connections. `serve.http.content`
-limits bodies. A response may take any time while its client
-reads; a client that stops reading is disconnected after `WRITE_TIMEOUT_S`.
+limits bodies. A response may take any time while its client reads; a client that stops reading is
+disconnected after `WRITE_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from driftline.engine.events import RateLimitedLog, event_fields, log
 from driftline.serve.gateway.service import ServiceBackend
 
 BACKLOG = 1024
+"""Limit of connections that wait to be accepted."""
 
 GRACE_S = 5
-"""Time for running requests to finish at shutdown."""
+"""Time in seconds for running requests to finish at shutdown."""
 
 CONNECTIONS_MAX = 4096
-"""If this many connections are open, the server answers further requests with 503."""
+"""While this many connections are open, the server answers all requests with 503."""
 
 CONNECTIONS_PER_ADDRESS = 1024
 """Limit of connections of one address; enough for a proxy, whose clients share its address."""
 
-HEAD_S = 20.0
-"""Seconds within which the head of a request must arrive, from the opening of a connection or from
-its first byte."""
+HEAD_TIMEOUT_S = 20.0
+"""Seconds within which the head of a request must arrive. They count from the opening of the
+connection, or from the first byte after a response."""
 
 KEEP_ALIVE_S = 60
 """Idle time in seconds after a response, before the connection is closed."""
 
 WRITE_TIMEOUT_S = 60.0
-"""Timeout of a client that does not read its response."""
+"""Timeout in seconds of a client that does not read its response."""
 
 
-class Listening(Struct, frozen=True):
+class ListenAddress(Struct, frozen=True):
     """The address to listen on. `certificate`, `key`: paths of the PEM files; "" without TLS."""
 
     host: str = "127.0.0.1"
@@ -66,50 +67,49 @@ class Listening(Struct, frozen=True):
         return f"http{'s' * bool(self.certificate)}://{host}:{self.port}"
 
 
-def open_listener(listening: Listening) -> tuple[socket.socket, Listening]:
+def open_listener(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
     """Return a listening socket and its address; if the port is 0, the kernel chooses one.
 
     Raises Unavailable, also for an unusable certificate.
     """
-    _check_certificate(listening)
-    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    _check_certificate(address)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # asyncio sets TCP_NODELAY only on sockets created with IPPROTO_TCP.
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        set_write_timeout(found, WRITE_TIMEOUT_S)
-        found.bind((listening.host, listening.port))
-        found.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        set_write_timeout(listener, WRITE_TIMEOUT_S)
+        listener.bind((address.host, address.port))
+        listener.listen(BACKLOG)
     except OSError as error:
-        found.close()
+        listener.close()
         raise Unavailable(
-            f"cannot listen on {listening.host}:{listening.port}: {error.strerror}. Choose another "
+            f"cannot listen on {address.host}:{address.port}: {error.strerror}. Choose another "
             "address or port with --http HOST:PORT"
         ) from None
-    port = found.getsockname()[1]
-    where = Listening(listening.host, port, listening.certificate, listening.key)
-    return found, where
+    port = listener.getsockname()[1]
+    return listener, ListenAddress(address.host, port, address.certificate, address.key)
 
 
-def set_write_timeout(listening: socket.socket, seconds: float) -> None:
+def set_write_timeout(listener: socket.socket, seconds: float) -> None:
     """Let the kernel close a connection whose client reads no data for this many seconds."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
         milliseconds = round(seconds * 1000)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-def _check_certificate(listening: Listening) -> None:
-    if not listening.certificate:
+def _check_certificate(address: ListenAddress) -> None:
+    if not address.certificate:
         return
-    files = f"{listening.certificate} and {listening.key}"
+    files = f"{address.certificate} and {address.key}"
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(listening.certificate, listening.key, lambda: "")
+        context.load_cert_chain(address.certificate, address.key, lambda: "")
     except ssl.SSLError as error:
         why = f" ({error.reason.replace('_', ' ').lower()})" if error.reason else ""
         raise Unavailable(
-            f"{files} are no certificate and its private key, both as PEM, the key without a "
-            f"passphrase{why}"
+            f"{files} are not a certificate and its private key{why}; both files have to be PEM, "
+            "and the key must not have a passphrase"
         ) from None
     except OSError as error:
         raise Unavailable(f"{files} cannot be read: {error.strerror}") from None
@@ -118,21 +118,21 @@ def _check_certificate(listening: Listening) -> None:
 class HttpServer:
     """The server; its constructor starts to serve in the running loop.
 
-    `backend`, `app`: factories of the backend and of the application; `ready`: called once the
+    `backend`, `app`: factories of the backend and of the application; `on_ready`: called once the
     backend has started.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        listening: Listening,
+        address: ListenAddress,
         backend: Callable[[], ServiceBackend],
         app: Callable[[ServiceBackend], ASGIApp],
-        ready: Callable[[], None],
+        on_ready: Callable[[], None],
     ) -> None:
         service = self._service = backend()
-        self._ready = ready
-        self._server = BoundedServer(app(service), listening)
+        self._on_ready = on_ready
+        self._server = BoundedServer(app(service), address)
         self._serving = asyncio.create_task(self._serve(listener))
 
     def stop(self) -> None:
@@ -141,7 +141,7 @@ class HttpServer:
         self._service.end()
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the server has ended."""
         return self._serving.done()
 
@@ -157,7 +157,7 @@ class HttpServer:
             await self._server.serve([listener])
         except Exception as error:
             fields = event_fields("http-died", error=type(error).__name__)
-            log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=fields)
+            log.critical("the HTTP server ends: unexpected error", exc_info=True, extra=fields)
             raise
         finally:
             starting.cancel()
@@ -168,7 +168,7 @@ class HttpServer:
 
     async def _start(self, service: ServiceBackend) -> None:
         await service.start()
-        self._ready()
+        self._on_ready()
 
 
 class BoundedServer(uvicorn.Server):
@@ -177,13 +177,13 @@ class BoundedServer(uvicorn.Server):
     def __init__(
         self,
         app: ASGIApp,
-        listening: Listening,
+        address: ListenAddress,
         *,
-        head_s: float = HEAD_S,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
         per_address: int = CONNECTIONS_PER_ADDRESS,
         grace_s: int = GRACE_S,
     ) -> None:
-        self._connections = ConnectionLimiter(head_s, per_address)
+        self._connections = ConnectionLimiter(head_timeout_s, per_address)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -191,8 +191,8 @@ class BoundedServer(uvicorn.Server):
             server_header=False,
             timeout_graceful_shutdown=grace_s,
             timeout_keep_alive=KEEP_ALIVE_S,
-            ssl_certfile=listening.certificate or None,
-            ssl_keyfile=listening.key or None,
+            ssl_certfile=address.certificate or None,
+            ssl_keyfile=address.key or None,
             http=partial(BoundedProtocol, self._connections),  # type: ignore[arg-type]
             limit_concurrency=CONNECTIONS_MAX,
             log_level="error",  # warnings about malformed requests would fill the log
@@ -217,20 +217,21 @@ class BoundedServer(uvicorn.Server):
 class ConnectionLimiter:
     """Limit of connections per address, with the log lines about rejected clients."""
 
-    def __init__(self, head_s: float, per_address: int) -> None:
-        self.head_s = head_s
+    def __init__(self, head_timeout_s: float, per_address: int) -> None:
+        self.head_timeout_s = head_timeout_s
         self._per_address = per_address
         self._count: Counter[str] = Counter()
-        self._late = RateLimitedLog(
-            "request-timeout", f"no head of a request came within {head_s:g} s, connection closed"
+        self._timeouts = RateLimitedLog(
+            "request-timeout",
+            f"no head of a request arrived within {head_timeout_s:g} s, connection closed",
         )
-        self._crowded = RateLimitedLog(
+        self._refused = RateLimitedLog(
             "connection-refused",
-            f"an address has {per_address} connections, another one was refused",
+            f"a client address has {per_address} connections, a further one was refused",
         )
         self._full = RateLimitedLog(
             "connections-full",
-            f"{CONNECTIONS_MAX} connections are open, a request was answered 503",
+            f"{CONNECTIONS_MAX} connections are open, a request was answered with 503",
         )
 
     def add(self, address: str) -> bool:
@@ -238,7 +239,7 @@ class ConnectionLimiter:
         self._count[address] += 1
         if self._count[address] <= self._per_address:
             return True
-        self._crowded.add(monotonic(), address)
+        self._refused.add(monotonic(), address)
         return False
 
     def remove(self, address: str) -> None:
@@ -249,7 +250,7 @@ class ConnectionLimiter:
 
     def log_head_timeout(self, address: str) -> None:
         """Log that the head of a request timed out."""
-        self._late.add(monotonic(), address)
+        self._timeouts.add(monotonic(), address)
 
     def log_full(self, address: str) -> None:
         """Log that a request is answered 503 because of too many connections."""
@@ -257,12 +258,12 @@ class ConnectionLimiter:
 
     def log_due(self, now: float) -> None:
         """Write the log lines that are due."""
-        for lines in (self._late, self._crowded, self._full):
+        for lines in (self._timeouts, self._refused, self._full):
             lines.log_if_due(now)
 
     def close(self) -> None:
         """Write the remaining log lines."""
-        for lines in (self._late, self._crowded, self._full):
+        for lines in (self._timeouts, self._refused, self._full):
             lines.close()
 
 
@@ -323,18 +324,20 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_head()
 
     def _expect_head(self) -> None:
-        self._deadline = self.loop.call_later(self._connections.head_s, self._head_is_late)
+        self._deadline = self.loop.call_later(
+            self._connections.head_timeout_s, self._on_head_timeout
+        )
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _head_is_late(self) -> None:
+    def _on_head_timeout(self) -> None:
         self._deadline = None
         if self._in_head:
             self._connections.log_head_timeout(self._address)
-            self._end(_LATE)
+            self._end(_HEAD_TIMEOUT)
         else:  # no data yet: browsers open connections in advance
             self._end(b"")
 
@@ -350,7 +353,9 @@ def _refusal(status: str, code: str, message: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-_LATE = _refusal("408 Request Timeout", "slow", "the head of the request did not come in time")
+_HEAD_TIMEOUT = _refusal(
+    "408 Request Timeout", "slow", "the head of the request did not arrive in time"
+)
 _TOO_MANY = _refusal(
-    "429 Too Many Requests", "busy", "this address has too many connections: close some"
+    "429 Too Many Requests", "busy", "your address has too many connections: close some"
 )

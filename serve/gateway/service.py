@@ -1,7 +1,7 @@
 """The backend of the gateway: submits records to the flow, follows the journal, queries views.
 
 Input: the outcomes of submitted records, and spans of the journal. Output: lists of records for the
-front. `ServiceBackend` implements `Backend`.
+intake. `ServiceBackend` implements `Backend`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import ApiError
-from driftline.serve.gateway.backend import WITHIN_S
+from driftline.serve.gateway.backend import REQUEST_TIMEOUT_S
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.monitors import LatencyWindow, ViewStallDetector
 from driftline.serve.gateway.subscriptions import FairScheduler, subscribe
@@ -31,18 +31,18 @@ from driftline.serve.hosting.view_client import ViewClient
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
-MEASURED = 16
-"""Number of outputs per span, its last ones, whose delay is measured."""
+DELAY_SAMPLES = 16
+"""Number of outputs of a span, the last ones, whose delay is measured."""
 
-CATCHES_UP_S = 20.0
-"""Longest wait at a start until the records of earlier sessions are processed. Meanwhile the
-service rejects reads, because clients could see T decrease."""
+CATCH_UP_TIMEOUT_S = 20.0
+"""Longest wait in seconds at a start until the records of earlier sessions are processed. Meanwhile
+the service rejects reads, because clients could see T decrease."""
 
 VIEW_POLL_S = 2.0
-"""Interval at which the gateway asks the views for their figures."""
+"""Interval in seconds at which the gateway asks the views for their figures."""
 
-BULK_WITHIN_S = 60.0
-"""Timeout for storing a record of a bulk; it may wait for records of other bulks."""
+BULK_TIMEOUT_S = 60.0
+"""Timeout in seconds for storing a record of a bulk, which may wait for records of other bulks."""
 
 RECENT_MAX = 1_000
 RECENT_BYTES_MAX = 64 << 20
@@ -55,9 +55,10 @@ WriteFuture = asyncio.Future[int]
 class ServiceBackend:
     """The backend of a service's HTTP server; constructed and used in the loop of that server.
 
-    `submit`: passes records to the front, each with its future, and whether they are part of a
-    bulk; the caller passes their outcomes to `resolve_writes`. `figures`: returns the figures of
-    the flow. `resume_time`: T after all records of earlier sessions; 0 without any.
+    `submit`: passes records to the intake, each with its future; its second argument is whether
+    they are part of a bulk. The caller passes their outcomes to `resolve_writes`. `figures`:
+    returns the figures of the flow. `resume_time`: T after all records of earlier sessions; 0 if
+    there are none.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class ServiceBackend:
     ) -> None:
         self._time = 0
         self._resume_time = resume_time
-        self.started = False
+        self.is_ready = False
         self._config = config
         self._submit = submit
         self._figures = figures
@@ -81,50 +82,58 @@ class ServiceBackend:
             ]
             for view in config.views
         }
-        self._records: dict[bool, list[tuple[WriteFuture, object]]] = {False: [], True: []}
+        self._unsubmitted: dict[bool, list[tuple[WriteFuture, object]]] = {False: [], True: []}
         """Whether part of a bulk -> records to submit in the next pass of the loop."""
         self._recent = RecentOutputs(0)
-        self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap of (T, number, future to resolve at that T)."""
+        self._time_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap of (T, unique number, future to resolve once T is reached)."""
         self._numbers = count()
-        self._seen: dict[str, dict[str, float]] = {}
+        self._view_figures: dict[str, dict[str, float]] = {}
         """Name of a view's shard -> its last figures."""
         self._started_us = time_ns() // 1000
-        self._outputs = 0
+        self._output_count = 0
         self._delays = LatencyWindow()
         """Seconds from the label time of a record to the arrival of its output here."""
-        self._trouble = Trouble("gateway-not-following")
+        self._journal_trouble = Trouble("gateway-not-following")
         self._dead_letters = DeadLetters(f"{config.directory}/journal")
-        self._failed = 0
+        self._dead_letter_count = 0
         """Number of dead letters since the start."""
-        self._following = asyncio.Event()
+        self._is_following = asyncio.Event()
+        """Set once the first span has arrived."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._over = asyncio.Event()
+        self._is_ending = asyncio.Event()
+        """Set when all streams have to end."""
         self._scheduler = FairScheduler()
         self._stall = ViewStallDetector()
         self._stall.note_write(resume_time - 1, monotonic())
 
     async def start(self) -> None:
-        """Wait until journal and views have caught up with earlier sessions (`CATCHES_UP_S`)."""
-        now = max([0, *await self._views_at()])
-        self._time, self._recent = now, RecentOutputs(now)
+        """Follow the journal; return once reads may be served.
+
+        Waits for all views, then up to `CATCH_UP_TIMEOUT_S` for the records of earlier sessions.
+        """
+        time = max([0, *await self._view_times()])
+        self._time, self._recent = time, RecentOutputs(time)
         clients = chain.from_iterable(self._clients.values())
-        running = self._follow(), self._log_dead_letters(), *map(self._refresh, clients)
-        self._tasks = [asyncio.create_task(each) for each in running]
-        await self._following.wait()
+        loops = self._follow(), self._log_dead_letters(), *map(self._refresh, clients)
+        self._tasks = [asyncio.create_task(each) for each in loops]
+        await self._is_following.wait()
         try:
-            async with asyncio.timeout(CATCHES_UP_S):
+            async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
                 await self._wait_for(self._resume_time)
         except TimeoutError:
-            fields = event_fields("not-caught-up", within_s=CATCHES_UP_S)
-            text = "not caught up after %g s: reads may be older than before the restart"
-            log.warning(text, CATCHES_UP_S, extra=fields)
-        await self._views_at(self._time)
-        self.started = True
+            fields = event_fields("not-caught-up", within_s=CATCH_UP_TIMEOUT_S)
+            text = (
+                "records of earlier sessions are still not processed after %g s: reads may return "
+                "an older state than before the restart"
+            )
+            log.warning(text, CATCH_UP_TIMEOUT_S, extra=fields)
+        await self._view_times(self._time)
+        self.is_ready = True
 
     def end(self) -> None:
         """End all streams. Precondition: no new clients connect."""
-        self._over.set()
+        self._is_ending.set()
 
     async def close(self) -> None:
         """Stop all tasks, and close the connections to the journal and the views."""
@@ -140,18 +149,18 @@ class ServiceBackend:
     # Records.
 
     async def write(self, record: object, *, bulk: bool = False) -> int:
-        records = self._records[bulk]
+        records = self._unsubmitted[bulk]
         if not records:
-            self._loop.call_soon(self._hand_over, bulk)
-        waiting: WriteFuture = self._loop.create_future()
-        records.append((waiting, record))
+            self._loop.call_soon(self._submit_records, bulk)
+        future: WriteFuture = self._loop.create_future()
+        records.append((future, record))
         try:
-            async with asyncio.timeout(BULK_WITHIN_S if bulk else WITHIN_S):
-                time = await waiting
+            async with asyncio.timeout(BULK_TIMEOUT_S if bulk else REQUEST_TIMEOUT_S):
+                time = await future
         except TimeoutError:
             text = (
-                "it is not stored yet, and may be later: send it again, with the same key, if it "
-                "has one; without one it may be done twice"
+                "the record is not stored yet, and may be stored later: send it again with the "
+                "same key; a record without a key may then be applied twice"
             )
             raise ApiError("unavailable", text) from None
         self._stall.note_write(time, monotonic())
@@ -159,84 +168,89 @@ class ServiceBackend:
 
     def resolve_writes(self, outcomes: Sequence[tuple[WriteFuture, Outcome]]) -> None:
         """Resolve the futures of records with their outcomes."""
-        for waiting, outcome in outcomes:
-            if waiting.done():
+        for future, outcome in outcomes:
+            if future.done():
                 continue
             if isinstance(outcome, ApiError):
-                waiting.set_exception(outcome)
+                future.set_exception(outcome)
             else:
-                waiting.set_result(outcome)
+                future.set_result(outcome)
 
-    def _hand_over(self, bulk: bool) -> None:
-        records, self._records[bulk] = self._records[bulk], []
+    def _submit_records(self, bulk: bool) -> None:
+        records, self._unsubmitted[bulk] = self._unsubmitted[bulk], []
         self._submit(records, bulk)
 
     # The journal.
 
     @property
     def time(self) -> int:
-        return self._time if self.started else 0
+        return self._time if self.is_ready else 0
 
     @property
     def stalled_s(self) -> float:
-        return self._stall.seconds(monotonic())
+        return self._stall.stalled_s(monotonic())
 
     @property
     def oldest(self) -> int:
         return 0
 
-    async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+    async def wait_for_outputs(
+        self, time: int, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Sequence[Item]:
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(timeout_s):
                 await self._wait_for(time + 1)
-                if (found := self._recent.at(time)) is not None:
-                    return found
+                if (outputs := self._recent.at(time)) is not None:
+                    return outputs
                 async for span in self.spans(time):
                     if span.time > time:
                         return [item for item in span.items if item.label[0] == time]
         except TimeoutError:
             pass
-        raise ApiError("unavailable", f"it is stored, but was not processed within {within_s:g} s")
+        text = f"the record is stored, but was not processed within {timeout_s:g} s"
+        raise ApiError("unavailable", text)
 
     def spans(self, since: int) -> AsyncGenerator[Span, None]:
-        feeds, over = self._config.feeds, self._over
-        return subscribe(feeds, since, "subscriber", over, STREAM_BYTES, self._scheduler)
+        path, closing = self._config.feeds_socket, self._is_ending
+        return subscribe(path, since, "subscriber", closing, STREAM_BYTES, self._scheduler)
 
     async def _wait_for(self, time: int) -> None:
+        """Wait until T has reached this time."""
         if self._time < time:
-            waiting = self._loop.create_future()
-            heappush(self._passing, (time, next(self._numbers), waiting))
-            await waiting
+            future = self._loop.create_future()
+            heappush(self._time_waiters, (time, next(self._numbers), future))
+            await future
 
     async def _follow(self) -> None:
         while True:
             try:
-                async for span in subscribe(self._config.feeds, self._time):
-                    self._trouble.record_success(monotonic(), "the gateway follows the journal")
+                async for span in subscribe(self._config.feeds_socket, self._time):
+                    text = "the gateway follows the journal again"
+                    self._journal_trouble.record_success(monotonic(), text)
                     self._take(span)
             except DriftlineError as error:
-                now = monotonic()
-                self._trouble.record_failure(now, f"the gateway cannot follow the journal: {error}")
+                text = f"the gateway cannot follow the journal: {error}; retrying"
+                self._journal_trouble.record_failure(monotonic(), text)
                 await asyncio.sleep(1.0)
 
     def _take(self, span: Span) -> None:
         self._recent.add(span.items)
-        self._outputs += len(span.items)
+        self._output_count += len(span.items)
         if span.items:
-            now, here = time_ns() // 1000, monotonic()
-            for item in span.items[-MEASURED:]:
+            now_us, now = time_ns() // 1000, monotonic()
+            for item in span.items[-DELAY_SAMPLES:]:
                 if item.label[0] >= self._started_us:  # earlier records predate this process
-                    self._delays.add(here, max(0, now - item.label[0]) / 1e6)
+                    self._delays.add(now, max(0, now_us - item.label[0]) / 1e6)
         failures = [item for item in span.items if item.sink < 0]
-        self._failed += len(failures)
+        self._dead_letter_count += len(failures)
         self._dead_letters.add_failures(monotonic(), failures)
         self._time = span.time
         self._stall.note_progress(span.time, monotonic())
-        self._following.set()
-        while self._passing and self._passing[0][0] <= span.time:
-            _, _, waiting = heappop(self._passing)
-            if not waiting.done():
-                waiting.set_result(None)
+        self._is_following.set()
+        while self._time_waiters and self._time_waiters[0][0] <= span.time:
+            _, _, future = heappop(self._time_waiters)
+            if not future.done():
+                future.set_result(None)
 
     # Views.
 
@@ -249,27 +263,27 @@ class ServiceBackend:
         question: Question,
         *,
         after: int = 0,
-        within_s: float = WITHIN_S,
-        asker: str = "",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        client: str = "",
     ) -> Sequence[Answer]:
-        asking = [
-            _unless_absent(each.ask(question, after, within_s, asker))
-            for each in self._clients[view]
+        pending = [
+            _unless_absent(shard.ask(question, after, timeout_s, client))
+            for shard in self._clients[view]
         ]
-        found = [await asking[0]] if len(asking) == 1 else await _all(asking)
-        answers = [each for each in found if not isinstance(each, ApiError)]
-        if not answers and isinstance(found[0], ApiError):
-            raise found[0]
+        results = [await pending[0]] if len(pending) == 1 else await _gather(pending)
+        answers = [result for result in results if not isinstance(result, ApiError)]
+        if not answers and isinstance(results[0], ApiError):
+            raise results[0]
         return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         now = monotonic()
-        gateway = {"outputs": self._outputs, **self._delays.figures(now)}
-        journal = {"time": self._time, "dead_letters": self._failed}
+        gateway = {"outputs": self._output_count, **self._delays.figures(now)}
+        journal = {"time": self._time, "dead_letters": self._dead_letter_count}
         parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: journal}
-        return {**parts, **self._seen}
+        return {**parts, **self._view_figures}
 
-    async def _views_at(self, after: int = 0) -> list[int]:
+    async def _view_times(self, after: int = 0) -> list[int]:
         """Return the T of each shard of each view, once it is at least `after`."""
         times: list[int] = []
         for clients in self._clients.values():
@@ -279,15 +293,16 @@ class ServiceBackend:
         return times
 
     async def _status(self, client: ViewClient, after: int = 0) -> dict[str, float]:
+        """Return the figures of a shard once its T is at least `after`; retry until it answers."""
         while True:
             with suppress(ApiError):
-                answer = await client.ask({"what": STATUS}, after, WITHIN_S)
-                return {key: x for key, x in answer.items() if isinstance(x, int | float)}
+                answer = await client.ask({"what": STATUS}, after, REQUEST_TIMEOUT_S)
+                return {name: x for name, x in answer.items() if isinstance(x, int | float)}
             await asyncio.sleep(0.1)
 
     async def _refresh(self, client: ViewClient) -> None:
         while True:
-            self._seen[client.name] = await self._status(client)
+            self._view_figures[client.name] = await self._status(client)
             await asyncio.sleep(VIEW_POLL_S)
 
     async def _log_dead_letters(self) -> None:
@@ -299,7 +314,7 @@ class ServiceBackend:
 class RecentOutputs:
     """Buffer of the last outputs of a flow, for clients that read the outputs of a new record.
 
-    `RECENT_MAX` and `RECENT_BYTES_MAX` bound the buffer. `since`: the time of the first output.
+    `RECENT_MAX` and `RECENT_BYTES_MAX` bound the buffer. `since`: no outputs below it are added.
 
     >>> recent = RecentOutputs(5)
     >>> recent.add([Item((6, 0), 0, "a"), Item((6, 1), 0, "b"), Item((8, 0), 0, "c")])
@@ -327,8 +342,8 @@ class RecentOutputs:
         """Return the outputs of a time below T; None if the buffer no longer has them."""
         if time < self._since:
             return None
-        first = bisect_left(self._items, time, key=item_time)
-        rest = islice(self._items, first, None)
+        begin = bisect_left(self._items, time, key=item_time)
+        rest = islice(self._items, begin, None)
         return list(takewhile(lambda item: item.label[0] == time, rest))
 
 
@@ -338,16 +353,16 @@ def _size(value: object) -> int:
     return sum(len(part) for part in parts if isinstance(part, str | bytes))
 
 
-async def _all(
-    asking: Sequence[Coroutine[None, None, Answer | ApiError]],
+async def _gather(
+    pending: Sequence[Coroutine[None, None, Answer | ApiError]],
 ) -> list[Answer | ApiError]:
-    """Gather all answers; if one raises, cancel the others."""
-    tasks = [asyncio.ensure_future(each) for each in asking]
+    """Gather all answers; if one question raises, cancel the others."""
+    tasks = [asyncio.ensure_future(question) for question in pending]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def _unless_absent(answer: Awaitable[Answer]) -> Answer | ApiError:

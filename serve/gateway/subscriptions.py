@@ -51,45 +51,44 @@ async def subscribe(
     window_bytes: int = WINDOW_BYTES,
     scheduler: FairScheduler | None = None,
 ) -> AsyncGenerator[Span, None]:
-    """Yield the spans of a journal from a time on, without end, including empty spans.
+    """Yield the spans of a journal from a time on, until `closing` is set.
 
-    A span with `since` == `time` is a heartbeat: the journal has no further outputs yet.
-    Back-pressure: at most `window_bytes` bytes, plus one span, are in flight. The subscription
-    survives restarts of the journal's process, and ends when `closing` is set. If many
-    subscriptions share a `scheduler`, each yields small spans and waits for a turn before each
-    piece. Raises RetentionExceeded; Unavailable if the journal cannot
-    be read.
+    `path`: the socket of the journal's feeds; `name`: of the follower, for its connections. A span
+    with `since` == `time` is a heartbeat: the journal has no further outputs yet. Back-pressure: at
+    most `window_bytes` bytes, plus one span, are in flight. The subscription survives restarts of
+    the journal's process. Subscriptions that share a `scheduler` yield small spans, and wait for a
+    turn before each. Raises RetentionExceeded; Unavailable if the journal cannot be read.
     """
     subscription = Subscription(
         f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, window_bytes
     )
     messages: asyncio.Queue[bytes | None] = asyncio.Queue()
-    """Received messages, bounded by the credit of the journal; None ends the subscription."""
+    """Received messages, bounded by `window_bytes`; None ends the subscription."""
 
-    def renew() -> None:
+    def send_follow() -> None:
         client.send(subscription.encode_follow(RETAINS_NOTHING))
 
-    client = IpcClient(path, messages.put_nowait, renew)
-    tasks = [asyncio.create_task(_renew_again_and_again(renew))]
+    client = IpcClient(path, messages.put_nowait, send_follow)
+    tasks = [asyncio.create_task(_repeat_follow(send_follow))]
     if closing is not None:
-        tasks.append(asyncio.create_task(_end(messages, closing)))
+        tasks.append(asyncio.create_task(_end_when_set(closing, messages)))
     try:
         while (data := await messages.get()) is not None and not (closing and closing.is_set()):
             if scheduler is not None and len(data) > SMALL_MESSAGE_BYTES:
                 await scheduler.wait_for_turn()
-            heard = subscription.decode(data)
-            if isinstance(heard, Truncated):
-                if heard.oldest >= 0:
-                    raise RetentionExceeded(heard.reason, heard.oldest)
-                raise Unavailable(heard.reason)
-            if isinstance(heard, DurableUpTo):
+            message = subscription.decode(data)
+            if isinstance(message, Truncated):
+                if message.oldest >= 0:
+                    raise RetentionExceeded(message.reason, message.oldest)
+                raise Unavailable(message.reason)
+            if isinstance(message, DurableUpTo):
                 yield Span(since, since, [])
                 continue
             # After a restart of the journal, spans may repeat and overlap.
-            if heard.time > since:
-                items = [item for item in heard.items if item.label[0] >= since]
-                span = Span(max(since, heard.since), heard.time, items)
-                since = heard.time
+            if message.time > since:
+                items = [item for item in message.items if item.label[0] >= since]
+                span = Span(max(since, message.since), message.time, items)
+                since = message.time
                 if scheduler is None:
                     yield span
                 else:
@@ -107,12 +106,12 @@ async def subscribe(
         client.close()
 
 
-async def _end(messages: asyncio.Queue[bytes | None], over: asyncio.Event) -> None:
-    await over.wait()
+async def _end_when_set(closing: asyncio.Event, messages: asyncio.Queue[bytes | None]) -> None:
+    await closing.wait()
     messages.put_nowait(None)
 
 
-async def _renew_again_and_again(renew: Callable[[], None]) -> None:
+async def _repeat_follow(send_follow: Callable[[], None]) -> None:
     while True:
         await asyncio.sleep(FOLLOW_EVERY_S)
-        renew()
+        send_follow()

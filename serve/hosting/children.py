@@ -1,6 +1,7 @@
 """The child processes of a service besides those of its flow: the journal and the views.
 
-Restarts of these children are not limited, since the rest of the service keeps answering.
+The number of restarts of these children is not limited, since the rest of the service keeps
+answering meanwhile.
 """
 
 from __future__ import annotations
@@ -23,50 +24,53 @@ from driftline.deploy.runtime.supervision.restarts import STOPPED, RestartPolicy
 from driftline.deploy.runtime.supervision.supervisor import Supervisor
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 
-WELL_S = 10.0
-"""A child that ran for this long is restarted without back-off, in seconds."""
+LONG_LIFE_S = 10.0
+"""A child that ran for this many seconds is restarted without back-off."""
 
-FINISH_S = 10.0
-"""Timeout for the last checkpoints of views; without them the next start takes longer."""
+FINISH_TIMEOUT_S = 10.0
+"""Timeout in seconds for the last checkpoints of views; without them the next start takes longer.
+"""
 
 SIGTERM_RETRY_S = 0.25
-"""Interval at which SIGTERM is sent to the remaining views."""
+"""Interval in seconds at which SIGTERM is sent to the remaining views."""
 
-_MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
+_JOURNAL_MODULE = "driftline.serve.hosting.journal_process"
+_VIEW_MODULE = "driftline.serve.hosting.view_process"
 
 
 class Children(Supervisor):
     """The journal and all views. Leaving the context kills them; no output is lost."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        self.ending = False
-        """Whether the service shuts down; then views that exit at SIGTERM are not restarted."""
+        self.is_ending = False
+        """Whether the service shuts down; then children that exit at SIGTERM are not restarted."""
         self._config = config
         self._roles = {JOURNAL: (JOURNAL, 0)} | {
             replace(config, role=view.name, shard=shard).name: (view.name, shard)
             for view in config.views
             for shard in range(view.shards)
         }
-        policy = RestartPolicy(limit=inf, long_life_s=WELL_S)
+        """Name of a child -> (role, shard)."""
+        policy = RestartPolicy(limit=inf, long_life_s=LONG_LIFE_S)
         super().__init__(self._roles, policy, config.process.limits.missing_after_s)
 
     def stop(self, wait_s: float = 0.0) -> None:
-        """Kill all children."""
+        """Kill all children at once; `wait_s` is ignored."""
         super().stop(0.0)
 
     def finish(self) -> None:
         """Let views write their last checkpoints, so that the next start is quick."""
-        left = [process for name, process in self._processes.items() if name != JOURNAL]
-        until = monotonic() + FINISH_S
-        while left and monotonic() < until:
-            for each in left:  # resend: a starting process has no handler yet
-                each.send_signal(SIGTERM)
+        running = [process for name, process in self._processes.items() if name != JOURNAL]
+        deadline = monotonic() + FINISH_TIMEOUT_S
+        while running and monotonic() < deadline:
+            for process in running:  # resend: a starting process has no handler yet
+                process.send_signal(SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                left[0].wait(SIGTERM_RETRY_S)
-            left = [each for each in left if each.poll() is None]
+                running[0].wait(SIGTERM_RETRY_S)
+            running = [process for process in running if process.poll() is None]
 
     def _is_final_exit(self, status: int) -> bool:
-        return self.ending and status == STOPPED
+        return self.is_ending and status == STOPPED
 
     def _launch(self, name: str, token: str) -> ChildProcess:
         role, shard = self._roles[name]
@@ -77,4 +81,5 @@ class Children(Supervisor):
 
     def _popen(self, config: ServiceConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
         config = replace(config, lifeline=pipes.lifeline, keep_alive=pipes.keep_alive)
-        return start_module(_MODULES[config.role != JOURNAL], config.to_json(), pipes)
+        module = _JOURNAL_MODULE if config.role == JOURNAL else _VIEW_MODULE
+        return start_module(module, config.to_json(), pipes)

@@ -20,12 +20,12 @@ JOURNAL = "journal"
 """The role of the journal's process; the role of any other process is the name of its view."""
 
 CHECKPOINT_S = 120.0
-"""Seconds between two checkpoints of a view with few outputs. The fork for a checkpoint delays
-answers by about 10 ms."""
+"""Largest interval in seconds between two checkpoints of a view that gets outputs. The fork for a
+checkpoint delays answers by about 10 ms."""
 
 CHECKPOINT_ITEMS = 5_000
-"""Outputs between two checkpoints of a view. A restart applies them again, at about 10,000 per
-second."""
+"""Number of outputs after which a view writes a checkpoint earlier. A restart applies the outputs
+since the last checkpoint again, at about 10,000 per second."""
 
 RETAIN_S = 600.0
 """Seconds for which views retain history, to answer as of an earlier T."""
@@ -43,11 +43,11 @@ class ViewSpec(Struct, frozen=True):
     shards: int = 1
     options: Mapping[str, str] | None = None
 
-    def make_view(self, place: ViewLocation) -> HostedView:
+    def make_view(self, location: ViewLocation) -> HostedView:
         """Make the empty view."""
         module, _, function = self.make.partition(":")
-        make: Callable[[ViewLocation], HostedView] = getattr(import_module(module), function)
-        return make(place)
+        factory: Callable[[ViewLocation], HostedView] = getattr(import_module(module), function)
+        return factory(location)
 
 
 class ViewLocation(Struct, frozen=True):
@@ -56,7 +56,9 @@ class ViewLocation(Struct, frozen=True):
     flow: Flow
     directory: Path
     shard: int
+    """The number of this shard, from 0."""
     shards: int
+    """The number of shards of the view."""
     options: Mapping[str, str]
 
 
@@ -81,7 +83,8 @@ class ServiceConfig(Struct, frozen=True):
     shard: int = 0
     lifeline: int = -1
     keep_alive: int = -1
-    """`lifeline`, `keep_alive`: descriptors of pipes (`deploy.runtime.supervision.lifeline`)."""
+    """`lifeline`, `keep_alive`: file descriptors of pipes, -1 for none (see
+    `deploy.runtime.supervision.lifeline`)."""
 
     def to_json(self) -> str:
         """Return the command-line argument of a process."""
@@ -103,7 +106,7 @@ class ServiceConfig(Struct, frozen=True):
         return next(view for view in self.views if view.name == self.role)
 
     @property
-    def names(self) -> list[str]:
+    def shard_names(self) -> list[str]:
         """The names of all shards of all views."""
         return [name_of(view.name, shard) for view in self.views for shard in range(view.shards)]
 
@@ -116,7 +119,7 @@ class ServiceConfig(Struct, frozen=True):
         return f"{self.process.sockets}/{file_name(name)}.asks"
 
     @property
-    def feeds(self) -> str:
+    def feeds_socket(self) -> str:
         """The socket path for followers of the journal."""
         return f"{self.process.sockets}/journal.feeds"
 
@@ -134,6 +137,6 @@ def key_value_views(flow: Flow) -> tuple[ViewSpec, ...]:
     )
 
 
-def make_key_value_view(place: ViewLocation) -> KeyValueView:
+def make_key_value_view(location: ViewLocation) -> KeyValueView:
     """Make the view of the sink whose number is in the option `sink`."""
-    return KeyValueView(int(place.options["sink"]))
+    return KeyValueView(int(location.options["sink"]))

@@ -10,9 +10,10 @@ the journal stores only a read position for it.
 
 A feed is *live* while it has received every span: it gets each new span before the span is stored.
 A feed that is behind gets stored spans until it has caught up. Each span carries the durable time.
-If the durable time has changed since, the reply to a follow message carries it, too. A live feed
-gets a heartbeat once a second. Messages may be lost with either process. So a follower repeats its
-follow message, and a journal that does not know the session starts a new feed.
+If the durable time has grown since the last message to a live feed, the journal answers a follow
+message with the durable time. A live feed gets a heartbeat once a second. Messages are lost if one
+of the two processes dies. So a follower repeats its follow message, and a journal that does not
+know the session starts a new feed.
 
 The bytes read in a turn are bounded: feeds that are behind are served round-robin. *Streams*, which
 have small windows, share a separate budget, so many streams do not slow down the barriers, the
@@ -37,60 +38,62 @@ STREAM_BYTES = 1 << 17
 """Window of a stream, of which there may be many; one span may exceed it."""
 
 FOLLOW_EVERY_S = 0.25
-"""Interval at which a follower sends a follow message."""
+"""Interval in seconds at which a follower sends a follow message."""
 
-GONE_AFTER_S = 5.0
-"""Timeout of a silent follower: its feed is dropped; its next follow message starts a new feed."""
+FOLLOWER_TIMEOUT_S = 5.0
+"""Seconds of silence after which the feed of a follower is dropped. The next follow message starts
+a new feed."""
 
 HEARTBEAT_EVERY_S = 1.0
-"""Heartbeat interval of a live feed."""
+"""Heartbeat interval of a live feed in seconds."""
 
 TURN_BYTES = 1 << 17
-"""Bytes that a turn reads for all other feeds, about 10 ms; one span may exceed it."""
+"""Bytes that a turn reads for all feeds that are not streams, about 10 ms; one span may exceed it.
+"""
 
 TURN_STREAM_BYTES = 1 << 16
 """Bytes that a turn reads for all streams; one span may exceed it."""
 
 STEP_BYTES = 1 << 10
-"""Minimum number of bytes that a read step counts, even if it yields no span."""
+"""Smallest number of bytes that a read step is counted as, even if it yields no span."""
 
 RETAINS_NOTHING = -1
 """The `restart_time` of a follower that needs no part of the journal retained."""
 
-_FOLLOW, _CREDIT, _SPAN, _STORED, _GONE = range(5)
+_FOLLOW, _CREDIT, _SPAN, _DURABLE, _TRUNCATED = range(5)
 
 
 class _Feed:
-    """A follower, and its read position. `room`: the window in bytes."""
+    """A follower, and its read position."""
 
-    def __init__(self, session: str, time: int, room: int) -> None:
+    def __init__(self, session: str, time: int, window_bytes: int) -> None:
         self.session = session
         self.time = time
         """T: all outputs below it were sent."""
-        self.credit_bytes = room
-        """Bytes that may still be sent; a large span may make it negative."""
-        self.is_stream = room < WINDOW_BYTES
+        self.credit_bytes = window_bytes
+        """Bytes that may still be sent; negative after a large span."""
+        self.is_stream = window_bytes < WINDOW_BYTES
         self.heard_at = 0.0
         """Time of the follower's last message."""
         self.heartbeat_at = 0.0
         """Time of the last heartbeat."""
         self.sent_durable_time = -1
         """The last durable time that was sent."""
-        self.reading: Iterator[Span | None] | None = None
+        self.reader: Iterator[Span | None] | None = None
         """The reader of stored spans; None if the feed is live."""
-        self.over = False
+        self.has_failed = False
         """Whether the feed has ended with an error, which was sent."""
 
     @property
     def is_due(self) -> bool:
         """Whether the feed is behind and has credit."""
-        return self.reading is not None and self.credit_bytes > 0 and not self.over
+        return self.reader is not None and self.credit_bytes > 0 and not self.has_failed
 
 
 class Feeds:
     """The feeds of one journal.
 
-    `read`: yields the stored spans from a time on, in small steps; None: a step without a span.
+    `read`: yields the stored spans from a time on, in small steps; None for a step without a span.
     """
 
     def __init__(self, read: Callable[[int], Iterator[Span | None]]) -> None:
@@ -104,7 +107,7 @@ class Feeds:
         self._durable_time = 0
 
     @property
-    def followers(self) -> int:
+    def follower_count(self) -> int:
         """The number of followers."""
         return len(self._feeds)
 
@@ -112,16 +115,21 @@ class Feeds:
         """Handle a message of a follower. Raises MalformedMessage."""
         feed = self._feeds.get(route)
         match unpack(data):
-            case (code, str(session), str(name), int(since), int(kept), int(room)) if (
-                code == _FOLLOW
-            ):
-                if kept != RETAINS_NOTHING:
-                    self.restart_times[name] = kept
+            case (
+                code,
+                str(session),
+                str(name),
+                int(since),
+                int(restart_time),
+                int(window_bytes),
+            ) if code == _FOLLOW:
+                if restart_time != RETAINS_NOTHING:
+                    self.restart_times[name] = restart_time
                 if feed is None or feed.session != session:
-                    feed = self._feeds[route] = _Feed(session, since, room)
-                    feed.reading = self._from(since)
+                    feed = self._feeds[route] = _Feed(session, since, window_bytes)
+                    feed.reader = self._read_from(since)
                 feed.heard_at = now
-                if feed.reading is None and feed.sent_durable_time < self._durable_time:
+                if feed.reader is None and feed.sent_durable_time < self._durable_time:
                     self._send_durable_time(route, feed)
             case (code, str(session), int(count)) if code == _CREDIT:
                 if feed is not None and feed.session == session:
@@ -134,13 +142,13 @@ class Feeds:
         """Send a new span, which may not be stored yet, to the live feeds."""
         data = b""
         for route, feed in self._feeds.items():
-            if feed.reading is not None:
+            if feed.reader is not None:
                 continue  # the feed is behind, and will read this span from the files
             if feed.credit_bytes > 0 and feed.time >= span.since:
-                data = data or _span(span, self._durable_time)
+                data = data or _encode_span(span, self._durable_time)
                 self._send_span(route, feed, span, data)
             else:
-                feed.reading = self._from(feed.time)
+                feed.reader = self._read_from(feed.time)
 
     def set_durable_time(self, time: int) -> None:
         """Note that all outputs below this time are durable."""
@@ -151,61 +159,62 @@ class Feeds:
         self._feeds.pop(route, None)
 
     def turn(self, now: float) -> bool:
-        """Send heartbeats, and read for feeds that are behind. Return whether more is due."""
+        """Send heartbeats, read for feeds that are behind, and drop feeds that have ended.
+
+        Returns whether a feed that is behind has credit left.
+        """
         for route, feed in list(self._feeds.items()):
-            if now - feed.heard_at > GONE_AFTER_S or feed.over:
+            if now - feed.heard_at > FOLLOWER_TIMEOUT_S or feed.has_failed:
                 self.remove_follower(route)
         for route, feed in self._feeds.items():
-            if feed.reading is None and now - feed.heartbeat_at >= HEARTBEAT_EVERY_S:
+            if feed.reader is None and now - feed.heartbeat_at >= HEARTBEAT_EVERY_S:
                 feed.heartbeat_at = now
                 self._send_durable_time(route, feed)
         due = [(route, feed) for route, feed in self._feeds.items() if feed.is_due]
-        more = self._read_on([each for each in due if not each[1].is_stream], TURN_BYTES)
-        more |= self._read_on([each for each in due if each[1].is_stream], TURN_STREAM_BYTES)
+        more = self._read_due([pair for pair in due if not pair[1].is_stream], TURN_BYTES)
+        more |= self._read_due([pair for pair in due if pair[1].is_stream], TURN_STREAM_BYTES)
         return more
 
-    def _read_on(self, due: Sequence[tuple[bytes, _Feed]], left: int) -> bool:
-        """Read about `left` bytes for the feeds, round-robin. Return whether one is still due."""
+    def _read_due(self, due: Sequence[tuple[bytes, _Feed]], budget_bytes: int) -> bool:
+        """Read about so many bytes for the feeds, round-robin. Return whether one is still due."""
         for route, feed in due:
-            if left <= 0:
+            if budget_bytes <= 0:
                 return True
             self._feeds[route] = self._feeds.pop(route)
-            while left > 0 and feed.is_due:
-                left -= max(STEP_BYTES, self._step(route, feed))
+            while budget_bytes > 0 and feed.is_due:
+                budget_bytes -= max(STEP_BYTES, self._read_step(route, feed))
         return any(feed.is_due for _, feed in due)
 
-    def _step(self, route: bytes, feed: _Feed) -> int:
+    def _read_step(self, route: bytes, feed: _Feed) -> int:
         """Run one read step, and send its span. Return the number of bytes sent."""
-        assert feed.reading is not None
+        assert feed.reader is not None
         try:
-            span = next(feed.reading)
+            span = next(feed.reader)
             if span is None:
                 return 0
-            return self._send_span(
-                route, feed, span, _span(span, max(span.time, self._durable_time))
-            )
+            # A span that was read is durable, even if this is not yet known to `_durable_time`.
+            data = _encode_span(span, max(span.time, self._durable_time))
+            return self._send_span(route, feed, span, data)
         except StopIteration:
-            feed.reading = None
-            self._send_durable_time(
-                route, feed
-            )  # a follower that lacks no span needs a message, too
+            feed.reader = None
+            self._send_durable_time(route, feed)  # the only message if no span was missing
         except RetentionExceeded as error:
-            self._end(route, feed, error, error.oldest)
+            self._fail(route, feed, error, error.oldest)
         except DriftlineError as error:
-            self._end(route, feed, error, -1)
+            self._fail(route, feed, error, -1)
         return 0
 
-    def _end(self, route: bytes, feed: _Feed, error: DriftlineError, oldest: int) -> None:
-        feed.over = True
-        self.outbox.append((route, pack((_GONE, oldest, str(error)))))
+    def _fail(self, route: bytes, feed: _Feed, error: DriftlineError, oldest: int) -> None:
+        feed.has_failed = True
+        self.outbox.append((route, pack((_TRUNCATED, oldest, str(error)))))
 
-    def _from(self, time: int) -> Iterator[Span | None]:
-        # The generator must not refer to the feed, which refers to it: no reference cycle.
+    def _read_from(self, time: int) -> Iterator[Span | None]:
+        # The generator does not refer to its feed: that would be a reference cycle.
         yield from self._read(time)
 
     def _send_durable_time(self, route: bytes, feed: _Feed) -> None:
         feed.sent_durable_time = self._durable_time
-        self.outbox.append((route, pack((_STORED, self._durable_time))))
+        self.outbox.append((route, pack((_DURABLE, self._durable_time))))
 
     def _send_span(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> int:
         feed.sent_durable_time = self._durable_time
@@ -216,7 +225,7 @@ class Feeds:
 
 
 class DurableUpTo(NamedTuple):
-    """Message that all outputs below this time are durable."""
+    """Message that all outputs below this time are durable; also the heartbeat of a live feed."""
 
     time: int
 
@@ -258,14 +267,15 @@ class Subscription:
     def decode(self, data: bytes) -> Span | DurableUpTo | Truncated:
         """Decode a message of the journal. Raises MalformedMessage."""
         match unpack(data):
-            case (code, int(since), int(time), items, int(stored)) if code == _SPAN:
+            case (code, int(since), int(time), items, int(durable_time)) if code == _SPAN:
                 self._uncredited_bytes += len(data)
-                self.time, self.durable_time = max(self.time, time), max(self.durable_time, stored)
+                self.time = max(self.time, time)
+                self.durable_time = max(self.durable_time, durable_time)
                 return Span(since, time, [Item(*item) for item in items])  # type: ignore[attr-defined]
-            case (code, int(time)) if code == _STORED:
+            case (code, int(time)) if code == _DURABLE:
                 self.durable_time = max(self.durable_time, time)
                 return DurableUpTo(time)
-            case (code, int(oldest), str(reason)) if code == _GONE:
+            case (code, int(oldest), str(reason)) if code == _TRUNCATED:
                 return Truncated(oldest, reason)
         raise MalformedMessage("not a message of the journal")
 
@@ -273,10 +283,10 @@ class Subscription:
         """Encode the credit for received bytes; return None below a quarter of the window."""
         if self._uncredited_bytes < self._window_bytes // 4:
             return None
-        taken, self._uncredited_bytes = self._uncredited_bytes, 0
-        return pack((_CREDIT, self._session, taken))
+        count, self._uncredited_bytes = self._uncredited_bytes, 0
+        return pack((_CREDIT, self._session, count))
 
 
-def _span(span: Span, stored: int) -> bytes:
+def _encode_span(span: Span, durable_time: int) -> bytes:
     items = [(item.label, item.sink, item.value) for item in span.items]
-    return pack((_SPAN, span.since, span.time, items, stored))
+    return pack((_SPAN, span.since, span.time, items, durable_time))

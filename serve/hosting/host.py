@@ -1,7 +1,8 @@
 """The host of a view: keeps it up to date, answers questions, and schedules its checkpoints.
 
-Input: spans and durable times of the journal, questions of clients, and the exits of forked copies.
-Output: answers, the view's T, credit for the journal, and jobs for copies.
+Input: spans and durable times of the journal, questions of clients, and the exits of forked copies
+of this process, which run its jobs. Output: answers, the view's T, credit for the journal, and jobs
+for copies.
 Invariants: a question is answered once, as of its `at` or the current T, after the view has reached
 `at` and `after`. Each client receives the T of a turn before the answers of that turn. Clients
 share the time for answers: a long answer runs in slices, and the host serves other clients between
@@ -34,23 +35,23 @@ from driftline.serve.hosting.view_client import (
     encode_view_time,
 )
 from driftline.serve.journal import Span
-from driftline.serve.views.checkpoint import Retained
+from driftline.serve.views.checkpoint import Retention
 from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, apply_span
 
 SLICE_S = 0.005
-"""Time for answers before spans are applied again, and length of a slice of an answer."""
+"""Time in seconds for answers before spans are applied again; also the slice of a long answer."""
 
 NESTING_MAX = 2
-"""Largest nesting of answers within pauses of other answers; the innermost has no pauses."""
+"""Largest depth of answers within pauses of other answers; the innermost answer has no pauses."""
 
 APPLY_S = 0.01
-"""Time for applying spans before questions are answered again."""
+"""Time in seconds for applying spans before questions are answered again."""
 
 APPLY_ITEMS = 4
-"""Outputs that are applied at once; more if outputs share the time of the last one."""
+"""Number of outputs that are applied at once; more if outputs share the time of the last one."""
 
 DEFERRALS_MAX = 2
-"""Number of consecutive turns that may defer work that no answer needs."""
+"""Largest number of consecutive turns that defer work that no answer needs."""
 
 PENDING_MAX = 10_000
 """Limit of pending questions; further questions are rejected."""
@@ -62,7 +63,7 @@ CHECKPOINT_RETRY_S = 10.0
 """Back-off after a failed checkpoint, in seconds."""
 
 CALM_S = 1.0
-"""If no output arrives for this long, the host writes a checkpoint early."""
+"""If no output arrives for this many seconds, the host writes a checkpoint early."""
 
 CHECKPOINT_ITEMS_MIN = 500
 """Fewer outputs than this are not worth a checkpoint: a restart applies them again quickly."""
@@ -103,51 +104,51 @@ class FairQueue:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def put(self, asker: str, key: tuple[bytes, int]) -> None:
+    def put(self, client: str, key: tuple[bytes, int]) -> None:
         """Append a question to the queue of its client."""
-        if asker not in self._waiting:
-            self._waiting[asker] = deque()
-            self._used_s[asker] = max(self._min_used_s, self._used_s.get(asker, 0.0))
-        self._waiting[asker].append(key)
+        if client not in self._waiting:
+            self._waiting[client] = deque()
+            self._used_s[client] = max(self._min_used_s, self._used_s.get(client, 0.0))
+        self._waiting[client].append(key)
 
     def pop(self) -> tuple[bytes, int]:
         """Remove and return the next question. Precondition: the queue is not empty."""
-        asker = self._next
-        self._min_used_s = self._used_s[asker]
-        waiting = self._waiting[asker]
+        client = self._next
+        self._min_used_s = self._used_s[client]
+        waiting = self._waiting[client]
         key = waiting.popleft()
         if not waiting:
-            del self._waiting[asker]
+            del self._waiting[client]
         return key
 
     @property
     def _next(self) -> str:
         return min(self._waiting, key=self._used_s.__getitem__)
 
-    def has_before(self, asker: str) -> bool:
-        """Return whether a waiting client has used less time than `asker`, which is served now."""
-        return bool(self._waiting) and self._used_s[self._next] < self._used(asker)
+    def has_before(self, client: str) -> bool:
+        """Return whether a waiting client has used less time than `client`, whose turn it is."""
+        return bool(self._waiting) and self._used_s[self._next] < self._used(client)
 
-    def _used(self, asker: str) -> float:
-        return self._used_s.get(asker, self._min_used_s)
+    def _used(self, client: str) -> float:
+        return self._used_s.get(client, self._min_used_s)
 
-    def charge(self, asker: str, seconds: float) -> None:
+    def charge(self, client: str, seconds: float) -> None:
         """Charge a client for the time of an answer or of a slice of it."""
-        self._used_s[asker] = self._used(asker) + seconds
+        self._used_s[client] = self._used(client) + seconds
         if len(self._used_s) > PENDING_MAX:  # drop clients that are equal to new ones
             self._used_s = {
-                asker: used
-                for asker, used in self._used_s.items()
-                if used > self._min_used_s or asker in self._waiting
+                name: used
+                for name, used in self._used_s.items()
+                if used > self._min_used_s or name in self._waiting
             }
 
 
-class _Answering(Struct):
+class _AnswerInProgress(Struct):
     """An answer in progress. `depth`: the number of other answers that it interrupts."""
 
-    asker: str
-    since: float
-    """Start of the current slice."""
+    client: str
+    slice_start: float
+    """When the current slice began, by the host's clock."""
     depth: int
 
 
@@ -155,9 +156,9 @@ class ViewHost(Role):
     """The host of one shard of a view.
 
     `subscription`: the subscription to the journal; `checkpoint_time`: the T of the view's last
-    checkpoint; `pace`: when to write checkpoints; `retained`: the retention of history; `publish`:
-    writes a checkpoint, called in a copy; `clock`: a clock in seconds, for the time that spans and
-    questions take.
+    checkpoint; `schedule`: when to write checkpoints; `retention`: of the view's history;
+    `save_checkpoint`: writes a checkpoint, called in a copy; `clock`: a clock in seconds, for the
+    time that spans and questions take.
     """
 
     def __init__(
@@ -166,9 +167,9 @@ class ViewHost(Role):
         view: HostedView,
         subscription: Subscription,
         checkpoint_time: int,
-        pace: CheckpointSchedule,
-        retained: Retained,
-        publish: Callable[[], None],
+        schedule: CheckpointSchedule,
+        retention: Retention,
+        save_checkpoint: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         super().__init__(name)
@@ -176,18 +177,18 @@ class ViewHost(Role):
         self.subscription = subscription
         self.checkpoint_time = checkpoint_time
         self.answers: list[tuple[bytes, bytes]] = []
-        """(route of a client, message) of answers and of the view's T, to be sent."""
+        """(route of a client, message with an answer or the view's T), to be sent."""
         self.to_journal: list[bytes] = []
         """Messages to the journal, to be sent."""
         self.job: BackgroundJob | None = None
         """The job that a copy runs or has to run; its result is passed to `finish_job`."""
-        self.lost: Truncated | None = None
-        """Set if the journal no longer retains what the view needs."""
+        self.truncated: Truncated | None = None
+        """Set if the journal no longer retains the outputs that the view needs next."""
         self.answered = 0
         """Number of answered questions."""
         self.applied = 0
         """Number of applied outputs."""
-        self.ending = False
+        self.is_ending = False
         """Whether the process should end, as soon as `can_end` is true."""
         self.has_room: Callable[[], bool] = lambda: True
         """Returns whether further answers may be queued; otherwise questions wait."""
@@ -195,9 +196,9 @@ class ViewHost(Role):
         """Receives questions and sends answers; called between two slices of a long answer."""
         self.apply_s = self.ask_s = 0.0
         """Seconds spent on applying spans, and on answering questions."""
-        self._pace = pace
-        self._retained = retained
-        self._publish = publish
+        self._schedule = schedule
+        self._retention = retention
+        self._save_checkpoint = save_checkpoint
         self._clock = clock
         self._sent_time: dict[bytes, int] = {}
         """Route of a client -> the last T that was sent to it."""
@@ -208,16 +209,16 @@ class ViewHost(Role):
         self._waiting: list[tuple[int, bytes, int]] = []
         """A heap of (T, route, number) of questions that wait for a T; some may be cancelled."""
         self._deadlines: list[tuple[float, bytes, int]] = []
-        """A heap of (deadline, route, number) of these questions."""
+        """A heap of (deadline by `self.now`, route, number) of these questions."""
         self._pieces: deque[Span] = deque()
         """Received spans that are not applied yet."""
-        self._put_off = 0
-        """Number of consecutive turns that deferred work that no answer needs."""
-        self._done = 0, 0
+        self._deferrals = 0
+        """Number of consecutive turns, up to now, that deferred work that no answer needs."""
+        self._last_progress = 0, 0
         """(T, number of answers) at the end of the last turn."""
         self._items = 0
         """Number of outputs since the last checkpoint."""
-        self._items_at = 0.0
+        self._last_item_at = 0.0
         """When outputs were last applied."""
         self._saved_at = 0.0
         """When the last checkpoint was written; adjusted after a failure."""
@@ -226,21 +227,24 @@ class ViewHost(Role):
         self._is_frozen = False
         """Whether the view is frozen until the copy is forked."""
         self._checkpoint_trouble = Trouble("checkpoint-failed")
-        self._unread = Trouble("view-not-following")
+        self._journal_trouble = Trouble("view-not-following")
 
     # From the journal.
 
     def handle_journal_message(self, data: bytes) -> None:
-        """Handle a message of the journal."""
-        heard = self.subscription.decode(data)
-        if isinstance(heard, Truncated) and heard.oldest < 0:  # the next follow message retries
-            text = f"{self.name} cannot follow the journal: {heard.reason}; retrying"
-            self._unread.record_failure(self.now, text, view=self.name)
-        elif isinstance(heard, Truncated):
-            self.lost = Truncated(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
-        elif not isinstance(heard, DurableUpTo):
-            self._unread.record_success(self.now, f"{self.name} can follow the journal again")
-            self._pieces.extend(heard.pieces(APPLY_ITEMS))
+        """Handle a message of the journal. Raises MalformedMessage."""
+        message = self.subscription.decode(data)
+        if isinstance(message, Truncated) and message.oldest < 0:  # the next follow message retries
+            text = f"{self.name} cannot follow the journal: {message.reason}; retrying"
+            self._journal_trouble.record_failure(self.now, text, view=self.name)
+        elif isinstance(message, Truncated):
+            reason = _explain_truncation(self.name, self.view.time, message.oldest)
+            self.truncated = Truncated(message.oldest, reason)
+        elif not isinstance(message, DurableUpTo):
+            self._journal_trouble.record_success(
+                self.now, f"{self.name} can follow the journal again"
+            )
+            self._pieces.extend(message.pieces(APPLY_ITEMS))
             if not self._is_apply_paused:
                 self._apply_next()
         if credit := self.subscription.encode_credit():
@@ -266,7 +270,7 @@ class ViewHost(Role):
         span = self._pieces.popleft()
         if apply_span(self.view, span) and span.items:
             self._items += len(span.items)
-            self._items_at = self.now
+            self._last_item_at = self.now
             self.applied += len(span.items)
         while self._waiting and self._waiting[0][0] <= self.view.time:
             _, route, number = heappop(self._waiting)
@@ -274,17 +278,19 @@ class ViewHost(Role):
         self.apply_s += self._clock() - began
 
     def _make_ready(self, route: bytes, number: int) -> None:
-        asked = self._pending_requests.get((route, number))
-        if asked is not None:
-            self._ready.put(asked.asker, (route, number))
+        request = self._pending_requests.get((route, number))
+        if request is not None:
+            self._ready.put(request.client, (route, number))
 
     def tick(self, now: float) -> float:
         self.to_journal.append(self.subscription.encode_follow(self.checkpoint_time))
         while self._deadlines and self._deadlines[0][0] <= now:
             _, route, number = heappop(self._deadlines)
-            self._give_up(route, number)
+            self._time_out(route, number)
         if len(self._waiting) > 2 * len(self._pending_requests) + 100:
-            self._waiting = [each for each in self._waiting if each[1:] in self._pending_requests]
+            self._waiting = [
+                entry for entry in self._waiting if entry[1:] in self._pending_requests
+            ]
             heapify(self._waiting)
         return min(now + FOLLOW_EVERY_S, super().tick(now))
 
@@ -293,27 +299,27 @@ class ViewHost(Role):
     def handle_client_message(self, route: bytes, data: bytes) -> None:
         """Handle a message of a client; drop a malformed one."""
         try:
-            asked = decode_request(data)
+            request = decode_request(data)
         except MalformedMessage:
             self.malformed += 1
             return
         self._sent_time.setdefault(route, 0)
-        if isinstance(asked, Cancel):
-            self._forget(route, asked.number)
+        if isinstance(request, Cancel):
+            self._remove_request(route, request.number)
             return
-        key = route, asked.number
+        key = route, request.number
         if key in self._pending_requests:
             return  # a duplicate: clients resend questions after a reconnect
         if len(self._pending_requests) >= PENDING_MAX:
-            refusal = ApiError("busy", f"{self.name} has {PENDING_MAX} questions to answer")
-            self._answer(route, asked.number, refusal)
+            text = f"{PENDING_MAX} questions already wait at view {self.name}: retry later"
+            self._answer(route, request.number, ApiError("busy", text))
             return
-        self._pending_requests[key] = asked
-        at = asked.question.get("at")
-        until = max(asked.after, at if isinstance(at, int) else 0)
-        if until > self.view.time:
-            heappush(self._deadlines, (self.now + asked.within_s, *key))
-            heappush(self._waiting, (until, *key))
+        self._pending_requests[key] = request
+        at = request.question.get("at")
+        needed_time = max(request.after, at if isinstance(at, int) else 0)
+        if needed_time > self.view.time:
+            heappush(self._deadlines, (self.now + request.timeout_s, *key))
+            heappush(self._waiting, (needed_time, *key))
         else:
             self._make_ready(*key)
 
@@ -321,7 +327,7 @@ class ViewHost(Role):
         """Drop the questions of a client that has disconnected."""
         self._sent_time.pop(route, None)
         for number in [number for other, number in self._pending_requests if other == route]:
-            self._forget(route, number)
+            self._remove_request(route, number)
 
     def turn(self) -> bool:
         more = super().turn()
@@ -336,13 +342,13 @@ class ViewHost(Role):
             self._answer_next()
             if self._clock() >= until:
                 break
-        before, self._done = self._done, (self.view.time, self.answered)
-        if self._done != before and self._put_off < DEFERRALS_MAX:
-            self._put_off += 1
+        before, self._last_progress = self._last_progress, (self.view.time, self.answered)
+        if self._last_progress != before and self._deferrals < DEFERRALS_MAX:
+            self._deferrals += 1
             return True  # first let the runtime send answers and receive questions
-        self._put_off = 0
+        self._deferrals = 0
         self.view.settle()
-        self._find_work()
+        self._start_job_if_due()
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
     def _send_time(self) -> None:
@@ -353,66 +359,68 @@ class ViewHost(Role):
                 self._sent_time[route] = time
                 self.answers.append((route, encode_view_time(time)))
 
-    def _answer_next(self, within: int = 0) -> None:
+    def _answer_next(self, depth: int = 0) -> None:
         route, number = key = self._ready.pop()
-        asked = self._pending_requests.pop(key, None)
-        if asked is None:
+        request = self._pending_requests.pop(key, None)
+        if request is None:
             return  # cancelled
-        answering = _Answering(asked.asker, self._clock(), within)
-        pause = partial(self._pause, answering)
+        progress = _AnswerInProgress(request.client, self._clock(), depth)
+        pause = partial(self._pause, progress)
         try:
-            if asked.question.get("what") == STATUS:
+            if request.question.get("what") == STATUS:
                 answer = {"time": self.view.time, "since": self.view.since, **self.figures()}
                 self._answer(route, number, answer)
             else:
-                self._answer(route, number, self.view.ask(asked.question, pause))
-        except ApiError as refused:
-            self._answer(route, number, refused)
+                self._answer(route, number, self.view.ask(request.question, pause))
+        except ApiError as error:
+            self._answer(route, number, error)
         except DriftlineError as error:
             self._answer(route, number, ApiError("unavailable", str(error)))
         except Exception as error:  # a bug must not keep other questions from being answered
-            fields = event_fields("question-failed", view=self.name, question=_kind(asked.question))
+            kind = _kind(request.question)
+            fields = event_fields("question-failed", view=self.name, question=kind)
             log.exception("%s could not answer a question", self.name, extra=fields)
-            text = f"{self.name} could not answer: {type(error).__name__}"
+            text = f"view {self.name} could not answer ({type(error).__name__}); its log says why"
             self._answer(route, number, ApiError("internal", text))
-        self._charge(answering)
+        self._charge(progress)
         self.answered += 1
 
-    def _pause(self, answering: _Answering) -> None:
-        """If the slice has ended, serve clients that have used less time than this one."""
-        if answering.depth == NESTING_MAX or self._clock() < answering.since + SLICE_S:
+    def _pause(self, progress: _AnswerInProgress) -> None:
+        """If the slice of this answer has ended, serve clients that have used less time."""
+        if progress.depth == NESTING_MAX or self._clock() < progress.slice_start + SLICE_S:
             return
-        self._charge(answering)
+        self._charge(progress)
         self.exchange()
         self._send_time()
-        while self._ready.has_before(answering.asker) and self.has_room():
-            self._answer_next(answering.depth + 1)
+        while self._ready.has_before(progress.client) and self.has_room():
+            self._answer_next(progress.depth + 1)
         self.exchange()
-        answering.since = self._clock()
+        progress.slice_start = self._clock()
 
-    def _charge(self, answering: _Answering) -> None:
-        took = self._clock() - answering.since
-        self._ready.charge(answering.asker, took)
-        self.ask_s += took
+    def _charge(self, progress: _AnswerInProgress) -> None:
+        took_s = self._clock() - progress.slice_start
+        self._ready.charge(progress.client, took_s)
+        self.ask_s += took_s
 
     def _answer(self, route: bytes, number: int, answer: Mapping[str, object] | ApiError) -> None:
         try:
             data = encode_answer(number, answer)
         except PayloadError as error:
-            data = encode_answer(number, ApiError("internal", f"the answer {error}"))
+            text = f"view {self.name} cannot send its answer: {error}"
+            data = encode_answer(number, ApiError("internal", text))
         self.answers.append((route, data))
 
-    def _give_up(self, route: bytes, number: int) -> None:
-        asked = self._forget(route, number)
-        if asked is not None:
+    def _time_out(self, route: bytes, number: int) -> None:
+        request = self._remove_request(route, number)
+        if request is not None:
             text = (
                 f"{self.name} is at {format_time(self.view.time)} and did not reach the requested "
-                f"label within {asked.within_s:g} s: it lags behind, or the label is of another "
-                "service"
+                f"label within {request.timeout_s:g} s: the view lags behind, or the label is of "
+                "another service"
             )
             self._answer(route, number, ApiError("unavailable", text))
 
-    def _forget(self, route: bytes, number: int) -> Request | None:
+    def _remove_request(self, route: bytes, number: int) -> Request | None:
         return self._pending_requests.pop((route, number), None)
 
     # Checkpoints and background jobs.
@@ -428,11 +436,11 @@ class ViewHost(Role):
         )
 
     def _wants_checkpoint(self) -> bool:
-        if self.now < self._saved_at + self._pace.seconds:
+        if self.now < self._saved_at + self._schedule.seconds:
             # In a bulk load each checkpoint is larger than the last one, so the interval grows.
-            most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
-            is_calm = self.ending or self.now >= self._items_at + CALM_S
-            return self._items >= (min(CHECKPOINT_ITEMS_MIN, most) if is_calm else most)
+            items = max(self._schedule.items, min(4 * self._schedule.items, self.applied // 10))
+            is_calm = self.is_ending or self.now >= self._last_item_at + CALM_S
+            return self._items >= (min(CHECKPOINT_ITEMS_MIN, items) if is_calm else items)
         return True
 
     @property
@@ -440,16 +448,16 @@ class ViewHost(Role):
         """Whether the process may exit: no job runs, and the last checkpoint lacks few outputs."""
         return self.job is None and self._items < CHECKPOINT_ITEMS_MIN
 
-    def _find_work(self) -> None:
+    def _start_job_if_due(self) -> None:
         if self.job is not None:
             return
         view = self.view
         if self.is_checkpoint_due:
-            view.forget_before(self._retained.oldest_to_retain(view.time))
+            view.forget_before(self._retention.oldest_to_retain(view.time))
             view.freeze()
             self._items, self._saving, self._is_frozen = 0, True, True
             self.job = BackgroundJob(
-                "write a checkpoint", self._publish, partial(self._saved, view.time)
+                "write a checkpoint", self._save_checkpoint, partial(self._saved, view.time)
             )
         else:
             self.job = view.next_job()
@@ -461,15 +469,15 @@ class ViewHost(Role):
     def finish_job(self, succeeded: bool) -> None:
         """Handle the exit of the copy; `succeeded`: whether the job has succeeded."""
         assert self.job is not None
-        work, self.job = self.job, None
-        text = f"{self.name} cannot {work.what}: see the lines above; retrying"
+        job, self.job = self.job, None
         if succeeded:
-            work.on_success()
-            self._checkpoint_trouble.record_success(self.now, f"{self.name} can {work.what} again")
+            job.on_success()
+            self._checkpoint_trouble.record_success(self.now, f"{self.name} can {job.what} again")
         else:
+            text = f"{self.name} cannot {job.what}: see the lines above; retrying"
             self._checkpoint_trouble.record_failure(self.now, text, view=self.name)
             self._items += self._saving  # make the checkpoint due again
-            self._saved_at = self.now - self._pace.seconds + CHECKPOINT_RETRY_S
+            self._saved_at = self.now - self._schedule.seconds + CHECKPOINT_RETRY_S
         self._saving = False
 
     def _saved(self, time: int) -> None:
@@ -490,12 +498,12 @@ class ViewHost(Role):
         }
 
 
-def _ways_out(name: str, time: int, oldest: int) -> str:
+def _explain_truncation(name: str, time: int, oldest: int) -> str:
     """Explain why the journal cannot bring a view up to date, and what to do."""
-    there = f"has one at {format_time(time)}" if time else "has no usable one"
+    present = f"has one at {format_time(time)}" if time else "has no usable one"
     return (
         f"its directory, {name} in the state directory, needs a checkpoint at "
-        f"{format_time(oldest)} or later, and {there}: the journal has no earlier outputs "
+        f"{format_time(oldest)} or later, and {present}: the journal has no earlier outputs "
         f"(--retain-mb dropped them, or files were removed). Restore {name} from a copy with such "
         "a checkpoint, or the whole state directory from one copy. Without a copy, start with a "
         "new --state, and resend everything"

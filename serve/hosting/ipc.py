@@ -9,7 +9,8 @@ I/O thread at each end, and take four times as long.
 
 Input: messages to send, and bytes of sockets. Output: messages, each with its connection.
 Invariants: the messages of a connection arrive complete and in order, each at most once. Messages
-sent without a connection, or while it breaks, are lost, so the sender starts over after a connect.
+sent without a connection, or while it breaks, are lost: after a connect, the sender repeats what
+the other process may lack.
 Sending never blocks: messages that exceed the kernel's buffer are queued here, and the sender has
 to bound them.
 
@@ -35,16 +36,16 @@ from driftline.engine.wire.role import Role
 BYTES_MAX = 1 << 30
 """Largest size of a message."""
 
-_READ = 1 << 16
+_READ_BYTES = 1 << 16
 """Maximum number of bytes per read."""
 
 _BACKLOG = 1024
 """Limit of connections that wait to be accepted."""
 
-CALL_EVERY_S = 0.02
-"""Interval of connect attempts while the other process does not listen."""
+CONNECT_EVERY_S = 0.02
+"""Interval in seconds of connect attempts while the other process does not listen."""
 
-_head = Struct(">I")
+_length = Struct(">I")
 
 Route = bytes
 """The id of a connection, never reused within the process."""
@@ -55,43 +56,43 @@ class Frames:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._at = 0
+        self._offset = 0
         """Offset of the next message in `_data`."""
 
     def add(self, data: bytes) -> None:
         """Append received bytes."""
-        if self._at:
-            del self._data[: self._at]
-            self._at = 0
+        if self._offset:
+            del self._data[: self._offset]
+            self._offset = 0
         self._data += data
 
     def next(self) -> bytes | None:
         """Return the next complete message, or None. Raises MalformedMessage."""
-        begin = self._at + _head.size
+        begin = self._offset + _length.size
         if len(self._data) < begin:
             return None
-        (size,) = _head.unpack_from(self._data, self._at)
+        (size,) = _length.unpack_from(self._data, self._offset)
         if size > BYTES_MAX:
             raise MalformedMessage(f"a message of {size} bytes")
         if len(self._data) < begin + size:
             return None
-        self._at = begin + size
-        return bytes(self._data[begin : self._at])
+        self._offset = begin + size
+        return bytes(self._data[begin : self._offset])
 
 
 def framed(data: bytes) -> bytes:
     """Return a message with its length prefix."""
-    return _head.pack(len(data)) + data
+    return _length.pack(len(data)) + data
 
 
 class IpcServer:
     """The connections of one process, with one file descriptor for its loop.
 
-    `lost`: called with each connection that ends, except by `close`.
+    `on_disconnect`: called with each connection that ends, except by `close`.
     """
 
-    def __init__(self, lost: Callable[[Route], None]) -> None:
-        self._lost = lost
+    def __init__(self, on_disconnect: Callable[[Route], None]) -> None:
+        self._on_disconnect = on_disconnect
         self._selector = DefaultSelector()
         self._listener: socket.socket | None = None
         self._connections: dict[Route, _Connection] = {}
@@ -99,7 +100,7 @@ class IpcServer:
         """Bytes that are queued here because the kernel's buffers are full."""
         self._numbers = count()
         self._readable: deque[_Connection] = deque()
-        """Connections that may have unread messages."""
+        """Connections whose received bytes may contain messages that `next` has not returned."""
 
     def fileno(self) -> int:
         """Return the file descriptor that is readable when a socket is ready."""
@@ -119,14 +120,14 @@ class IpcServer:
 
     def connect(self, path: str) -> Route | None:
         """Connect to the process that listens at a path; return None if no process listens."""
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        found.setblocking(False)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
         try:
-            found.connect(path)
+            sock.connect(path)
         except OSError:
-            found.close()
+            sock.close()
             return None
-        return self._add(found).route
+        return self._add(sock).route
 
     def next(self) -> tuple[Route, bytes] | None:
         """Return the next received message, or None."""
@@ -156,7 +157,7 @@ class IpcServer:
             frame = framed(data)
             connection.unsent.append(memoryview(frame))
             self.unsent_bytes += len(frame)
-            if not connection.waits:
+            if not connection.awaits_writable:
                 self._flush(connection)
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ class IpcServer:
         self._selector.close()
 
     def _read(self) -> None:
-        """Serve the ready sockets: accept, flush, and read at most `_READ` bytes from each."""
+        """Serve the ready sockets: accept, flush, and read at most `_READ_BYTES` from each."""
         for key, events in self._selector.select(0):
             connection = key.data
             if connection is None:
@@ -183,21 +184,21 @@ class IpcServer:
     def _accept(self) -> None:
         assert self._listener is not None
         try:
-            found, _ = self._listener.accept()
+            sock, _ = self._listener.accept()
         except OSError:
             return
-        found.setblocking(False)
-        self._add(found)
+        sock.setblocking(False)
+        self._add(sock)
 
-    def _add(self, found: socket.socket) -> _Connection:
-        connection = _Connection(next(self._numbers).to_bytes(8), found)
+    def _add(self, sock: socket.socket) -> _Connection:
+        connection = _Connection(next(self._numbers).to_bytes(8), sock)
         self._connections[connection.route] = connection
-        self._selector.register(found, EVENT_READ, connection)
+        self._selector.register(sock, EVENT_READ, connection)
         return connection
 
     def _receive(self, connection: _Connection) -> None:
         try:
-            data = connection.socket.recv(_READ)
+            data = connection.socket.recv(_READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -224,9 +225,9 @@ class IpcServer:
         except OSError:
             self._end(connection)
             return
-        if connection.waits is not bool(connection.unsent):
-            connection.waits = not connection.waits
-            events = EVENT_READ | EVENT_WRITE if connection.waits else EVENT_READ
+        if connection.awaits_writable is not bool(connection.unsent):
+            connection.awaits_writable = not connection.awaits_writable
+            events = EVENT_READ | EVENT_WRITE if connection.awaits_writable else EVENT_READ
             self._selector.modify(connection.socket, events, connection)
 
     def _end(self, connection: _Connection) -> None:
@@ -234,15 +235,15 @@ class IpcServer:
             self._selector.unregister(connection.socket)
             connection.socket.close()
             self.unsent_bytes -= sum(map(len, connection.unsent))
-            self._lost(connection.route)
+            self._on_disconnect(connection.route)
 
 
-class IpcParty(Role, ABC):
-    """A role with an `IpcServer`. `lost`: see `IpcServer`."""
+class IpcRole(Role, ABC):
+    """A role with an `IpcServer`. `on_disconnect`: see `IpcServer`."""
 
-    def __init__(self, name: str, lost: Callable[[Route], None]) -> None:
+    def __init__(self, name: str, on_disconnect: Callable[[Route], None]) -> None:
         super().__init__(name)
-        self.ipc = IpcServer(lost)
+        self.ipc = IpcServer(on_disconnect)
 
     @abstractmethod
     def drain(self) -> None:
@@ -261,71 +262,73 @@ class IpcParty(Role, ABC):
 class IpcClient(asyncio.Protocol):
     """A connection of one asyncio loop, which reconnects after it breaks.
 
-    `take`: called with each message; `on_connect`: called after each connect. Precondition: the
-    client sends the first message of a connection.
+    `on_message`: called with each message; `on_connect`: called after each connect. Precondition:
+    this side sends the first message of a connection.
     """
 
     def __init__(
-        self, path: str, take: Callable[[bytes], None], on_connect: Callable[[], None]
+        self, path: str, on_message: Callable[[bytes], None], on_connect: Callable[[], None]
     ) -> None:
         self._path = path
-        self._take = take
+        self._on_message = on_message
         self._on_connect = on_connect
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
-        self._ended = asyncio.Event()
-        self._keeping = asyncio.create_task(self._keep())
+        self._is_lost = asyncio.Event()
+        """Set when the connection has ended."""
+        self._connect_task = asyncio.create_task(self._keep_connected())
 
     def send(self, data: bytes) -> None:
-        """Send a message, or drop it without a connection."""
+        """Send a message, or drop it if there is no connection."""
         if self._transport is not None:
             with suppress(RuntimeError):  # closed, but uvloop has not called `connection_lost` yet
                 self._transport.write(framed(data))
 
     def close(self) -> None:
         """Close the connection for good."""
-        self._keeping.cancel()
+        self._connect_task.cancel()
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
 
-    async def _keep(self) -> None:
-        """Keep a connection open: connect, and reconnect when it ends."""
+    async def _keep_connected(self) -> None:
+        """Connect, and reconnect whenever the connection ends."""
         loop = asyncio.get_running_loop()
         while True:
-            self._ended.clear()
+            self._is_lost.clear()
             try:
                 transport, _ = await loop.create_unix_connection(lambda: self, self._path)
             except OSError:
-                await asyncio.sleep(CALL_EVERY_S)
+                await asyncio.sleep(CONNECT_EVERY_S)
                 continue
             self._transport, self._frames = transport, Frames()
             self._on_connect()
-            await self._ended.wait()
+            await self._is_lost.wait()
             self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Pass the complete messages to `take`."""
+        """Pass the complete messages to `on_message`; disconnect after a malformed one."""
         self._frames.add(data)
         try:
             while self._transport is not None and (message := self._frames.next()) is not None:
-                self._take(message)
+                self._on_message(message)
         except MalformedMessage:
             if self._transport is not None:
                 self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let `_keep` reconnect."""
-        self._ended.set()
+        """Let `_keep_connected` reconnect."""
+        self._is_lost.set()
 
 
 class _Connection:
     """This process's end of a connection."""
 
-    def __init__(self, route: Route, found: socket.socket) -> None:
+    def __init__(self, route: Route, sock: socket.socket) -> None:
         self.route = route
-        self.socket = found
+        self.socket = sock
         self.frames = Frames()
         self.unsent: deque[memoryview] = deque()
-        self.waits = False
+        """Frames, or rests of frames, for which the kernel's buffer has no room."""
+        self.awaits_writable = False
         """Whether the selector also waits until the socket is writable."""

@@ -21,18 +21,18 @@ from driftline.engine.wire.kinds import CONSUMER
 from driftline.engine.wire.messages import Bundle, BundleStored, Delayed
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
-from driftline.serve.hosting.ipc import IpcParty
+from driftline.serve.hosting.ipc import IpcRole
 from driftline.serve.hosting.processes import heartbeat_context, run_process
 from driftline.serve.journal import Journal, Span
 
 DROP_EVERY_S = 60.0
-"""Interval at which segments beyond the retention are removed."""
+"""Interval in seconds at which segments beyond the size limit are removed."""
 
 DRAIN = 64
-"""Limit of followers' messages received in a turn."""
+"""Largest number of followers' messages that `FeedServer.drain` receives."""
 
 SYNC_EVERY_S = 1.0
-"""Longest time until empty bundles are durable."""
+"""Longest time in seconds until empty bundles are durable."""
 
 
 class JournalServer(ConsumerServer):
@@ -40,8 +40,8 @@ class JournalServer(ConsumerServer):
 
     Input: `FetchLast` and `Bundle` of barriers. Output: the answers of a consumer server; the
     journal also sends spans to its followers at once. Invariant: a bundle that was answered with
-    `BundleStored` is durable. One sync covers all bundles of a turn. Empty bundles get no answer,
-    so their sync may wait up to `SYNC_EVERY_S`.
+    `BundleStored` is durable. One sync covers all bundles of a turn. Empty bundles get no answer
+    (`BundleStored`), so their sync may wait up to `SYNC_EVERY_S`.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -50,8 +50,9 @@ class JournalServer(ConsumerServer):
         self.durable_time = 0
         """All outputs below this time are durable."""
         self._unanswered: list[tuple[str, Bundle]] = []
-        """(sender, bundle) of bundles that wait for the next sync."""
+        """(sender, bundle) of bundles with outputs that wait for the next sync."""
         self._sync_at = 0.0
+        """When the next sync is due at the latest."""
 
     def turn(self) -> bool:
         more = super().turn()
@@ -84,8 +85,8 @@ class JournalServer(ConsumerServer):
                 self.send(sender, stored)
 
 
-class FeedLines(IpcParty):
-    """The connections of the feeds; sends spans as soon as the journal forwards them."""
+class FeedServer(IpcRole):
+    """The connections of the followers; sends spans as soon as the journal forwards them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         self._feeds = Feeds(server.journal.steps)
@@ -94,14 +95,14 @@ class FeedLines(IpcParty):
         self._config = config
         self._durable_time = -1
         self._drop_at = 0.0
-        self._trouble = Trouble("journal-not-dropped")
-        self.ipc.listen(config.feeds)
+        self._drop_trouble = Trouble("journal-not-dropped")
+        self.ipc.listen(config.feeds_socket)
         server.journal.followers.append(self.forward)
 
     @property
-    def followers(self) -> int:
+    def follower_count(self) -> int:
         """The number of followers."""
-        return self._feeds.followers
+        return self._feeds.follower_count
 
     def forward(self, span: Span) -> None:
         """Send a span to the live feeds, before the span is stored."""
@@ -110,10 +111,10 @@ class FeedLines(IpcParty):
 
     def drain(self) -> None:
         for _ in range(DRAIN):
-            if (came := self.ipc.next()) is None:
+            if (received := self.ipc.next()) is None:
                 break
             try:
-                self._feeds.take(*came, monotonic())
+                self._feeds.take(*received, monotonic())
             except MalformedMessage:
                 self.malformed += 1
 
@@ -125,7 +126,7 @@ class FeedLines(IpcParty):
         self._send()
         if self.now >= self._drop_at:
             self._drop_at = self.now + DROP_EVERY_S
-            self._drop()
+            self._drop_segments()
         return more
 
     def close(self) -> None:
@@ -137,22 +138,24 @@ class FeedLines(IpcParty):
             self.ipc.send(route, data)
         self._feeds.outbox.clear()
 
-    def _drop(self) -> None:
-        """Remove segments beyond the retention, except those that a view needs for a restart."""
-        retained_bytes, kept = self._config.retained_bytes, self._feeds.restart_times
+    def _drop_segments(self) -> None:
+        """Remove segments beyond the size limit, except those that a view needs for a restart."""
+        retained_bytes, restart_times = self._config.retained_bytes, self._feeds.restart_times
         if retained_bytes is None:
             return
-        needed = min((kept.get(name, 0) for name in self._config.names), default=INFINITY)
+        shards = self._config.shard_names
+        needed = min((restart_times.get(name, 0) for name in shards), default=INFINITY)
         try:
             self._server.journal.drop(retained_bytes, needed)
         except Unavailable as error:
-            self._trouble.record_failure(self.now, f"the journal cannot be made smaller: {error}")
+            text = f"cannot remove old segments of the journal: {error}; retrying"
+            self._drop_trouble.record_failure(self.now, text)
         else:
-            self._trouble.record_success(self.now, "the journal can be made smaller again")
+            self._drop_trouble.record_success(self.now, "old segments can be removed again")
 
 
 def run_journal(config: ServiceConfig) -> None:
-    """Run the journal until the process is ended."""
+    """Run the journal until the process is killed."""
     process = config.process
     flow = load_flow(process.flow)
     owner = DirectoryOwner(process.lineage, JOURNAL, process.session)
@@ -161,7 +164,7 @@ def run_journal(config: ServiceConfig) -> None:
     transport = config.network.transport()
     runtime = Runtime(transport=transport, cores=CpuAffinity(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
-    feeds = FeedLines(server, config)
+    feeds = FeedServer(server, config)
     runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain)
     with heartbeat_context(config, runtime):
         runtime.run(lambda: False)

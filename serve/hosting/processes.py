@@ -17,7 +17,7 @@ from driftline.engine.events import event_fields, log
 from driftline.serve.hosting.config import ServiceConfig
 
 HUNG_AFTER_S = 60.0
-"""If a turn takes longer, the process counts as hung and sends no more heartbeats."""
+"""If a turn takes longer (seconds), the process counts as hung and sends no more heartbeats."""
 
 
 def heartbeat_context(config: ServiceConfig, runtime: Runtime) -> Heartbeat:

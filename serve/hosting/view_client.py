@@ -1,11 +1,11 @@
 """Questions to views in other processes: their messages, and the client in an asyncio loop.
 
-A client sends a request (number, question, `after`, timeout) or cancels it; the view replies once,
-with an answer or an error. If the view's process dies, no question is lost: the client resends
-unanswered questions to the new process.
+A client sends a request (number, question, `after`, timeout, client), or cancels a request; the
+view replies once, with an answer or an error. If the view's process dies, no question is lost: the
+client resends unanswered questions to the new process.
 
-Whenever its T grows, a view also sends T to each client: it has applied all outputs below T. So a
-client knows as of which T it can read without waiting.
+Whenever the T of a view grows, the view sends T to each client: it has applied all outputs below T.
+So a client knows as of which T it can read without waiting.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.views.hosted import Answer, Question
 
 REPLY_GRACE_S = 1.0
-"""How much longer than `Request.within_s` the client waits for the reply, in seconds.
+"""How many seconds longer than `Request.timeout_s` the client waits for the reply.
 
-The view rejects a question after `within_s`; only a dead or hung view does not reply.
+The view rejects a question after `timeout_s`; only a dead or hung view does not reply.
 """
 
 _REQUEST, _CANCEL, _ANSWER, _ERROR, _TIME = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers once its T is at least `after`, or rejects it after `within_s`.
+    """A question; the view answers once its T is at least `after`, or rejects it after `timeout_s`.
 
-    `asker`: the end user or address that asks; the view shares its CPU time fairly between askers.
+    `number`: identifies the question on its connection; `client`: the name or address of the end
+    user, as the view shares its CPU time fairly between end users.
     """
 
     number: int
     question: Question
     after: int
-    within_s: float
-    asker: str = ""
+    timeout_s: float
+    client: str = ""
 
 
 class Cancel(NamedTuple):
@@ -70,17 +71,17 @@ def decode_request(data: bytes) -> Request | Cancel:
             int(number),
             dict(question),
             int(after),
-            int() | float() as within,
-            str(asker),
+            int() | float() as timeout_s,
+            str(client),
         ) if kind == _REQUEST:
-            return Request(number, question, after, within, asker)
+            return Request(number, question, after, timeout_s, client)
         case (kind, int(number)) if kind == _CANCEL:
             return Cancel(number)
     raise MalformedMessage("not a question")
 
 
 def encode_view_time(time: int) -> bytes:
-    """Encode the message that the view has applied all outputs below this T."""
+    """Encode the message with the T of a view."""
     return pack((_TIME, time))
 
 
@@ -119,24 +120,26 @@ class ViewClient:
         """Number of a question -> (future of its answer, message with the request)."""
         self._client = IpcClient(path, self._receive, self._resend_unanswered)
 
-    async def ask(self, question: Question, after: int, within_s: float, asker: str = "") -> Answer:
-        """Send a question, and return the answer.
+    async def ask(
+        self, question: Question, after: int, timeout_s: float, client: str = ""
+    ) -> Answer:
+        """Send a question, and return the answer (arguments: see `Request`).
 
         Raises ApiError: the view's error, or "unavailable" if no answer arrives in time.
         """
         number = next(self._numbers)
         try:
-            data = encode_request(Request(number, question, after, within_s, asker))
+            data = encode_request(Request(number, question, after, timeout_s, client))
         except PayloadError as error:
             raise ApiError("invalid", f"the question cannot be sent: {error}") from None
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, data
         try:
             self._client.send(data)
-            async with asyncio.timeout(within_s + REPLY_GRACE_S):
+            async with asyncio.timeout(timeout_s + REPLY_GRACE_S):
                 return await future
         except TimeoutError:
-            text = f"{self.name} has not answered in time: it is busy or restarting, try again"
+            text = f"view {self.name} has not answered in time: it is busy or restarting; retry"
             raise ApiError("unavailable", text) from None
         finally:
             self._waiting.pop(number, None)

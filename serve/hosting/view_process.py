@@ -29,58 +29,60 @@ from driftline.engine.wire.role import Role
 from driftline.serve.hosting.config import ServiceConfig, ViewLocation
 from driftline.serve.hosting.feeds import WINDOW_BYTES, Subscription
 from driftline.serve.hosting.host import APPLY_S, CheckpointSchedule, ViewHost
-from driftline.serve.hosting.ipc import IpcParty, IpcServer, Route
+from driftline.serve.hosting.ipc import IpcRole, IpcServer, Route
 from driftline.serve.hosting.processes import heartbeat_context, run_process
-from driftline.serve.views.checkpoint import Retained, read_notes, restore_view, write_checkpoint
+from driftline.serve.views.checkpoint import Retention, read_notes, restore_view, write_checkpoint
 from driftline.serve.views.hosted import HostedView
 
 CHECKPOINT = "checkpoint"
 """Name of the checkpoint file in the directory of a view."""
 
-RETAINED = "retained"
-"""Name of the file with the notes of `Retained`."""
+RETENTION_NOTES = "retained"
+"""Name of the file with the notes of `Retention`."""
 
 ANSWERS_BYTES = 16 << 20
-"""Limit of unsent answers in bytes; while they exceed it, questions wait."""
+"""Limit of unsent answers in bytes; at this limit, questions wait."""
 
 DRAIN = 32
-"""Limit of questions received in a turn."""
+"""Largest number of clients' messages that `QuestionServer.drain` receives."""
 
 _COPY_FAILED = 1
 """Exit status of a copy whose job has failed."""
 
 
-class JournalLine(IpcParty):
+class JournalConnection(IpcRole):
     """The connection to the journal; reconnects when the host has a message to send."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
-        super().__init__("follower", self._lost)
+        super().__init__("follower", self._on_disconnect)
         self._host = host
         self._path = path
-        self._line: Route | None = None
+        self._route: Route | None = None
+        """The connection; None if there is none."""
 
     def drain(self) -> None:
-        host, until = self._host, perf_counter() + APPLY_S
-        while not host.busy and perf_counter() < until and (came := self.ipc.next()):
-            host.handle_journal_message(came[1])
+        host, deadline = self._host, perf_counter() + APPLY_S
+        while not host.busy and perf_counter() < deadline and (received := self.ipc.next()):
+            _, message = received
+            host.handle_journal_message(message)
             if host.has_ready_questions:
                 break  # answer them before the next message
 
     def work(self) -> bool:
         host = self._host
-        if host.to_journal and self._line is None:
-            self._line = self.ipc.connect(self._path)
+        if host.to_journal and self._route is None:
+            self._route = self.ipc.connect(self._path)
         for data in host.to_journal:
-            if self._line is not None:
-                self.ipc.send(self._line, data)
+            if self._route is not None:
+                self.ipc.send(self._route, data)
         host.to_journal.clear()
         return False
 
-    def _lost(self, line: Route) -> None:
-        self._line = None
+    def _on_disconnect(self, route: Route) -> None:
+        self._route = None
 
 
-class AskLines(IpcParty):
+class QuestionServer(IpcRole):
     """The connections of the view's clients: receives questions, and sends answers."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
@@ -92,9 +94,9 @@ class AskLines(IpcParty):
 
     def drain(self) -> None:
         for _ in range(DRAIN):
-            if (came := self.ipc.next()) is None:
+            if (received := self.ipc.next()) is None:
                 break
-            self._host.handle_client_message(*came)
+            self._host.handle_client_message(*received)
 
     def _exchange(self) -> None:
         self.drain()
@@ -112,7 +114,7 @@ class ForkedJobs(Role):
 
     A copy exits when this process exits, because a restarted process writes the same files.
     `servers`: the connections of this process, which a copy closes; `cores`: the CPU affinity of
-    this process, which a copy drops.
+    this process, which does not apply to a copy.
     """
 
     def __init__(
@@ -139,32 +141,32 @@ class ForkedJobs(Role):
                 host.finish_job(status == 0)
         elif host.job is not None:
             lifeline = Lifeline()
-            pid = _copy(host.name, partial(self._do, host.job.do, lifeline))
+            pid = _fork_copy(host.name, partial(self._run_job, host.job.do, lifeline))
             host.unfreeze()
             lifeline.on_child_started()
             self._copy = _Copy(pid, lifeline)
             self._exits.watch(pid)
         return False
 
-    def _do(self, do: Callable[[], None], lifeline: Lifeline) -> None:
+    def _run_job(self, do: Callable[[], None], lifeline: Lifeline) -> None:
         """Run a job; called in the copy."""
         lifeline.cut()
         exit_with_parent(lifeline.fd)
         self._cores.unpin()
-        for each in self._servers:
-            each.close()
+        for server in self._servers:
+            server.close()
         do()
 
 
 class _Copy(NamedTuple):
-    """A running copy: its process id, and the lifeline that ends it with this process."""
+    """A running copy: its process id, and the lifeline through which it ends with this process."""
 
     pid: int
     lifeline: Lifeline
 
 
-def _copy(name: str, do: Callable[[], None]) -> int:
-    """Fork a copy of this process that runs a job and exits. Return its process id."""
+def _fork_copy(name: str, do: Callable[[], None]) -> int:
+    """Fork a copy of this process that runs a job and exits. Return the copy's process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -177,7 +179,8 @@ def _copy(name: str, do: Callable[[], None]) -> int:
         )
     except BaseException as error:
         fields = event_fields("copy-failed", error=type(error).__name__)
-        log.critical("a copy of %s has failed", name, exc_info=True, extra=fields)
+        text = "an unexpected error ends a background job of %s"
+        log.critical(text, name, exc_info=True, extra=fields)
     else:
         os._exit(0)
     os._exit(_COPY_FAILED)
@@ -186,66 +189,75 @@ def _copy(name: str, do: Callable[[], None]) -> int:
 def run_view(config: ServiceConfig) -> None:
     """Run a shard of a view until SIGTERM, or until damage of its files forces a rebuild.
 
-    Raises Unavailable if the journal no longer retains the outputs that the view needs.
+    A rebuild happens in the next process. Raises Unavailable if the journal no longer retains the
+    outputs that the view needs.
     """
     process, spec = config.process, config.view
     directory = config.path(config.name)
     with translate_os_errors("view", directory):
         directory.mkdir(parents=True, exist_ok=True)
-    place = ViewLocation(
+    location = ViewLocation(
         load_flow(process.flow), directory, config.shard, spec.shards, dict(spec.options or {})
     )
     path = directory / CHECKPOINT
-    whose = f"{config.name} of {spec.shards}\n{process.identity}\n{process.lineage}"
-    view: HostedView = restore_view(path, whose, lambda: spec.make_view(place))
-    kept = view.time
-    if kept:
-        fields = event_fields("view-restored", view=config.name, time=kept)
-        log.info("%s is restored as of %s", config.name, format_time(kept), extra=fields)
-    notes = directory / RETAINED
-    if notes.exists() and not path.exists():  # `publish` writes both
+    identity = f"{config.name} of {spec.shards}\n{process.identity}\n{process.lineage}"
+    view: HostedView = restore_view(path, identity, lambda: spec.make_view(location))
+    checkpoint_time = view.time
+    if checkpoint_time:
+        fields = event_fields("view-restored", view=config.name, time=checkpoint_time)
+        text = "%s is restored as of %s"
+        log.info(text, config.name, format_time(checkpoint_time), extra=fields)
+    notes = directory / RETENTION_NOTES
+    if notes.exists() and not path.exists():  # `save_checkpoint` writes both
         fields = event_fields("checkpoint-gone", view=config.name, path=str(path))
         text = "the checkpoint %s is gone; rebuilding the view from the journal"
         log.warning(text, path, extra=fields)
-    retained = Retained(config.retained_s, time, read_notes(notes, kept))
+    retention = Retention(config.retained_s, time, read_notes(notes, checkpoint_time))
 
-    def publish() -> None:
-        for _ in write_checkpoint(path, whose, view.save()):
+    def save_checkpoint() -> None:
+        for _ in write_checkpoint(path, identity, view.save()):
             pass
-        retained.write(notes)
+        retention.write(notes)
 
-    pace = CheckpointSchedule(config.checkpoint_s, config.checkpoint_items)
-    following = Subscription(config.name, secrets.token_hex(8), kept, WINDOW_BYTES)
-    host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
+    host = ViewHost(
+        config.name,
+        view,
+        Subscription(config.name, secrets.token_hex(8), checkpoint_time, WINDOW_BYTES),
+        checkpoint_time,
+        CheckpointSchedule(config.checkpoint_s, config.checkpoint_items),
+        retention,
+        save_checkpoint,
+        perf_counter,
+    )
     cores = CpuAffinity(process.cores, (config.shard + 1) % 2)
     runtime = Runtime(cores=cores)
     runtime.add(host, f"inproc://{config.name}")
-    journal, asks = (
-        JournalLine(host, config.feeds),
-        AskLines(host, config.query_socket(config.name)),
-    )
-    for each in (journal, asks):
-        runtime.watch(each, each.ipc.fileno(), each.drain)
+    journal = JournalConnection(host, config.feeds_socket)
+    questions = QuestionServer(host, config.query_socket(config.name))
+    for role in (journal, questions):
+        runtime.watch(role, role.ipc.fileno(), role.drain)
     exits = ChildExitWatcher()
-    runtime.add(ForkedJobs(host, exits, (journal.ipc, asks.ipc), cores), "inproc://copies")
+    runtime.add(ForkedJobs(host, exits, (journal.ipc, questions.ipc), cores), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
 
-    def end(number: int, frame: FrameType | None) -> None:
-        host.ending = True
+    def on_sigterm(number: int, frame: FrameType | None) -> None:
+        host.is_ending = True
 
-    signal.signal(signal.SIGTERM, end)
+    def is_over() -> bool:
+        is_unusable = host.truncated is not None or bool(view.damage)
+        return is_unusable or (host.is_ending and host.can_end)
+
+    signal.signal(signal.SIGTERM, on_sigterm)
     with heartbeat_context(config, runtime):
-        runtime.run(
-            lambda: host.lost is not None or bool(view.damage) or (host.ending and host.can_end)
-        )
-    if host.ending:
+        runtime.run(is_over)
+    if host.is_ending:
         return
-    if host.lost is None:
+    if host.truncated is None:
         fields = event_fields("view-damaged", view=config.name, reason=view.damage)
         log.error("rebuilding %s from the journal: %s", config.name, view.damage, extra=fields)
         return
-    raise Unavailable(f"{config.name} cannot follow the journal: {host.lost.reason}")
+    raise Unavailable(f"{config.name} cannot follow the journal: {host.truncated.reason}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from driftline.engine.events import event_fields, log
 from driftline.serve.errors import ApiError
 
 TOKEN_FILE_POLL_S = 1.0
-"""Interval in seconds at which the file of tokens is checked for changes."""
+"""Shortest interval in seconds between two checks of the file of tokens for changes."""
 
 Right = Literal["read", "write"]
 
@@ -53,15 +53,15 @@ class Holder(Struct, frozen=True):
 class Access:
     """The tokens of a file, which is read again when it changes. Raises DriftlineError.
 
-    Requests trigger the check of the file, at most once a second. A pipe is read only once.
-    `clock`: a monotonic clock in seconds.
+    A request triggers the check of the file, at most once a second. A pipe is read only once. If a
+    changed file is invalid, the previous tokens stay valid. `clock`: monotonic, in seconds.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
         self._path = path
         self._clock = clock
-        self._content = _content(path)
-        self._holders = _holders(path, *self._content)
+        self._content = _read_tokens(path)
+        self._holders = _parse_holders(path, *self._content)
         self._next_check_at = clock() + TOKEN_FILE_POLL_S if path.is_file() else inf
 
     def holder(self, authorization: str) -> Holder:
@@ -69,15 +69,15 @@ class Access:
         self._reload_if_changed()
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise ApiError("token", "a token is needed: send `Authorization: Bearer TOKEN`")
+            raise ApiError("token", "a token is required: send `Authorization: Bearer TOKEN`")
         digest = sha256(token.strip().encode("utf-8", "surrogatepass")).digest()
-        found = None
+        match = None
         for holder in self._holders:  # no early exit, against timing attacks
             if hmac.compare_digest(holder.digest, digest):
-                found = holder
-        if found is None:
-            raise ApiError("token", "this token is not known here")
-        return found
+                match = holder
+        if match is None:
+            raise ApiError("token", "this token is unknown to the service")
+        return match
 
     def _reload_if_changed(self) -> None:
         now = self._clock()
@@ -85,22 +85,22 @@ class Access:
             return
         self._next_check_at = now + TOKEN_FILE_POLL_S
         is_file = self._path.is_file()  # opening a pipe would block until it has a writer
-        content = _content(self._path) if is_file else ("", "it is not a file, or not there")
+        content = _read_tokens(self._path) if is_file else ("", "it is missing, or no regular file")
         if content == self._content:
             return
         self._content = content
         try:
-            self._holders = _holders(self._path, *content)
+            self._holders = _parse_holders(self._path, *content)
         except DriftlineError as error:
-            text = f"{error}; the access tokens that were there stay"
+            text = f"{error}; the previous access tokens stay valid"
             log.warning(text, extra=event_fields("tokens-kept", reason=str(error)))
         else:
             count = len(self._holders)
             fields = event_fields("tokens-loaded", path=str(self._path), count=count)
-            log.info("%s was read again: access tokens: %d", self._path, count, extra=fields)
+            log.info("%s was read again; access tokens: %d", self._path, count, extra=fields)
 
 
-def _content(path: Path) -> tuple[str, str]:
+def _read_tokens(path: Path) -> tuple[str, str]:
     """Return (text of a file, ""), or ("", the reason why it cannot be read)."""
     try:
         return path.read_text(encoding="utf-8"), ""
@@ -108,14 +108,14 @@ def _content(path: Path) -> tuple[str, str]:
         return "", str(error)
 
 
-def _holders(path: Path, text: str, why_not: str) -> tuple[Holder, ...]:
-    """Parse the token holders of a file; `why_not`: see `_content`. Raises DriftlineError."""
-    if why_not:
-        raise DriftlineError(f"{path}: no access tokens can be read: {why_not}")
+def _parse_holders(path: Path, text: str, problem: str) -> tuple[Holder, ...]:
+    """Parse the result of `_read_tokens`. Raises DriftlineError."""
+    if problem:
+        raise DriftlineError(f"{path}: cannot read the access tokens: {problem}")
     holders = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            holders.append(_holder(line, f"{path}, line {number}"))
+            holders.append(_parse_holder(line, f"{path}, line {number}"))
     if not holders:
         raise DriftlineError(f"{path} has no access token")
     return tuple(holders)
@@ -154,12 +154,11 @@ def check_host(host: str) -> None:
     Prevents DNS rebinding: a site can let its own name resolve to this machine, so that its pages
     could read responses of this service. `host`: the `Host` header; "" if missing.
     """
-    if host and not _is_here(host):
+    if host and not _is_this_machine(host):
         raise ApiError(
             "right",
             f"the Host {host[:100]!r} is not this machine, and this service has no access "
-            "control: use "
-            "localhost. Behind a proxy, give --tokens, or let the proxy send "
+            "control: use localhost. Behind a proxy, give --tokens, or let the proxy send "
             "`Host: localhost`",
         )
 
@@ -168,13 +167,13 @@ def check_origin(headers: Mapping[str, str]) -> None:
     """Reject a write that a browser sends for a page of another site. Raises ApiError."""
     origin = headers.get("origin")
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
-        raise ApiError("right", "a page of another site may not write here")
+        raise ApiError("right", "a page of another site may not write to this service")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
-        raise ApiError("right", f"a page of {origin[:100]!r} may not write here")
+        raise ApiError("right", f"a page of {origin[:100]!r} may not write to this service")
 
 
 @lru_cache(1 << 6)
-def _is_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     name = re.sub(r":[0-9]*$", "", host.lower())
     return _is_loopback(name) or name.endswith(".localhost")
 
@@ -186,16 +185,16 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _holder(line: str, where: str) -> Holder:
-    right, digest, name, *_ = *line.split(None, 2), "", "", ""
-    for each in _RIGHTS:
-        if right == each:
+def _parse_holder(line: str, where: str) -> Holder:
+    word, hexadecimal, name, *_ = *line.split(None, 2), "", "", ""
+    for right in _RIGHTS:
+        if word == right:
             try:
-                found = bytes.fromhex(digest)
+                digest = bytes.fromhex(hexadecimal)
             except ValueError:
                 break
-            if len(found) == sha256().digest_size:
-                return Holder(name.strip() or "?", each, found)
+            if len(digest) == sha256().digest_size:
+                return Holder(name.strip() or "?", right, digest)
     raise DriftlineError(
         f"{where}: this is not an access token; a line has a right ({', '.join(_RIGHTS)}), "
         "the SHA-256 of the token, and a name"

@@ -33,8 +33,8 @@ from driftline.serve.views.tokens import token_of
 VERSION = "1"
 """The version of the HTTP interface."""
 
-STILL_S = 5.0
-"""A service whose writes wait for longer than this without progress is not ready."""
+STALLED_AFTER_S = 5.0
+"""A service whose writes wait for more than this many seconds without progress is not ready."""
 
 Ready = Callable[[], Awaitable[None]]
 """Readiness check: returns if the views answer, and raises ApiError otherwise."""
@@ -59,13 +59,13 @@ def build(
     """
     registry = CollectorRegistry()
     registry.register(BackendCollector(backend, figures or {}))
-    all_of_it = [*operations, *_common(backend, ready, registry)]  # most frequent routes first
-    described = dumps(description(title, text, VERSION, all_of_it))
+    described = [*operations, *_common(backend, ready, registry)]  # most frequent routes first
+    openapi_json = dumps(description(title, text, VERSION, described))
 
     async def openapi(call: Call) -> Response:
-        return json_answer(described)
+        return json_answer(openapi_json)
 
-    served = Operation(
+    openapi_operation = Operation(
         "GET",
         "/openapi.json",
         openapi,
@@ -79,7 +79,7 @@ def build(
         exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
     )
     # Operations handle their exceptions themselves, so they need no Starlette middleware.
-    own = routes([*all_of_it, served], AppState(settings))
+    own = routes([*described, openapi_operation], AppState(settings))
     others.router.redirect_slashes = False
     return MeasuredApp(Router(own, redirect_slashes=False, default=others), registry)
 
@@ -89,8 +89,8 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
         return json_answer(dumps({"at": token_of(backend.time)}))
 
     async def is_ready(call: Call) -> Response:
-        if backend.stalled_s > STILL_S:
-            text = f"for {backend.stalled_s:.0f} s writes wait, and none is processed"
+        if backend.stalled_s > STALLED_AFTER_S:
+            text = f"writes have waited for {backend.stalled_s:.0f} s, and none was processed"
             raise ApiError("unavailable", text)
         await ready()
         return json_answer(dumps({"at": token_of(backend.time)}))
@@ -125,10 +125,10 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     if error.status_code == HTTP_STATUS["method"]:
         allowed = (error.headers or {}).get("Allow", "")
         return _answer_error(
-            request, ApiError("method", f"allowed here: {allowed}"), {"Allow": allowed}
+            request, ApiError("method", f"method not allowed; use {allowed}"), {"Allow": allowed}
         )
     return _answer_error(
-        request, ApiError("path", f"there is nothing at {path!r}: see /openapi.json")
+        request, ApiError("path", f"there is no route {path!r}: see /openapi.json")
     )
 
 

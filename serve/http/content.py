@@ -3,7 +3,7 @@
 >>> loads(b'{"a": 1, "a": 2}')
 Traceback (most recent call last):
 ...
-driftline.serve.errors.ApiError: this is not valid JSON: the name 'a' is there twice
+driftline.serve.errors.ApiError: this is not valid JSON: the name 'a' occurs twice
 
 The body of an error is `{"error": {"code": ..., "message": ..., ...}}`.
 
@@ -95,16 +95,16 @@ def to_json_value(value: object, levels: int = LEVELS_MAX) -> Json:
 
 
 def _reject_duplicate_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _invalid_json(f"the name {twice[:64]!r} is there twice")
-    return found
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise _invalid_json(f"the name {duplicate[:64]!r} occurs twice")
+    return values
 
 
 def _reject_constant(text: str) -> NoReturn:
-    raise _invalid_json(f"{text} is not a number of JSON")
+    raise _invalid_json(f"{text} is not a JSON number")
 
 
 def _invalid_json(why: str) -> ApiError:
@@ -147,9 +147,11 @@ HTTP_STATUS = {
 }
 """The HTTP status of each error code."""
 
-INTERNAL = ApiError("internal", "the server has failed; its log says why")
+INTERNAL = ApiError("internal", "the request has failed unexpectedly; see the service's log")
 
-ENDS = ApiError("unavailable", "the service has ended before there was an answer: ask again")
+SHUTTING_DOWN = ApiError(
+    "unavailable", "the service shut down before it answered: send the request again"
+)
 
 
 def to_api_error(error: DriftlineError) -> ApiError:
@@ -173,15 +175,16 @@ def error_body(error: ApiError) -> dict[str, Json]:
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response to a rejected request."""
     status = HTTP_STATUS.get(error.code, 500)
-    more = dict(headers or {})
+    all_headers = dict(headers or {})
     if status in (429, 503):
-        more["Retry-After"] = "1"
+        all_headers["Retry-After"] = "1"
     if status == 401:
-        more["WWW-Authenticate"] = "Bearer"
-    return Response(dumps(error_body(error)), status, more, "application/json")
+        all_headers["WWW-Authenticate"] = "Bearer"
+    return Response(dumps(error_body(error)), status, all_headers, "application/json")
 
 
 def _detail(name: str, value: object) -> Json:
+    """Convert a detail of an ApiError to JSON; `oldest`, a time, becomes a label."""
     if name == "oldest" and isinstance(value, int):
         return token_of(value)
     match value:
@@ -197,11 +200,11 @@ def _detail(name: str, value: object) -> Json:
 
 
 WATCH_AFTER_S = 0.1
-"""A disconnect of the client is detected only if the answer takes longer than this."""
+"""`while_connected` detects a disconnect only if the answer takes longer than this many seconds."""
 
 
 class ClientLeft(Exception):
-    """Disconnect of the client before the request was answered."""
+    """The client disconnected before the request was answered."""
 
 
 BODY_BYTES_PER_S = 1 << 10
@@ -211,14 +214,14 @@ The limit applies once the body or line has taken longer than `idle_s`.
 """
 
 PIECE_BYTES = 1 << 16
-"""Largest piece of decompressed bytes; the loop serves other requests between two pieces."""
+"""Largest size of a piece of decompressed bytes; between two pieces, other requests are served."""
 
 
 class BodyReader:
     """Reader of a request's body; yields decompressed parts as they arrive, once.
 
-    `headers`: the headers by lower-case name; `idle_s`: the longest pause between two parts. Raises
-    the ApiError "encoding" if the body has an encoding other than gzip.
+    `headers`: the headers by lower-case name; `idle_s`: the longest pause between two parts, in
+    seconds. Raises the ApiError "encoding" if the body has an encoding other than gzip.
     """
 
     def __init__(self, receive: Receive, headers: Mapping[str, str], idle_s: float) -> None:
@@ -230,7 +233,7 @@ class BodyReader:
             raise ApiError("encoding", text)
         self._is_gzip = encoding.endswith("gzip")
         self._waits_since: float | None = None
-        """When it began to wait for the client (monotonic); None: it does not wait."""
+        """When the current wait for the client began (monotonic); None if there is none."""
         self.reset_rate()
 
     def reset_rate(self) -> None:
@@ -239,7 +242,7 @@ class BodyReader:
 
     @property
     def waits_s(self) -> float:
-        """Seconds for which it has waited for the client; 0 if it does not wait."""
+        """Seconds for which the reader has waited for the client; 0 if it does not wait now."""
         return 0.0 if self._waits_since is None else monotonic() - self._waits_since
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
@@ -348,8 +351,8 @@ class EventStream(StreamingResponse):
 
 def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response that must not be cached, since the state may change at any time."""
-    more = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(data, 200, more, "application/json")
+    all_headers = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(data, 200, all_headers, "application/json")
 
 
 def event(data: Mapping[str, Json], id: str = "", name: str = "") -> bytes:

@@ -51,18 +51,20 @@ from driftline.serve.http.reads import (
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
-READY_S = 2.0
+READY_TIMEOUT_S = 2.0
 """Timeout of the views' answers to the readiness check, in seconds."""
 
 TEXT = (
-    "A flow whose outputs are in one order. A record answers with a label; `after=LABEL` reads "
-    "what came of it, `at=T` repeats a read exactly, `from=T` resumes a stream."
+    "A flow whose outputs have one total order. Sending a record returns its label. A read with "
+    "`after=LABEL` sees the effects of the record, `at=T` repeats a read exactly, and `from=T` "
+    "resumes a stream."
 )
 
 _TEXT: dict[str, Json] = {"type": "string"}
 LIMIT_MAX = 1_000
 
-_SAME = "view and prefix"
+_CURSOR_PARAMETERS = "view and prefix"
+"""The parameters that have to be the same on all pages of a list."""
 
 NAME = Parameter[str]("name", text_up_to(200), "", "The view: a sink's name.", _TEXT, True, "path")
 KEY = Parameter[str]("key", text_up_to(4096), "", "The key.", _TEXT, True, "path")
@@ -70,15 +72,15 @@ KIND = Parameter[str](
     "kind",
     choice("text", "json"),
     "text",
-    "How a key is written: as the text that it is, or as JSON (a number, or a list).",
+    "How the request writes a key: as plain text, or as JSON (a number, or a list).",
     {"type": "string", "enum": ["text", "json"], "default": "text"},
 )
-PREFIX = Parameter[str]("prefix", text_up_to(4096), "", "Only texts that begin with this.", _TEXT)
+PREFIX = Parameter[str]("prefix", text_up_to(4096), "", "Only text keys with this prefix.", _TEXT)
 LIMIT = Parameter[int](
     "limit",
     integer_between(1, LIMIT_MAX),
     100,
-    "How many keys.",
+    "The largest number of keys to return.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
 )
 START_AFTER = Parameter[str | None](
@@ -88,12 +90,12 @@ CURSOR = Parameter[str](
     "cursor",
     str,
     "",
-    "Go on with the list, as of the same T: the cursor of the answer before.",
+    "Continue a list, as of the same T: the `cursor` of the previous answer.",
     _TEXT,
 )
 
 _ROW: dict[str, Json] = {"key": {}, "label": LABEL_REF, "value": {}}
-_ANY: Json = {"type": "object", "required": ["key", "label", "value"], "properties": _ROW}
+_ITEM: Json = {"type": "object", "required": ["key", "label", "value"], "properties": _ROW}
 _VALUE = Body(
     {
         "type": "object",
@@ -107,10 +109,10 @@ _VALUES = Body(
         "required": ["at", "items", "cursor"],
         "properties": {
             "at": LABEL_REF,
-            "items": {"type": "array", "items": _ANY},
+            "items": {"type": "array", "items": _ITEM},
             "cursor": {
                 "type": ["string", "null"],
-                "description": "null: there are no more. A page may have fewer keys than limit.",
+                "description": "null: no further keys. A page may have fewer keys than limit.",
             },
         },
     }
@@ -121,9 +123,9 @@ _OUTPUT: Json = {
     "required": ["sink", "value"],
     "properties": {"sink": _TEXT, "value": {}},
 }
-_LETTER: Json = {
+_DEAD_LETTER: Json = {
     "type": "object",
-    "description": "An element that failed: the `record`, the wrong `output`, or a `text` of it.",
+    "description": "A failed element: its `record`, the invalid `output`, or its text form `text`.",
     "required": ["operator", "key", "error", "line"],
     "properties": {
         **dict.fromkeys(("operator", "key", "error", "line", "text"), _TEXT),
@@ -131,17 +133,17 @@ _LETTER: Json = {
         "output": {},
     },
 }
-_DEAD: Json = {
+_FAILURE: Json = {
     "type": "object",
     "required": ["dead_letter"],
-    "properties": {"dead_letter": _LETTER},
+    "properties": {"dead_letter": _DEAD_LETTER},
 }
 _OUTPUTS: dict[str, Json] = {
     "type": "object",
     "required": ["label", "outputs"],
     "properties": {
         "label": LABEL_REF,
-        "outputs": {"type": "array", "items": {"oneOf": [_OUTPUT, _DEAD]}},
+        "outputs": {"type": "array", "items": {"oneOf": [_OUTPUT, _FAILURE]}},
     },
 }
 
@@ -155,7 +157,9 @@ def flow_application(
     async def ready() -> None:
         for sink in sinks:
             question = {"what": "items", "prefix": "", "limit": 0}
-            await backend.ask(sink, question, after=newest(backend, sink), within_s=READY_S)
+            await backend.ask(
+                sink, question, after=newest(backend, sink), timeout_s=READY_TIMEOUT_S
+            )
 
     operations = [
         record_operation(backend),
@@ -168,7 +172,7 @@ def flow_application(
 def record_operation(backend: Backend) -> Operation:
     """Return `POST /records`, which writes one record to the flow's source."""
 
-    async def does(call: Call) -> Response:
+    async def handler(call: Call) -> Response:
         record = loads(await call.body())
         if record is None:
             raise ApiError("invalid", "null is not a record")
@@ -178,9 +182,9 @@ def record_operation(backend: Backend) -> Operation:
     return Operation(
         "POST",
         "/records",
-        does,
+        handler,
         "record",
-        "Hand a record to the flow; the answer comes when it is durable.",
+        "Send a record to the flow; the response follows once the record is durable.",
         right="write",
         body=Body({}, example={"text": "a record"}),
         answer=Body(
@@ -222,6 +226,8 @@ def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
 
 
 class _Values:
+    """The handlers of the operations on views."""
+
     def __init__(self, backend: Backend, views: Sequence[str]) -> None:
         self._backend = backend
         self._views = views
@@ -236,32 +242,32 @@ class _Values:
         question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT]}
         query = pack((call[NAME], call[PREFIX]))
         if call[CURSOR]:
-            time, question["start_after"] = _place(call, query)
+            time, question["start_after"] = _decode_position(call, query)
         else:
             time = as_of(self._backend, call, self._view(call))
             if (start_after := call[START_AFTER]) is not None:
                 question["start_after"] = _key(call, start_after)
-        for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
+        for answer in await self._ask(call, {**question, "at": time}):  # the view has one shard
             match answer:
                 case {"items": (*items, {"key": last} as row), "more": True}:
                     return _page(time, [*items, row], encode_cursor((time, last), query))
                 case {"items": (*items,), "more": False}:
                     return _page(time, items, None)
-        raise MalformedMessage("a view has answered something else")
+        raise MalformedMessage("a view has sent an unexpected answer")
 
     def _view(self, call: Call) -> str:
         """Return the name of the view that a request names. Raises ApiError."""
         name: str = call[NAME]
         if name not in self._views:
-            there = f"there is {', '.join(self._views)}" if self._views else "there is none"
+            known = f"known views: {', '.join(self._views)}" if self._views else "there are none"
             near = did_you_mean(name, self._views)
-            raise ApiError("absent", f"there is no view {name!r}{near}; {there}")
+            raise ApiError("absent", f"there is no view {name!r}{near}; {known}")
         return name
 
     async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
-        view, within_s = self._view(call), call.settings.within_s
+        view, timeout_s = self._view(call), call.settings.timeout_s
         return await self._backend.ask(
-            view, question, after=call[AFTER], within_s=within_s, asker=call.client
+            view, question, after=call[AFTER], timeout_s=timeout_s, client=call.client
         )
 
 
@@ -278,19 +284,19 @@ def _row(answer: object) -> dict[str, Json]:
                 "label": token_of(time + 1),
                 "value": to_json_value(value),
             }
-    raise MalformedMessage("a view has answered something else")
+    raise MalformedMessage("a view has sent an unexpected answer")
 
 
-def _place(call: Call, query: bytes) -> tuple[int, object]:
+def _decode_position(call: Call, query: bytes) -> tuple[int, object]:
     """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
     if call[START_AFTER] is not None:
-        raise ApiError("invalid", "a cursor and start_after exclude each other: leave one out")
-    match decode_cursor(call[CURSOR], query, _SAME):
+        raise ApiError("invalid", "cursor and start_after cannot be combined: omit one of them")
+    match decode_cursor(call[CURSOR], query, _CURSOR_PARAMETERS):
         case (int(time), key) if call[AT] in (None, time):
             return time, key
         case (int(), _):
-            raise ApiError("invalid", "at is not the T of the cursor: leave it out")
-    raise cursor_error(_SAME)
+            raise ApiError("invalid", "at differs from the T of the cursor: omit at")
+    raise cursor_error(_CURSOR_PARAMETERS)
 
 
 def _key(call: Call, text: str) -> object:
@@ -301,14 +307,14 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
     """Return `GET /changes`, which streams the outputs of a flow, including its dead letters."""
     encode = event_encoder(sinks)
 
-    async def does(call: Call) -> EventStream:
+    async def handler(call: Call) -> EventStream:
         since = since_of(call, backend)
         return EventStream(changes(backend, since, encode, call.settings.heartbeat_s))
 
     return Operation(
         "GET",
         "/changes",
-        does,
+        handler,
         "changes",
         "The outputs of the flow, as server-sent events.",
         (FROM, LAST_EVENT_ID),
@@ -320,7 +326,7 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
 
 
 def event_encoder(sinks: Sequence[str]) -> EventEncoder:
-    """Return an encoder: outputs as sink and value, dead letters with all their fields."""
+    """Return an encoder that writes outputs as sink and value, and dead letters with all fields."""
 
     def output(item: Item) -> dict[str, Json]:
         if item.sink == FAILURES:

@@ -23,25 +23,25 @@ PREFIX = "driftline_service_"
 """Prefix of the metrics that are figures of a service's parts."""
 
 FIGURES = {
-    "records": "Records that were ever taken.",
+    "records": "Records that the input has accepted, in all sessions.",
     "waiting": "Of the flow: records that are not durable, or not read yet. "
     "Of a view: questions that are not answered yet.",
     "completed_time": "The label time below which all records are processed.",
     "producers": "Producers that have ever sent records; the gateway is one of them.",
     "nodes": "Nodes of the flow.",
-    "outputs": "Outputs that have come to the gateway since its start.",
-    "delay_p50_s": "From a record's label time to its output at the gateway: the median of the "
-    "last 10 s.",
-    "delay_p99_s": "From a record's label time to its output at the gateway: the 99th "
+    "outputs": "Outputs that have arrived at the gateway since its start.",
+    "delay_p50_s": "Seconds from a record's label time to its output at the gateway: the median "
+    "of the last 10 s.",
+    "delay_p99_s": "Seconds from a record's label time to its output at the gateway: the 99th "
     "percentile of the last 10 s.",
-    "time": "T: all outputs below this label time are here.",
-    "since": "The least T as of which the view still answers.",
+    "time": "T: all outputs below this label time have arrived at this part.",
+    "since": "The smallest T as of which the view still answers.",
     "dead_letters": "Dead letters since the start of the service.",
     "checkpoint": "The T of the view's last checkpoint.",
     "answered": "Questions that the view has answered since its start.",
     "applied": "Outputs that the view has applied since its start.",
-    "apply_s": "Seconds that these took.",
-    "ask_s": "Seconds that the answers took.",
+    "apply_s": "Seconds that the view has spent on applying outputs since its start.",
+    "ask_s": "Seconds that the view has spent on answers since its start.",
     "keys": "Keys of a key-value view.",
     "without_key": "Outputs of a key-value view that have no key.",
 }
@@ -79,11 +79,11 @@ class BackendCollector(Collector):
 
 def figures_in(metrics: str) -> dict[str, dict[str, float]]:
     """Parse the figures of a service from its metrics page; return them by part, then by name."""
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     line = rf'^{PREFIX}(\w+){{part="(.*)"}} (.*)$'
     for name, part, value in re.findall(line, metrics, re.MULTILINE):
-        found.setdefault(part, {})[name] = float(value)
-    return found
+        figures.setdefault(part, {})[name] = float(value)
+    return figures
 
 
 def metric_of(figure: str) -> str:
@@ -99,7 +99,7 @@ class MeasuredApp:
         self._trouble: dict[str, Trouble] = {}
         """Name of a failing operation -> its trouble, since operations may fail independently."""
         self._slow_bodies = RateLimitedLog(
-            "body-timeout", "a body arrived too slowly, its request was ended"
+            "body-timeout", "the body of a request arrived too slowly, the request was rejected"
         )
         self._seconds = Histogram(
             "driftline_http_request_seconds",
@@ -118,7 +118,7 @@ class MeasuredApp:
         """(operation, status) -> its metrics; a cache, because `labels` is slow."""
         self._open = 0
         is_open = Gauge(
-            "driftline_http_open_requests", "Requests and streams at work.", registry=registry
+            "driftline_http_open_requests", "Requests and streams in progress.", registry=registry
         )
         is_open.set_function(lambda: self._open)
 
@@ -146,7 +146,7 @@ class MeasuredApp:
         try:
             path = normalized_path(scope)
             if path is None:
-                bad = ApiError("invalid", "the path is not UTF-8, percent-encoded")
+                bad = ApiError("invalid", "the path is not percent-encoded UTF-8")
                 request_log.code = bad.code
                 await error_response(bad)(scope, receive, recording_send)
             else:
@@ -155,9 +155,9 @@ class MeasuredApp:
         finally:
             self._open -= 1
             ended = monotonic()
-            self._tell(scope, request_log, status, size, ended - began, first - began, ended)
+            self._record(scope, request_log, status, size, ended - began, first - began, ended)
 
-    def _tell(
+    def _record(
         self,
         scope: Scope,
         request_log: RequestLog,
@@ -167,11 +167,15 @@ class MeasuredApp:
         until_first: float,
         now: float,
     ) -> None:
+        """Record an answered request in the metrics and in the log.
+
+        `status`: 0 if nothing was sent; `until_first`: seconds until the head of the response.
+        """
         name = request_log.operation or "none"
-        requests, took = self._counters(name, status)
+        requests, durations = self._counters(name, status)
         requests.inc()
         if status:
-            took.observe(until_first if request_log.is_endless else seconds)
+            durations.observe(until_first if request_log.is_endless else seconds)
         if log.isEnabledFor(logging.DEBUG):
             text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
             fields = event_fields(
@@ -193,18 +197,18 @@ class MeasuredApp:
             self._slow_bodies.log_if_due(now)
         if status >= 500 and request_log.operation != READY:
             trouble = self._trouble.setdefault(name, Trouble("requests-failed"))
-            trouble.record_failure(
-                now, f"a request was answered {status}, {request_log.code}: {name}"
-            )
+            text = f"a request for operation {name} was answered with {status} ({request_log.code})"
+            trouble.record_failure(now, text)
         elif 0 < status < 400 and name in self._trouble:
-            self._trouble.pop(name).record_success(now, f"{name}: requests are answered again")
+            text = f"requests for operation {name} are answered again"
+            self._trouble.pop(name).record_success(now, text)
 
     def _counters(self, name: str, status: int) -> tuple[Counter, Histogram]:
-        found = self._counted.get((name, status))
-        if found is None:
-            found = self._requests.labels(name, str(status)), self._seconds.labels(name)
-            self._counted[name, status] = found
-        return found
+        counters = self._counted.get((name, status))
+        if counters is None:
+            counters = self._requests.labels(name, str(status)), self._seconds.labels(name)
+            self._counted[name, status] = counters
+        return counters
 
 
 def normalized_path(scope: Scope) -> str | None:
@@ -221,4 +225,4 @@ def normalized_path(scope: Scope) -> str | None:
         segments = [unquote_to_bytes(segment).decode() for segment in raw.split(b"/")]
     except UnicodeDecodeError:
         return None
-    return "/".join(re.sub("[%/\n]", lambda found: quote(found[0], safe=""), s) for s in segments)
+    return "/".join(re.sub("[%/\n]", lambda match: quote(match[0], safe=""), s) for s in segments)

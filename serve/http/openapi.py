@@ -10,7 +10,7 @@ import msgspec
 
 from driftline.serve.http.content import HTTP_STATUS, Json
 from driftline.serve.http.operations import Body, Operation, StreamItem
-from driftline.serve.http.parameters import LABEL, LABEL_REF, Parameter, Several
+from driftline.serve.http.parameters import LABEL, LABEL_REF, Parameter, RepeatedParameter
 
 PROBLEM: dict[str, Json] = {
     "type": "object",
@@ -26,27 +26,33 @@ PROBLEM: dict[str, Json] = {
                     "description": "The kind of problem, for programs.",
                 },
                 "message": {"type": "string", "description": "What, where, and what to do."},
-                "parameter": {"type": "string", "description": "The parameter that is wrong."},
-                "field": {"type": "string", "description": "The field that is wrong."},
+                "parameter": {"type": "string", "description": "The invalid parameter."},
+                "field": {"type": "string", "description": "The invalid field."},
                 "position": {
                     "type": "integer",
                     "minimum": 0,
-                    "description": "`query`: where in its text it cannot be understood.",
+                    "description": "`query`: the position in the query at which parsing failed.",
                 },
                 "picture": {
                     "type": "string",
                     "description": "`query`: two lines, the query, and a mark below the position.",
                 },
-                "leaf": {"type": "string", "description": "`costly`: what costs most."},
+                "leaf": {
+                    "type": "string",
+                    "description": "`costly`: the part of the query that costs most.",
+                },
                 "label": {
                     "anyOf": [LABEL_REF, {"type": "null"}],
-                    "description": "`changed`: of the document that is there; null: there is none.",
+                    "description": "`changed`: the label of the current document, null if none.",
                 },
                 "oldest": {
                     **LABEL_REF,
-                    "description": "`retained`: the least that can be asked for.",
+                    "description": "`retained`: the smallest label that can be read.",
                 },
-                "at": {**LABEL_REF, "description": "`absent`: as of this T there is none."},
+                "at": {
+                    **LABEL_REF,
+                    "description": "`absent`: the T as of which it does not exist.",
+                },
             },
         }
     },
@@ -59,7 +65,7 @@ _ALWAYS = (400, 403, 429, 500, 503)
 
 _RETRY_AFTER: dict[str, Json] = {
     "Retry-After": {
-        "description": "Try again after so many seconds.",
+        "description": "Retry after this many seconds.",
         "schema": {"type": "integer", "minimum": 1},
     }
 }
@@ -72,9 +78,9 @@ _HEADERS: dict[int, dict[str, Json]] = {
 
 _TEXT = """
 
-`HEAD` is answered wherever `GET` is, but not by streams: the same head, and no body. What else can
-be done at a path is said by `Allow` of a 405. OpenAPI 3.1 has no schemas of streams:
-`x-itemSchema` of a media type names that of a line, or of an event."""
+`HEAD` works wherever `GET` does, except for streams, and returns the same headers without a body.
+The `Allow` header of a 405 names the methods of a path. OpenAPI 3.1 has no schemas for streams:
+`x-itemSchema` of a media type refers to the schema of one line, or of one event."""
 
 
 def description(title: str, text: str, version: str, operations: Sequence[Operation]) -> Json:
@@ -113,7 +119,7 @@ def _operation(operation: Operation) -> Json:
             "content": _content(Body(_PROBLEM)),
             **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
         }
-    found: dict[str, Json] = {
+    described: dict[str, Json] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
@@ -121,41 +127,41 @@ def _operation(operation: Operation) -> Json:
         "responses": answers,
     }
     if operation.right is not None:
-        found["security"] = [{}, {"token": [operation.right]}]
+        described["security"] = [{}, {"token": [operation.right]}]
     if operation.body is not None:
-        found["requestBody"] = {"required": True, "content": _content(operation.body)}
-    return found
+        described["requestBody"] = {"required": True, "content": _content(operation.body)}
+    return described
 
 
 def _answer(text: str, body: Body | None) -> Json:
-    found: dict[str, Json] = {"description": text}
+    answer: dict[str, Json] = {"description": text}
     if body is not None:
-        found["content"] = _content(body)
-    return found
+        answer["content"] = _content(body)
+    return answer
 
 
 def _content(body: Body) -> Mapping[str, Json]:
-    found: dict[str, Json] = {"schema": body.schema}
+    content: dict[str, Json] = {"schema": body.schema}
     if body.example is not None:
-        found["example"] = body.example
+        content["example"] = body.example
     if body.item is not None:
-        found["x-itemSchema"] = {"$ref": f"#/components/schemas/{body.item.name}"}
-    return {body.media_type: found}
+        content["x-itemSchema"] = {"$ref": f"#/components/schemas/{body.item.name}"}
+    return {body.media_type: content}
 
 
 def _parameter(parameter: Parameter[object]) -> Json:
-    found: dict[str, Json] = {
+    described: dict[str, Json] = {
         "name": parameter.name,
         "in": parameter.place,
         "required": parameter.required or parameter.place == "path",
         "description": parameter.description,
         "schema": parameter.schema,
     }
-    if isinstance(parameter, Several):
-        found |= {"style": "form", "explode": True}
+    if isinstance(parameter, RepeatedParameter):
+        described |= {"style": "form", "explode": True}
     if parameter.example is not None:
-        found["example"] = parameter.example
-    return found
+        described["example"] = parameter.example
+    return described
 
 
 def body_of(kind: type) -> Body:
@@ -178,9 +184,10 @@ def event_stream(name: str, data: Body) -> Body:
     time = _event({"type": "object", "required": ["at"], "properties": {"at": LABEL_REF}}, "time")
     error = _event(_PROBLEM, "error")
     text = (
-        "An event. Its `data` are one line of JSON, whose value is described here. Given as `from` "
-        "or as `Last-Event-ID`, its `id` resumes a stream after it. An event `time` says how "
-        "far a stream without events is, an event `error` why it ends: that one has no `id`."
+        "An event. Its `data` is one line of JSON, which this schema describes. A stream with "
+        "the `id` as `from` or `Last-Event-ID` resumes after the event. A `time` event reports the "
+        "progress of a stream without events. An `error` event says why the stream ends; it has no "
+        "`id`."
     )
     item = StreamItem(name, {"description": text, "oneOf": [_event(data.schema), time, error]})
     schema: dict[str, Json] = {
@@ -191,13 +198,13 @@ def event_stream(name: str, data: Body) -> Body:
 
 
 def _event(data: Mapping[str, Json], name: str = "") -> dict[str, Json]:
-    found: dict[str, Json] = {"event": {"const": name}} if name else {}
+    fields: dict[str, Json] = {"event": {"const": name}} if name else {}
     if name != "error":
-        found["id"] = LABEL_REF
-    found["data"] = data
+        fields["id"] = LABEL_REF
+    fields["data"] = data
     return {
         "type": "object",
-        "required": [*found],
-        "properties": found,
+        "required": [*fields],
+        "properties": fields,
         "additionalProperties": False,
     }

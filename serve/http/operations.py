@@ -22,8 +22,8 @@ from driftline.engine.events import log
 from driftline.serve.errors import ApiError
 from driftline.serve.http.access import Access, Right, check_host, check_origin
 from driftline.serve.http.content import (
-    ENDS,
     INTERNAL,
+    SHUTTING_DOWN,
     BodyReader,
     ClientLeft,
     Json,
@@ -31,7 +31,7 @@ from driftline.serve.http.content import (
     to_api_error,
     while_connected,
 )
-from driftline.serve.http.parameters import Given, Parameter, parse_path, parse_query
+from driftline.serve.http.parameters import Parameter, ParameterValues, parse_path, parse_query
 
 SERVICE = "service"
 """The tag of operations on the service itself, such as the health check."""
@@ -46,12 +46,12 @@ class HttpSettings(Struct, frozen=True):
     access: Access | None = None
     body_bytes_max: int = 8 << 20
     """Limit in bytes of a body, and of a line of a bulk, as JSON."""
-    within_s: float = 10.0
-    """Timeout of a read, including the wait for its T."""
+    timeout_s: float = 10.0
+    """Timeout of a read in seconds, including the wait for its T."""
     idle_s: float = 60.0
-    """Longest pause between bytes of a body."""
+    """Longest pause between bytes of a body, in seconds."""
     heartbeat_s: float = 4.0
-    """A stream without events sends its progress at the first span after this interval."""
+    """Seconds after which a stream without events sends its progress, at the next span."""
     requests_max: int = 512
     """Limit of concurrent requests; streams and bulks do not count."""
     streams_max: int = 192
@@ -74,7 +74,7 @@ class RequestLog(Struct):
     """Whether the response is an endless stream."""
 
 
-class Call(Given):
+class Call(ParameterValues):
     """A request for an operation; `call[PARAMETER]` is the value of a parameter."""
 
     def __init__(
@@ -95,13 +95,13 @@ class Call(Given):
 
     async def body(self) -> bytes:
         """Read the body. Raises ApiError if it is too large or too slow."""
-        most = self.settings.body_bytes_max
+        limit = self.settings.body_bytes_max
         data = bytearray()
         async with aclosing(self.reader().parts()) as parts:
             async for part in parts:
                 data += part
-                if len(data) > most:
-                    raise ApiError("large", f"the body has more than {most} bytes")
+                if len(data) > limit:
+                    raise ApiError("large", f"the body has more than {limit} bytes")
         return bytes(data)
 
     def reader(self) -> BodyReader:
@@ -137,9 +137,9 @@ class Operation(Struct, frozen=True):
     """A method of a path, with its handler and its description.
 
     `path`: a path of Starlette, where `{id:path}` matches slashes, too; `right`: the right that the
-    client needs, None: no token needed; `refusals`: error statuses besides those that every
-    operation may return; `streams`: whether the response, or the body of the request, is a stream
-    of unlimited length.
+    client needs, None: no token needed; `refusals`: HTTP statuses of errors besides those that
+    every operation may return; `streams`: whether the response, or the body of the request, is a
+    stream of unlimited length.
     """
 
     method: str
@@ -161,7 +161,7 @@ class Operation(Struct, frozen=True):
         return self.streams and self.method == "GET"
 
     def prefixed(self, prefix: str, parameter: Parameter[Any]) -> Operation:
-        """Return the same operation, with a prefix of the path that contains this parameter."""
+        """Return the same operation with a prefix of its path; the prefix contains `parameter`."""
         return replace(
             self, path=prefix + self.path, name=f"{self.name}_of",
             parameters=(parameter, *self.parameters),
@@ -173,8 +173,8 @@ class AppState:
 
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
-        self._at_work = {False: 0, True: 0}
-        """Whether streams -> number of running requests."""
+        self._running = {False: 0, True: 0}
+        """`Operation.streams` -> number of running requests."""
 
     @contextmanager
     def limit_concurrency(self, operation: Operation) -> Iterator[None]:
@@ -183,15 +183,15 @@ class AppState:
         Operations on the service itself are never rejected.
         """
         streams, settings = operation.streams, self.settings
-        most = settings.streams_max if streams else settings.requests_max
-        if self._at_work[streams] >= most and operation.tag != SERVICE:
-            what = "streams and bulks" if streams else "requests"
-            raise ApiError("busy", f"there are {most} {what} at work already: try again later")
-        self._at_work[streams] += 1
+        limit = settings.streams_max if streams else settings.requests_max
+        if self._running[streams] >= limit and operation.tag != SERVICE:
+            kind = "streams and bulks" if streams else "requests"
+            raise ApiError("busy", f"{limit} {kind} are in progress already: retry later")
+        self._running[streams] += 1
         try:
             yield
         finally:
-            self._at_work[streams] -= 1
+            self._running[streams] -= 1
 
 
 def routes(operations: Sequence[Operation], state: AppState) -> list[Route]:
@@ -224,7 +224,7 @@ class _Methods:
         try:
             operation = self._methods.get(scope["method"])
             if operation is None:
-                raise ApiError("method", f"allowed here: {', '.join(self._methods)}")
+                raise ApiError("method", f"method not allowed; use {', '.join(self._methods)}")
             request_log.operation = operation.name
             request_log.is_endless = operation.is_endless
             headers = _headers_of(scope)
@@ -239,7 +239,7 @@ class _Methods:
         except DriftlineError as error:
             refused = to_api_error(error)
         except asyncio.CancelledError:  # only the end of the service cancels it
-            refused = ENDS
+            refused = SHUTTING_DOWN
         except Exception:
             log.exception("a request has failed: %s %s", scope["method"], scope["path"])
             refused = INTERNAL
@@ -257,10 +257,10 @@ class _Methods:
         receive: Receive,
         client: str,
     ) -> ASGIApp:
-        in_path = [(name, unquote(text)) for name, text in scope["path_params"].items()]
-        given = parse_path(in_path, operation.parameters)
-        asked = parse_query(scope["query_string"], operation.parameters)
-        values = {**given.values, **asked.values}
+        path_texts = [(name, unquote(text)) for name, text in scope["path_params"].items()]
+        in_path = parse_path(path_texts, operation.parameters)
+        in_query = parse_query(scope["query_string"], operation.parameters)
+        values = {**in_path.values, **in_query.values}
         call = Call(values, headers, receive, self._state.settings, client)
         if operation.method != "GET" or operation.streams:
             return await operation.handler(call)
@@ -291,6 +291,5 @@ def _admit(
     holder = settings.access.holder(headers.get("authorization", ""))
     request_log.client = holder.name
     if not holder.may(operation.right):
-        raise ApiError(
-            "right", f"this token may {holder.right}, and this needs the right {operation.right}"
-        )
+        text = f"this token has the right {holder.right}; the request needs {operation.right}"
+        raise ApiError("right", text)

@@ -1,11 +1,11 @@
-"""Parameters of requests: how to parse and to describe them.
+"""Parameters of requests: declarations, from which they are parsed and described.
 
 Each parameter is declared once. The server uses the declarations to parse parameters and to reject
 unknown ones, and the OpenAPI description contains them.
 
 >>> LIMIT = Parameter("limit", integer_between(1, 100), 10, "How many.", {"type": "integer"})
->>> given = parse_query(b"limit=20", [LIMIT])
->>> given[LIMIT]
+>>> values = parse_query(b"limit=20", [LIMIT])
+>>> values[LIMIT]
 20
 >>> parse_query(b"limit=0", [LIMIT])
 Traceback (most recent call last):
@@ -39,8 +39,8 @@ class Parameter(Generic[T_co]):
     """A parameter of a request.
 
     `read`: parses the text; raises ValueError or BadToken with a message for the client. `default`:
-    the value if the request lacks the parameter. `schema`: the JSON Schema of the text. For a
-    header, this is only the description: handlers parse headers.
+    the value if the request lacks the parameter. `schema`: the JSON Schema of the text. The
+    declaration of a header is used only for the description: handlers parse headers.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Parameter(Generic[T_co]):
     example: Json = None
 
 
-class Several(Parameter[tuple[str, ...]]):
+class RepeatedParameter(Parameter[tuple[str, ...]]):
     """A repeatable parameter; its value is a tuple of strings."""
 
     def __init__(self, name: str, description: str) -> None:
@@ -61,7 +61,7 @@ class Several(Parameter[tuple[str, ...]]):
         super().__init__(name, lambda text: (text,), (), description, schema)
 
 
-class Given:
+class ParameterValues:
     """The parameter values of a request."""
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -73,49 +73,53 @@ class Given:
         return value
 
 
-def parse_query(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
+def parse_query(query: bytes, parameters: Sequence[Parameter[object]]) -> ParameterValues:
     """Parse the query of a URL. Raises ApiError."""
-    return _read(_pairs(query), _of_place("query", tuple(parameters)))
+    return _read(_split_query(query), _parameters_in("query", tuple(parameters)))
 
 
-def parse_path(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
+def parse_path(
+    values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]
+) -> ParameterValues:
     """Parse the parameters in a path. Raises ApiError."""
-    return _read(values, _of_place("path", tuple(parameters)))
+    return _read(values, _parameters_in("path", tuple(parameters)))
 
 
 @cache
-def _of_place(
+def _parameters_in(
     place: str, parameters: tuple[Parameter[object], ...]
 ) -> Mapping[str, Parameter[object]]:
-    """Return the parameters in this `Parameter.place`, by name."""
+    """Return the parameters with this `Parameter.place`, by name."""
     return {each.name: each for each in parameters if each.place == place}
 
 
-def _read(pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object]]) -> Given:
+def _read(
+    pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object]]
+) -> ParameterValues:
     values: dict[str, object] = {}
     for name, text in pairs:
         parameter = known.get(name)
         if parameter is None:
-            there = f"there is {', '.join(known)}" if known else "there is none here"
+            rest = f"known parameters: {', '.join(known)}" if known else "none is allowed here"
             raise ApiError(
                 "invalid",
-                f"there is no parameter {name[:64]!r}{did_you_mean(name[:64], known)}; {there}",
+                f"there is no parameter {name[:64]!r}{did_you_mean(name[:64], known)}; {rest}",
                 {"parameter": name[:64]},
             )
         value = _value(parameter, text)
-        if isinstance(parameter, Several):
-            before = values.get(name, ())
-            assert isinstance(before, tuple)
-            values[name] = (*before, text)
+        if isinstance(parameter, RepeatedParameter):
+            previous = values.get(name, ())
+            assert isinstance(previous, tuple)
+            values[name] = (*previous, text)
         elif name in values:
-            raise ApiError("invalid", f"{name} is there twice", {"parameter": name})
+            raise ApiError("invalid", f"{name} is given twice", {"parameter": name})
         else:
             values[name] = value
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
             text = f"the parameter {parameter.name} is missing. {parameter.description}"
             raise ApiError("invalid", text, {"parameter": parameter.name})
-    return Given(values)
+    return ParameterValues(values)
 
 
 def _value(parameter: Parameter[object], text: str) -> object:
@@ -126,18 +130,18 @@ def _value(parameter: Parameter[object], text: str) -> object:
         raise ApiError("invalid", message, {"parameter": parameter.name}) from None
 
 
-def _pairs(query: bytes) -> list[tuple[str, str]]:
+def _split_query(query: bytes) -> list[tuple[str, str]]:
     try:
         parts = [part.partition("=") for part in query.decode().split("&") if part]
-        pairs = [(_decoded(name), _decoded(text)) for name, _, text in parts]
+        pairs = [(_unquote(name), _unquote(text)) for name, _, text in parts]
     except UnicodeDecodeError:
-        raise ApiError("invalid", "the parameters are not UTF-8, percent-encoded") from None
+        raise ApiError("invalid", "the parameters are not percent-encoded UTF-8") from None
     if len(pairs) > VALUES_MAX:
         raise ApiError("invalid", f"there are more than {VALUES_MAX} parameters")
     return pairs
 
 
-def _decoded(text: str) -> str:
+def _unquote(text: str) -> str:
     return unquote_plus(text, errors="strict") if "%" in text or "+" in text else text
 
 
@@ -178,7 +182,7 @@ def text_up_to(
     def read(text: str) -> str:
         size = len(text) if unit == "characters" else len(text.encode(errors="replace"))
         if size > most:
-            raise ValueError(f"it has {size} {unit}; the most is {most}")
+            raise ValueError(f"it has {size} {unit}; the limit is {most}")
         return text
 
     return read
@@ -187,8 +191,8 @@ def text_up_to(
 LABEL: dict[str, Json] = {
     "type": "string",
     "pattern": "^[0-9a-hjkmnp-tv-z]{14}$",
-    "description": "A place in the order of all writes: the label of a write, or a T, as of which "
-    "an answer is. Labels are compared as texts: that of a later write is larger.",
+    "description": "A position in the order of all writes: the label of a write, or the T as of "
+    "which an answer holds. Labels are compared as strings: a later write has a larger label.",
 }
 LABEL_REF: dict[str, Json] = {"$ref": "#/components/schemas/Label"}
 """Reference to the schema of a label or a T."""
@@ -197,28 +201,28 @@ AT = Parameter[int | None](
     "at",
     time_of,
     None,
-    "As of this label, or of the T that an answer has given (`at`); the newest without it.",
+    "Answer as of this label, for example the `at` of an earlier answer. Default: the newest T.",
     LABEL_REF,
 )
 AFTER = Parameter[int](
     "after",
     time_of,
     0,
-    "Wait until the write with this label (or all before it) can be seen.",
+    "Wait until the write with this label, and all earlier writes, can be seen.",
     LABEL_REF,
 )
 FROM = Parameter[int | None](
     "from",
     time_of,
     None,
-    "All events from this label on; without it, those from now on.",
+    "Send all events with a larger label. Default: only new events.",
     LABEL_REF,
 )
 LAST_EVENT_ID = Parameter[int | None](
     "Last-Event-ID",
     time_of,
     None,
-    "The `id` of the last event that is there: those behind it follow. It goes before `from`.",
+    "The `id` of the last event received: later events follow. Takes precedence over `from`.",
     LABEL_REF,
     place="header",
 )

@@ -9,7 +9,7 @@ covers the query, too: a damaged cursor, or the cursor of another query, is reje
 >>> decode_cursor(text, b"documents dog", "q")  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
-driftline.serve.errors.ApiError: this is not a cursor of this query: give it as it was received, ...
+driftline.serve.errors.ApiError: this is not a cursor of this query: send it as received, with ...
 
 A stream has one event for all outputs of one label time t. The event's id is the token of t + 1, so
 a client that reconnects with its last id neither misses an output nor gets one twice. While there
@@ -42,7 +42,7 @@ _CHECK_BYTES = 8
 
 
 def as_of(backend: Backend, call: Call, view: str) -> int:
-    """Return the T of a read: its `at`, or the newest T of all shards, but at least `after`.
+    """Return the T of a read: its `at`, or the view's current T, but at least `after`.
 
     So all shards answer as of the same T, and wait only for `at` or `after`. Raises ApiError.
     """
@@ -50,17 +50,18 @@ def as_of(backend: Backend, call: Call, view: str) -> int:
     if at is None:
         return max(newest(backend, view), after)
     if at < after:
-        raise ApiError("invalid", "at is before after: as of at, that write cannot be seen")
+        raise ApiError("invalid", "at is smaller than after: the write cannot be seen as of at")
     return at
 
 
 def journal_time(backend: Backend) -> int:
     """Return the T of the journal.
 
-    Raises ApiError while the service starts, because clients may have seen a later T.
+    Raises ApiError while the service starts, because clients of an earlier session may have seen a
+    later T.
     """
-    if not backend.started:
-        raise ApiError("unavailable", "the service is starting: ask again a little later")
+    if not backend.is_ready:
+        raise ApiError("unavailable", "the service is starting: retry a little later")
     return backend.time
 
 
@@ -70,33 +71,33 @@ def newest(backend: Backend, view: str) -> int:
     return backend.view_time(view)
 
 
-def encode_cursor(place: object, query: bytes) -> str:
+def encode_cursor(position: object, query: bytes) -> str:
     """Return a cursor for a position in a list. `query`: identifies the list and its order."""
-    data = pack(place)
+    data = pack(position)
     return urlsafe_b64encode(_check(data, query) + data).rstrip(b"=").decode()
 
 
-def decode_cursor(text: str, query: bytes, same: str) -> object:
-    """Decode a cursor. `same`: names its fixed parameters, for the error. Raises ApiError."""
+def decode_cursor(text: str, query: bytes, fixed: str) -> object:
+    """Decode a cursor. `fixed`: names the parameters that `query` covers. Raises ApiError."""
     try:
-        found = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-        check, data = found[:_CHECK_BYTES], found[_CHECK_BYTES:]
+        decoded = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        check, data = decoded[:_CHECK_BYTES], decoded[_CHECK_BYTES:]
         if check == _check(data, query):
             return unpack(data)
     except (ValueError, MalformedMessage):
         pass
-    raise cursor_error(same)
+    raise cursor_error(fixed)
 
 
-def cursor_error(same: str) -> ApiError:
-    """Return the error for an invalid cursor."""
-    text = f"this is not a cursor of this query: give it as it was received, with the same {same}"
+def cursor_error(fixed: str) -> ApiError:
+    """Return the error for an invalid cursor; `fixed`: see `decode_cursor`."""
+    text = f"this is not a cursor of this query: send it as received, with the same {fixed}"
     return ApiError("invalid", text, {"parameter": "cursor"})
 
 
-def _check(place: bytes, query: bytes) -> bytes:
+def _check(position: bytes, query: bytes) -> bytes:
     key = blake2b(query, digest_size=32).digest()
-    return blake2b(place, digest_size=_CHECK_BYTES, key=key).digest()
+    return blake2b(position, digest_size=_CHECK_BYTES, key=key).digest()
 
 
 def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
@@ -104,10 +105,10 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
 
     Raises ApiError, BadToken, RetentionExceeded.
     """
-    last = call.headers.get("last-event-id")
+    last_event_id = call.headers.get("last-event-id")
     since = call[FROM]
-    if last:  # sent by a browser that reconnects
-        since = time_of(last)
+    if last_event_id:  # sent by a browser that reconnects
+        since = time_of(last_event_id)
     if since is None:
         return journal_time(backend) if view is None else newest(backend, view)
     if since < backend.oldest:
@@ -119,7 +120,7 @@ async def changes(
     backend: Backend, since: int, encode: EventEncoder, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events from a T on; without events, a `time` event every `heartbeat_s`."""
-    reached, told_at = since, monotonic()
+    reached, sent_at = since, monotonic()
     try:
         async with aclosing(backend.spans(since)) as spans:
             async for span in spans:
@@ -129,8 +130,8 @@ async def changes(
                         label = token_of(time + 1)
                         parts.append(event({**data, "label": label}, label))
                 reached = max(reached, span.time)
-                if parts or monotonic() >= told_at + heartbeat_s:
-                    told_at = monotonic()
+                if parts or monotonic() >= sent_at + heartbeat_s:
+                    sent_at = monotonic()
                     yield b"".join(parts) or progress_event(reached)
     except (RetentionExceeded, ApiError) as error:
         yield event(error_body(to_api_error(error)), name="error")

@@ -1,7 +1,7 @@
 """The journal: the consumer of all barriers of a run in label order.
 
 Input: bundles of all barriers. Output: spans, which the followers receive at once and `read` reads
-from the files; the last bundle of each barrier.
+from the files; the last bundle of each barrier, which a barrier asks for after a recovery.
 Invariants: outputs are stored exactly once, as in any consumer. Spans are forwarded before they
 are stored, so storing adds no latency. After a crash or a failed write, the same spans may be
 forwarded again, since a replay produces the same items; a follower drops outputs below its T.
@@ -38,7 +38,7 @@ from driftline.serve.journal.entries import (
     BEGINNING,
     JournalEntry,
     SegmentHeader,
-    decoded_header,
+    decode_header,
     entry_of,
     gap_error,
 )
@@ -49,7 +49,7 @@ _CLAIM = "journal-0"
 
 
 def identity_of(identity: str) -> str:
-    """Return the text that a journal's directory records; `identity`: that of flow and input."""
+    """Return the text that a journal's directory records; `identity`: of the flow and its input."""
     return f"journal\n{identity}"
 
 
@@ -86,7 +86,8 @@ class Journal:
         try:
             self._log = SegmentLog(path, "journal", BEGINNING.encode(), segment_bytes)
             with translate_os_errors("journal", path):
-                self._starts = {number: self._header(number).time for number in self._log.numbers}
+                numbers = self._log.numbers
+                self._starts = {number: self._read_header(number).time for number in numbers}
             """Segment number -> the time in its header, oldest segment first."""
         except BaseException:
             self._claim.close()
@@ -97,7 +98,7 @@ class Journal:
     @property
     def time(self) -> int:
         """T: all outputs below it have been forwarded; after a `sync`, they are also stored."""
-        return self._merged().time
+        return self._current_merge().time
 
     @property
     def oldest(self) -> int:
@@ -110,10 +111,14 @@ class Journal:
         self.sync()
 
     def take(self, bundle: Bundle) -> None:
-        """Forward the outputs that the bundle completes, and write it; `sync` makes it durable."""
+        """Forward the outputs that a bundle completes, and write the bundle.
+
+        `sync` makes the bundle durable. A bundle that the journal already has is ignored. Raises
+        MalformedMessage, StateMismatch, Unavailable.
+        """
         if bundle.t_last <= self._last(bundle.barrier, bundle.groups).t_last:
             return
-        merge = self._merged()
+        merge = self._current_merge()
         entry, items = entry_of(bundle, self._groups, self._sinks)
         merge.check(entry)
         if self._log.is_full:
@@ -121,9 +126,9 @@ class Journal:
             self._log.roll(merge.header().encode())
             self._starts[self._log.last] = merge.header().time
         try:
-            passed = merge.take(entry, items)
-            if passed.time > passed.since:
-                span = passed.span()
+            completed = merge.take(entry, items)
+            if completed.time > completed.since:
+                span = completed.span()
                 for follower in self.followers:
                     follower(span)
             self._log.append(entry.encode())
@@ -135,17 +140,22 @@ class Journal:
         """Make all bundles durable that `take` has written.
 
         Returns:
-            The t_last of each barrier. A bundle with a larger t_last is lost: a write has failed.
+            The t_last of each barrier. A bundle with a larger t_last is lost, because an earlier
+            write or sync has failed.
 
         Raises:
             Unavailable: If this sync fails.
         """
-        self._merged()
+        self._current_merge()
         self._log.sync()
-        return {barrier: entry.t_last for barrier, entry in self._merged().last.items()}
+        return {barrier: entry.t_last for barrier, entry in self._current_merge().last.items()}
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
-        """Return the last bundle; without blobs if it is large or from an earlier segment."""
+        """Return a barrier's last bundle; without blobs if it is large or in an earlier segment.
+
+        `groups`: the barrier's first and last key group. Raises StateMismatch if the stored bundle
+        is of other key groups; Unavailable.
+        """
         self.sync()
         return self._last(barrier, groups)
 
@@ -168,8 +178,8 @@ class Journal:
         return (span for span in self.steps(since) if span is not None)
 
     def steps(self, since: int) -> Iterator[Span | None]:
-        """Read like `read`, one stored bundle per step; None: the bundle completed no span."""
-        self._merged()
+        """Read like `read`, one bundle per step; None: it completed no outputs from `since` on."""
+        self._current_merge()
         if since < self.oldest:
             raise self._no_longer_retained()
         return self._spans(since, max(n for n, start in self._starts.items() if start <= since))
@@ -182,8 +192,8 @@ class Journal:
         with translate_os_errors("journal", self.path):
             sizes = {n: path_of(self.path, n).stat().st_size for n in self._starts}
         total = sum(sizes.values())
-        for number, after in pairwise(list(self._starts)):
-            if self._starts[after] > needed or total <= retained_bytes:
+        for number, next_number in pairwise(list(self._starts)):
+            if self._starts[next_number] > needed or total <= retained_bytes:
                 break
             self._log.remove_oldest()
             del self._starts[number]
@@ -195,24 +205,28 @@ class Journal:
         self._claim.close()
 
     def _last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
-        entry = self._merged().last.get(barrier)
+        entry = self._current_merge().last.get(barrier)
         if entry is None:
             return CommitRecord().last_for_groups(groups, str(self.path))
         is_small = sum(map(len, entry.blobs)) <= KEPT_BYTES
         last = LastStored(entry.t_last, entry.checksum, entry.blobs if is_small else ())
         return CommitRecord(entry.groups, last).last_for_groups(groups, str(self.path))
 
-    def _merged(self) -> Merge:
+    def _current_merge(self) -> Merge:
+        """Return the merge. After a failed write, first cut off all entries that are not durable.
+
+        Raises Unavailable, StateMismatch.
+        """
         if self._merge is None or self._log.torn:
             self._log.truncate_unsynced()
-            self._merge = self._rebuilt()
+            self._merge = self._rebuild_merge()
         return self._merge
 
-    def _rebuilt(self) -> Merge:
+    def _rebuild_merge(self) -> Merge:
         merge = Merge(self._groups)
         for frame in self._log.read(self._log.last):
             if frame.is_header:
-                merge = Merge(self._groups, self._decoded(frame))
+                merge = Merge(self._groups, self._decode_header(frame))
             else:
                 merge.take(JournalEntry.decode(frame.payload))
         return merge
@@ -221,17 +235,17 @@ class Journal:
         merge: Merge | None = None
         for frame in self._frames(number):
             if frame.is_header:
-                header = self._decoded(frame)
+                header = self._decode_header(frame)
                 if merge is not None and merge.header() != header:
                     raise gap_error(self.path, header.time)
                 merge = Merge(self._groups, header)
             elif merge is not None:
-                passed = merge.take(JournalEntry.decode(frame.payload))
-                yield passed.span(since) if passed.time > since else None
-                since = max(since, passed.time)
+                completed = merge.take(JournalEntry.decode(frame.payload))
+                yield completed.span(since) if completed.time > since else None
+                since = max(since, completed.time)
 
     def _frames(self, number: int) -> Iterator[StoredFrame]:
-        """Yield the frames from this segment on, including those not durable yet: sync for them."""
+        """Yield all frames from this segment on; sync to include frames that are not durable."""
         offset = 0
         while True:
             try:
@@ -244,11 +258,11 @@ class Journal:
                 return
             self._log.sync()
 
-    def _header(self, number: int) -> SegmentHeader:
-        return decoded_header(header_of(self.path, number), path_of(self.path, number))
+    def _read_header(self, number: int) -> SegmentHeader:
+        return decode_header(header_of(self.path, number), path_of(self.path, number))
 
-    def _decoded(self, frame: StoredFrame) -> SegmentHeader:
-        return decoded_header(frame.payload, path_of(self.path, frame.number))
+    def _decode_header(self, frame: StoredFrame) -> SegmentHeader:
+        return decode_header(frame.payload, path_of(self.path, frame.number))
 
     def _no_longer_retained(self) -> RetentionExceeded:
         return RetentionExceeded.by(f"the journal {self.path}", self.oldest)

@@ -40,10 +40,10 @@ class JournalEntry(Struct, frozen=True):
     t_last: int
     checksum: int
     times: tuple[int, ...] = ()
-    """The time of each blob, increasing."""
+    """The label time of each blob, increasing."""
     blobs: tuple[bytes, ...] = ()
 
-    def bare(self) -> JournalEntry:
+    def without_outputs(self) -> JournalEntry:
         """Return the entry without its outputs: only the progress of the barrier."""
         return replace(self, times=(), blobs=())
 
@@ -64,12 +64,13 @@ class SegmentHeader(Struct, frozen=True):
     """The state of the merge at the start of a segment."""
 
     time: int = 0
-    """T: earlier segments contain all outputs below it. Outputs from T on that had arrived before
-    are repeated in `waiting`."""
+    """T: earlier segments contain all outputs below it. Outputs from T on that these segments
+    contain, too, are repeated in `waiting`."""
     last: tuple[JournalEntry, ...] = ()
     """The last entry of each barrier, without outputs."""
     waiting: tuple[JournalEntry, ...] = ()
-    """Outputs that wait for other barriers, in one entry per barrier with such outputs."""
+    """Outputs that wait for other barriers, in one entry per barrier with such outputs; `t_last`
+    and `checksum` of these entries are 0."""
 
     def encode(self) -> bytes:
         """Return the payload of the header's frame."""
@@ -78,7 +79,7 @@ class SegmentHeader(Struct, frozen=True):
 
     @staticmethod
     def decode(payload: bytes) -> SegmentHeader | None:
-        """Decode the result of `encode`; None for a header of another format."""
+        """Decode the result of `encode`; None for a header of another format version."""
         parts = unpack(payload)
         if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
             return None
@@ -95,23 +96,26 @@ BEGINNING = SegmentHeader()
 def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, list[list[Item]]]:
     """Return the entry of a bundle, and the items of each of its blobs.
 
-    `groups`, `sinks`: their numbers in the flow. Raises MalformedMessage for an invalid bundle.
+    `groups`, `sinks`: how many key groups and sinks the flow has. Raises MalformedMessage for an
+    invalid bundle.
     """
     first, last = bundle.groups
     if not 0 <= first <= last < groups:
-        raise MalformedMessage(f"a bundle of key groups {first} to {last}, of {groups}")
+        raise MalformedMessage(
+            f"a bundle of key groups {first} to {last}; the flow has {groups} key groups"
+        )
     decoded = list(map(from_blob, bundle.blobs))
     check_items(list(chain.from_iterable(decoded)), sinks)
     times = []
     for items in decoded:
-        of_blob = {item.label[:1] for item in items}
-        if len(of_blob) != 1 or of_blob == {()}:
-            raise MalformedMessage("a blob with outputs of no time, or of several")
+        label_times = {item.label[:1] for item in items}
+        if len(label_times) != 1 or label_times == {()}:
+            raise MalformedMessage("a blob whose outputs do not all have the same label time")
         times.append(items[0].label[0])
     if times != sorted(set(times)) or max(times, default=0) > bundle.t_last:
         raise MalformedMessage(f"a bundle up to {bundle.t_last} with blobs of the times {times}")
-    header = bundle.barrier, bundle.groups, bundle.t_last, bundle.checksum
-    return JournalEntry(*header, tuple(times), bundle.blobs), decoded
+    progress = bundle.barrier, bundle.groups, bundle.t_last, bundle.checksum
+    return JournalEntry(*progress, tuple(times), bundle.blobs), decoded
 
 
 class JournalContents(Struct, frozen=True):
@@ -122,6 +126,7 @@ class JournalContents(Struct, frozen=True):
     segments: int = 0
     """Number of segments that were read."""
     entries: int = 0
+    """Number of bundles in these segments."""
     torn: str = ""
     """A sentence about a torn end, which is cut off when the journal is opened; "" if none."""
 
@@ -130,49 +135,49 @@ def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalCo
     """Summarise the files of a journal.
 
     Reads only the last segment, as opening the journal does. `all_segments`: read all, and check
-    that each segment continues where the previous one ended. Raises StateMismatch for damage,
-    OSError.
+    that each segment continues where the previous one ended. Raises LogDamaged for damage,
+    StateMismatch for another format version, OSError.
     """
     numbers = numbers_in(directory)
-    read = numbers if all_segments else numbers[-1:]
-    entries, torn = 0, 0
+    to_read = numbers if all_segments else numbers[-1:]
+    entries, torn_bytes = 0, 0
     last: dict[str, JournalEntry] = {}
-    for number in read:
+    for number in to_read:
         path, end = path_of(directory, number), 0
         for frame in frames_of(directory, number):
             end = frame.end
             if frame.is_header:
-                header = decoded_header(frame.payload, path)
-                if number != read[0] and [last[name] for name in sorted(last)] != [*header.last]:
+                header = decode_header(frame.payload, path)
+                if number != to_read[0] and [last[name] for name in sorted(last)] != [*header.last]:
                     raise gap_error(directory, header.time)
                 last = {entry.barrier: entry for entry in header.last}
             else:
                 entry = JournalEntry.decode(frame.payload)
-                last[entry.barrier] = entry.bare()
+                last[entry.barrier] = entry.without_outputs()
                 entries += 1
-        torn = path.stat().st_size - end
-        if torn and number != numbers[-1]:
+        torn_bytes = path.stat().st_size - end
+        if torn_bytes and number != numbers[-1]:
             raise damaged_at(path, end)
     t_last = max((entry.t_last for entry in last.values()), default=-1)
-    if not torn:
-        return JournalContents(t_last, len(read), entries)
-    size, path = counted(torn, "byte"), path_of(directory, numbers[-1])
+    if not torn_bytes:
+        return JournalContents(t_last, len(to_read), entries)
+    size, path = counted(torn_bytes, "byte"), path_of(directory, numbers[-1])
     warning = f"{path} ends with {size} of an incomplete record, which the next opening removes"
-    return JournalContents(t_last, len(read), entries, warning)
+    return JournalContents(t_last, len(to_read), entries, warning)
 
 
 def oldest_retained_time(directory: Path) -> int:
-    """Return the time from which on the journal has outputs; 0 if no segment was deleted.
+    """Return the smallest time from which the journal has all outputs; 0: no segment was removed.
 
     Precondition: `inspect_journal` has raised nothing. Raises OSError.
     """
     numbers = numbers_in(directory)
     if not numbers:
         return 0
-    return decoded_header(header_of(directory, numbers[0]), path_of(directory, numbers[0])).time
+    return decode_header(header_of(directory, numbers[0]), path_of(directory, numbers[0])).time
 
 
-def decoded_header(payload: bytes, path: Path) -> SegmentHeader:
+def decode_header(payload: bytes, path: Path) -> SegmentHeader:
     """Decode a segment's header. Raises StateMismatch if it has another format version."""
     header = SegmentHeader.decode(payload)
     if header is None:

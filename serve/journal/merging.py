@@ -6,8 +6,8 @@ items of all spans up to a time depend only on the flow and its input.
 
 A barrier covers a range of key groups. The outputs of a group are complete up to the largest t_last
 of the barriers that cover the group: a rescaling moves groups to barriers with new numbers, which
-continue where the previous barriers ended. T (`time`) - 1 is the smallest of these t_last over all
-groups, so T does not advance before every group is covered.
+continue where the previous barriers ended. T (`time`) is one more than the smallest of these t_last
+over all groups, so T does not advance before every group is covered.
 
     >>> from driftline.engine.wire.bundles import to_blob
     >>> def entry(barrier, groups, t_last, *outputs):
@@ -17,8 +17,8 @@ groups, so T does not advance before every group is covered.
     >>> merge = Merge(groups=2)
     >>> merge.take(entry("barrier-0", (0, 0), 5, (1, "a"), (4, "d"))).span()
     Span(since=0, time=0, items=[])
-    >>> passed = merge.take(entry("barrier-1", (1, 1), 3, (2, "b"))).span()
-    >>> passed.time, [item.value for item in passed.items]
+    >>> span = merge.take(entry("barrier-1", (1, 1), 3, (2, "b"))).span()
+    >>> span.time, [item.value for item in span.items]
     (4, ['a', 'b'])
 
 Cost: outputs that wait for other barriers are in memory as bytes, and while these are at most
@@ -60,13 +60,13 @@ class Span(NamedTuple):
         >>> [(piece.since, piece.time, len(piece.items)) for piece in span.pieces(64)]
         [(3, 74, 64), (74, 138, 64), (138, 400, 2)]
         """
-        since, items, at = self.since, self.items, 0
-        while len(items) - at > count:
-            time = items[at + count - 1].label[0] + 1
-            end = bisect_left(items, time, at, key=item_time)
-            yield Span(since, time, items[at:end])
-            since, at = time, end
-        yield Span(since, self.time, items[at:])
+        since, items, begin = self.since, self.items, 0
+        while len(items) - begin > count:
+            time = items[begin + count - 1].label[0] + 1
+            end = bisect_left(items, time, begin, key=item_time)
+            yield Span(since, time, items[begin:end])
+            since, begin = time, end
+        yield Span(since, self.time, items[begin:])
 
 
 class Merge:
@@ -89,7 +89,7 @@ class Merge:
         for entry in header.last:
             self._update_progress(entry)
         for entry in header.waiting:
-            self._wait(entry)
+            self._enqueue(entry)
 
     def check(self, entry: JournalEntry) -> None:
         """Raise MalformedMessage if the entry has outputs of a time that is already complete."""
@@ -97,25 +97,25 @@ class Merge:
         least = max(self.time, 0 if last is None else last.t_last + 1)
         if entry.times and entry.times[0] < least:
             raise MalformedMessage(
-                f"a bundle of {entry.barrier} with outputs of time {entry.times[0]}: those below "
-                f"{least} have come already"
+                f"a bundle of {entry.barrier} with outputs of time {entry.times[0]}: all outputs "
+                f"below {least} have already arrived"
             )
 
-    def take(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> Passed:
+    def take(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> CompletedOutputs:
         """Merge an entry, and return the outputs that are now complete: those below the new T.
 
         `decoded`: the items of each blob of the entry, if the caller has decoded them.
         """
         since = self.time
-        self._wait(entry, decoded)
+        self._enqueue(entry, decoded)
         self._update_progress(entry)
         self.time = max(since, min(self._complete) + 1)
-        passed = [blob for queue in self._waiting.values() for blob in _below(queue, self.time)]
-        self.waiting_bytes -= sum(len(blob.data) for blob in passed)
+        blobs = [blob for queue in self._waiting.values() for blob in _pop_below(queue, self.time)]
+        self.waiting_bytes -= sum(len(blob.data) for blob in blobs)
         if self.waiting_bytes > DECODED_BYTES:
             for blob in islice(reversed(self._waiting[entry.barrier]), len(entry.blobs)):
                 blob.items = None
-        return Passed(since, self.time, passed)
+        return CompletedOutputs(since, self.time, blobs)
 
     def header(self) -> SegmentHeader:
         """Return the state of the merge, as a header for the next segment."""
@@ -128,7 +128,7 @@ class Merge:
             for barrier, queue in sorted(self._waiting.items())
             if queue
         )
-        last = (entry.bare() for _, entry in sorted(self.last.items()))
+        last = (entry.without_outputs() for _, entry in sorted(self.last.items()))
         return SegmentHeader(self.time, tuple(last), tuple(waiting))
 
     def _update_progress(self, entry: JournalEntry) -> None:
@@ -138,10 +138,10 @@ class Merge:
         if max(before) <= entry.t_last:
             after = [entry.t_last] * len(before)
         else:
-            after = [max(each, entry.t_last) for each in before]
+            after = [max(t_last, entry.t_last) for t_last in before]
         self._complete[first : last + 1] = after
 
-    def _wait(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> None:
+    def _enqueue(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> None:
         queue = self._waiting.setdefault(entry.barrier, deque())
         for number, (time, data) in enumerate(zip(entry.times, entry.blobs, strict=True)):
             items = decoded[number] if decoded else None
@@ -154,19 +154,20 @@ class _Blob(Struct):
 
     time: int
     groups: tuple[int, int]
+    """The first and the last key group of the barrier."""
     data: bytes
     items: list[Item] | None
     """The decoded outputs; None if `data` is not decoded."""
 
 
-def _below(queue: deque[_Blob], time: int) -> list[_Blob]:
-    found = []
+def _pop_below(queue: deque[_Blob], time: int) -> list[_Blob]:
+    blobs = []
     while queue and queue[0].time < time:
-        found.append(queue.popleft())
-    return found
+        blobs.append(queue.popleft())
+    return blobs
 
 
-class Passed:
+class CompletedOutputs:
     """The outputs with times in [since, time) that an entry completed; decoded by `span`."""
 
     def __init__(self, since: int, time: int, blobs: list[_Blob]) -> None:

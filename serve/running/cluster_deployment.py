@@ -1,9 +1,9 @@
 """A service on a cluster: agents run the master and the nodes of its flow; this host runs front,
 journal and views.
 
-To the cluster, the service is an agent with one front and no slots; it has a record in the tree. A
-separate thread renews that record, runs the guide, from which the front gets the master's address,
-and watches the desired state of the flow. So the front never waits for ZooKeeper.
+To the cluster, the service is an agent with one front and no slots: it has an agent's record in
+ZooKeeper. A separate thread renews that record, runs the guide, from which the front gets the
+master's address, and watches the desired state of the flow. So the front never waits for ZooKeeper.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import POLICIES
 from driftline.engine.wire.kinds import AGENT
-from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment, Serving
+from driftline.serve.running.deployment import SHUTDOWN_TIMEOUT_S, Deployment, ServiceOptions
 from driftline.serve.running.directories import POLICY
 from driftline.serve.running.session import SessionStart, journal_network
 
-LOOK_S = 0.25
-"""Longest wait in seconds before the thread handles a change of the tree."""
+STEP_WAIT_S = 0.25
+"""Longest wait in seconds before the thread handles a change in ZooKeeper."""
 
-GOODBYE_S = 0.3
-"""Time for the front to confirm the end, so that the master need not wait for its timeout."""
+CONFIRM_END_S = 0.3
+"""Seconds in which the front confirms the end, so that the master need not wait for its timeout."""
 
 
-class InCluster(Struct, frozen=True):
-    """The cluster of a service, and the name of the service in it.
+class ServiceCluster(Struct, frozen=True):
+    """The cluster of a service, and the name of the service in the cluster.
 
-    `network`: that of this host's processes; `session_s`: a master's session timeout;
+    `network`: of this host's processes; `session_s`: a master's session timeout in seconds;
     `journal_key`: the file with the journal's key; `wheel`: the wheel of the flow, if any.
     """
 
@@ -74,15 +74,14 @@ class InCluster(Struct, frozen=True):
     wheel: Path | None = None
 
     def deploy(
-        self, serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
+        self, options: ServiceOptions, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
     ) -> Deployment:
-        """Submit or resume the flow, whose master and nodes agents run.
+        """Submit or resume the flow; agents run its master and nodes.
 
-        Raises InUse, StateMismatch, Unavailable, NotPermitted.
-
-        Precondition: `check` has not raised.
+        Precondition: `check` has not raised. Raises InUse, StateMismatch, Unavailable,
+        NotPermitted.
         """
-        tree, state = self.tree, serving.state
+        tree, state = self.tree, options.state
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
         record = record_of(self.name, (AgentRole.FRONT,), 0, self.network, state)
@@ -92,89 +91,91 @@ class InCluster(Struct, frozen=True):
         except InUse:
             raise registration.name_taken_error() from None
         stack.callback(registration.end)
-        made = SessionStart(tree, self.name, journal, self.wheel).begin(serving, flow, sockets)
-        registered = tree.registry(self.name).read()
-        layout, level = made.current_layout(registered), log.getEffectiveLevel()
+        start = SessionStart(tree, self.name, journal, self.wheel)
+        submission = start.begin(options, flow, sockets)
+        registry_state = tree.registry(self.name).read()
+        layout, level = submission.current_layout(registry_state), log.getEffectiveLevel()
         host = HostResources(self.name, state, sockets, self.network, self.session_s, level)
-        process = process_config(made, layout, host, tree, sockets)
-        beside = _Beside(tree, made, registration, process)
-        stack.callback(beside.end)
-        process = replace(process, guide=beside.guide)
+        process = process_config(submission, layout, host, tree, sockets)
+        thread = _ClusterThread(tree, submission, registration, process)
+        stack.callback(thread.end)
+        process = replace(process, guide=thread.guide)
         journal = replace(journal, known=process.network.known)
-        return _Deployed(process, journal, beside, registered)
+        return _ClusterDeployment(process, journal, thread, registry_state)
 
     def check(self) -> None:
         """Check the name and the network.
 
-        Raises FlowError for an invalid name, and Unavailable if the processes of agents could not
+        Raises FlowError for an invalid name; Unavailable if keys do not let the agents' processes
         communicate with the processes of this host.
         """
         if not is_name(self.name):
             raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
-        network, alive = self.network, list_agents(self.tree)
-        why = key_mismatch(network, alive)
-        others = [each.name for each in alive if not each.public]
-        if not why and others and network.scheme == "tcp" and network.keys:
-            why = f"agents {', '.join(others)} have no keys: give --bind and --keys to all, or none"
-        if why:
-            raise Unavailable(f"nodes could not reach this service: {why}")
+        network, agents = self.network, list_agents(self.tree)
+        problem = key_mismatch(network, agents)
+        keyless = ", ".join(agent.name for agent in agents if not agent.public)
+        if not problem and keyless and network.scheme == "tcp" and network.keys:
+            problem = f"agents {keyless} have no keys: give --bind and --keys to all, or none"
+        if problem:
+            raise Unavailable(f"nodes could not reach this service: {problem}")
 
 
-class _Deployed:
+class _ClusterDeployment:
     """Deployment whose master and nodes are run by agents."""
 
     def __init__(
         self,
         process: ProcessConfig,
         journal: TransportConfig,
-        beside: _Beside,
-        registered: ClusterState | None,
+        thread: _ClusterThread,
+        registry_state: ClusterState | None,
     ) -> None:
         self.process = process
         self.journal = journal
-        self._beside = beside
-        self._registered = registered
+        self._thread = thread
+        self._registry_state = registry_state
         self._ended_at = 0.0
+        """When the outcome was first seen (monotonic); 0 before."""
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         self._runtime = runtime
-        assert self._registered is not None
-        begins = find_start_time(self._registered, POLICIES[POLICY], 0, front.source)
-        tally = InputProgress(front, front.source, begins)
-        front.more_figures = lambda: {"lag_ms": int(tally.read_figures(front.now).lag_s * 1000)}
-        self._beside.start()
+        assert self._registry_state is not None
+        start_time = find_start_time(self._registry_state, POLICIES[POLICY], 0, front.source)
+        progress = InputProgress(front, front.source, start_time)
+        front.more_figures = lambda: {"lag_ms": int(progress.read_figures(front.now).lag_s * 1000)}
+        self._thread.start()
 
     @property
     def stop_request(self) -> str:
-        return self._beside.stop_request
+        return self._thread.stop_request
 
     @property
     def wait_reason(self) -> str:
-        return self._beside.wait_reason
+        return self._thread.wait_reason
 
     @property
     def outcome(self) -> RunOutcome | None:
         """The outcome of a cancelled flow, at once: no master sends it to the front.
 
-        Other outcomes are sent to the front; they appear here only `ENDS_WITHIN_S` later.
+        Other outcomes are sent to the front; they appear here only `SHUTDOWN_TIMEOUT_S` later.
         """
-        outcome = self._beside.outcome
+        outcome = self._thread.outcome
         if outcome is None or outcome.error == CANCELLED:
             return outcome
         self._ended_at = self._ended_at or monotonic()
-        return outcome if monotonic() > self._ended_at + ENDS_WITHIN_S else None
+        return outcome if monotonic() > self._ended_at + SHUTDOWN_TIMEOUT_S else None
 
     def supervise(self, now: float) -> None:
-        if self._beside.error is not None:
-            raise self._beside.error
+        if self._thread.error is not None:
+            raise self._thread.error
 
     def finish(self) -> None:
-        until = monotonic() + GOODBYE_S
-        while monotonic() < until:
+        deadline = monotonic() + CONFIRM_END_S
+        while monotonic() < deadline:
             self._runtime.step(wait_s=0.05)
 
 
-class _Beside(threading.Thread):
+class _ClusterThread(threading.Thread):
     """Thread that works with ZooKeeper, so that the front does not wait for it."""
 
     def __init__(
@@ -195,10 +196,12 @@ class _Beside(threading.Thread):
         self._submission = submission
         self._registration = registration
         self._runtime = Runtime(transport=config.transport())
-        self._leaving = False
-        self._woken = threading.Event()
+        self._is_ending = False
+        self._has_changes = threading.Event()
+        """Set when ZooKeeper has reported a change."""
         self._outage = Trouble("cluster-unavailable")
-        self._troubles: set[str] = set()
+        self._logged_reasons: set[str] = set()
+        """Reasons why the flow does not run, as of the last check."""
         self.wait_reason = ""
         """The known reasons why the flow does not run, as text; "": none."""
         try:
@@ -212,7 +215,7 @@ class _Beside(threading.Thread):
 
     def end(self) -> None:
         """Stop the thread, and close its guide and runtime."""
-        self._leaving = True
+        self._is_ending = True
         if self.is_alive():
             self._runtime.call_soon_threadsafe(lambda: None)
             self.join()
@@ -227,28 +230,29 @@ class _Beside(threading.Thread):
             self.error = error
         except BaseException as error:
             fields = event_fields("crashed", error=type(error).__name__)
-            log.critical("an unexpected error", exc_info=True, extra=fields)
+            text = "an unexpected error ends the thread that works with ZooKeeper"
+            log.critical(text, exc_info=True, extra=fields)
             self.error = Unavailable(f"an unexpected error: {error!r}; see the lines above")
 
     def _run(self) -> None:
-        self._tree.on_change(self._woken.set)
+        self._tree.on_change(self._has_changes.set)
         next_check_at, more = 0.0, False
-        while not self._leaving:
+        while not self._is_ending:
             now = monotonic()
-            if self._woken.is_set() or now >= next_check_at:
-                self._woken.clear()
+            if self._has_changes.is_set() or now >= next_check_at:
+                self._has_changes.clear()
                 next_check_at = now + POLL_EVERY_S
                 self._check(now)
-            more = self._runtime.step(more, wait_s=LOOK_S)
+            more = self._runtime.step(more, wait_s=STEP_WAIT_S)
 
     def _check(self, now: float) -> None:
-        """Renew the record, and read the flow's state from the tree. Raises InUse, RunReplaced."""
+        """Renew the agent's record, and read the flow's state. Raises InUse, RunReplaced."""
         name = self._submission.name
         try:
             self._tree.restore_ephemerals()
             self._registration.publish()
             found, state = find_submission(self._tree, name), self._tree.registry(name).read()
-            alive = list_agents(self._tree)
+            agents = list_agents(self._tree)
         except InUse:
             # The ZooKeeper session was lost, and another process has taken the name.
             raise self._registration.name_taken_error() from None
@@ -262,21 +266,23 @@ class _Beside(threading.Thread):
         self._outage.record_success(now, f"{self._tree.where} can be reached again")
         if found is None or found[0].run != self._submission.run:
             raise RunReplaced(name)
+        submission = found[0]
         if state is not None and has_ended(state, self._submission):
             self.outcome = state.outcome
-        elif found[0].desired_state is DesiredState.STOP:
+        elif submission.desired_state is DesiredState.STOP:
             self.stop_request = "driftline stop"
-        self._log_wait_reasons(set(find_problems(found[0], found[0].current_layout(state), alive)))
+        problems = find_problems(submission, submission.current_layout(state), agents)
+        self._log_wait_reasons(set(problems))
 
-    def _log_wait_reasons(self, found: set[str]) -> None:
+    def _log_wait_reasons(self, reasons: set[str]) -> None:
         """Log each reason why the flow does not run, when it begins and when it ends."""
         name = self._submission.name
-        for text in sorted(found - self._troubles):
+        for text in sorted(reasons - self._logged_reasons):
             log.warning(
                 "flow %s waits: %s", name, text, extra=event_fields("flow-waits", reason=text)
             )
-        for text in sorted(self._troubles - found):
+        for text in sorted(self._logged_reasons - reasons):
             fields = event_fields("flow-waits-over", reason=text)
-            log.info("flow %s waited, and does no more: %s", name, text, extra=fields)
-        self._troubles = found
-        self.wait_reason = "; ".join(sorted(found))
+            log.info("flow %s no longer waits: %s", name, text, extra=fields)
+        self._logged_reasons = reasons
+        self.wait_reason = "; ".join(sorted(reasons))

@@ -26,22 +26,23 @@ from driftline.engine.events import log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
-from driftline.serve.gateway.server import Listening
+from driftline.serve.gateway.server import ListenAddress
 from driftline.serve.gateway.service import ServiceBackend
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.running.directories import POLICY, open_service
 
 WATCH = "watch"
+"""Name of the socket of the service's `StatusPoller`."""
 
 SERVICE_FILE = "service.json"
 """The file that marks the state directory of a service on a cluster."""
 
-ENDS_WITHIN_S = 5.0
-"""Timeout at shutdown for running requests, and for the last messages of the master."""
+SHUTDOWN_TIMEOUT_S = 5.0
+"""Timeout in seconds at shutdown for running requests, and for the last messages of the master."""
 
 
-class Serving(Struct, frozen=True):
-    """The configuration of a service."""
+class ServiceOptions(Struct, frozen=True):
+    """The options of a service, as its command gives them."""
 
     flow: str
     """The name of the flow, from which each process loads it."""
@@ -50,7 +51,8 @@ class Serving(Struct, frozen=True):
     """Factory of the HTTP application."""
     state: Path
     """The state directory."""
-    listening: Listening
+    listen_address: ListenAddress
+    """The address of the HTTP server."""
     producers: str = ""
     """The ZeroMQ address for producers; "": a socket in a private folder, for local producers."""
     sender_rules: SenderRules = LOCAL_ONLY
@@ -62,6 +64,7 @@ class Serving(Struct, frozen=True):
     retained_bytes: int | None = None
     """Size limit of the journal (`ServiceConfig.retained_bytes`)."""
     accept_changed_code: bool = False
+    """Whether to continue although the code of operators has changed."""
 
 
 class Deployment(Protocol):
@@ -74,7 +77,7 @@ class Deployment(Protocol):
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """The outcome of the session if it is known, but was not sent to the front."""
+        """The outcome of the session if it is known, but does not reach the front; else None."""
 
     @property
     def stop_request(self) -> str:
@@ -91,45 +94,46 @@ class Deployment(Protocol):
         """Do the supervision that is due. Raises DriftlineError if the service cannot continue."""
 
     def finish(self) -> None:
-        """Run the loop until the other processes have learned that the session has ended."""
+        """Run the loop for a short time, in which the other processes learn of the end."""
 
 
-Deploy = Callable[[Serving, Flow, Plan, Path, ExitStack], Deployment]
-"""Function that prepares the deployment of a service's flow; the stack closes what it opens.
+Deploy = Callable[[ServiceOptions, Flow, Plan, Path, ExitStack], Deployment]
+"""Function that prepares the deployment of a service's flow.
 
-The path is the folder for sockets. Raises StateMismatch, Unavailable and other errors.
+The path is the folder for sockets; the stack closes the resources that the function opens. Raises
+StateMismatch, Unavailable and other DriftlineErrors.
 """
 
 
 def deploy_locally(
-    serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
+    options: ServiceOptions, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
 ) -> Deployment:
     """Open the state, and return a deployment with master and nodes as child processes.
 
     Raises FlowError, StateMismatch, Unavailable.
     """
-    if (serving.state / SERVICE_FILE).exists():
-        if (serving.state / "registry").exists():
+    if (options.state / SERVICE_FILE).exists():
+        if (options.state / "registry").exists():
             raise StateMismatch(
-                f"{serving.state} has a registry, so it is of a service on this machine, but it "
-                f"has {SERVICE_FILE}, too, which only a service on a cluster has: it was probably "
-                "copied there. Remove it, unless it is the registry that does not belong there"
+                f"{options.state} has a registry, as a service on this machine has, and "
+                f"{SERVICE_FILE}, as a service on a cluster has: one of them was probably copied "
+                f"there. Remove the one that does not belong there, usually {SERVICE_FILE}"
             )
         raise StateMismatch(
-            f"{serving.state} is of a service on a cluster: give --zookeeper, or another --state"
+            f"{options.state} is of a service on a cluster: give --zookeeper, or another --state"
         )
-    nodes = serving.nodes or 1
+    nodes = options.nodes or 1
     flow.check_nodes(nodes)
-    given = serving.state, flow, flow_plan, nodes
-    state = open_service(*given, accept_changed_code=serving.accept_changed_code)
+    accept = options.accept_changed_code
+    state = open_service(options.state, flow, flow_plan, nodes, accept_changed_code=accept)
     process = ProcessConfig(
-        flow=serving.flow,
+        flow=options.flow,
         nodes=nodes,
         layout=state.layout,
         policy=POLICY,
         ordering="speculative",
-        snapshot_interval_s=serving.snapshot_interval_s,
-        state=str(serving.state),
+        snapshot_interval_s=options.snapshot_interval_s,
+        state=str(options.state),
         sockets=str(sockets),
         watch_address=f"ipc://{sockets}/{WATCH}",
         identity=state.identity,
@@ -142,10 +146,10 @@ def deploy_locally(
         log_level=log.getEffectiveLevel(),
         cores=cores_here(),
     )
-    return _OnThisMachine(process)
+    return _LocalDeployment(process)
 
 
-class _OnThisMachine:
+class _LocalDeployment:
     """Deployment whose master and nodes are children of this process."""
 
     journal = LOCAL
@@ -168,7 +172,7 @@ class _OnThisMachine:
             self._cluster.supervise(self._front.completed, self._front.furthest, self._watch)
 
     def finish(self) -> None:
-        until = monotonic() + ENDS_WITHIN_S
-        while not self._cluster.nodes_ended and monotonic() < until:
+        deadline = monotonic() + SHUTDOWN_TIMEOUT_S
+        while not self._cluster.nodes_ended and monotonic() < deadline:
             self._runtime.step(wait_s=0.05)
             self._cluster.supervise()

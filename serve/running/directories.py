@@ -1,7 +1,8 @@
 """Open the state directory of a service, if its parts belong together.
 
 The rules are those of a run (`deploy.local.directories.survey`), with the journal in place of
-outputs. This process can read the journal safely, since its records have checksums (unlike LMDB).
+outputs. The caller's process reads the journal itself: its records have checksums, so a damaged
+journal cannot crash the process, as a damaged LMDB file could.
 """
 
 from __future__ import annotations
@@ -36,21 +37,20 @@ from driftline.engine.policy import POLICIES
 from driftline.engine.storage.ownership import read_owner
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.texts import counted
-from driftline.serve.hosting.config import JOURNAL as FOLDER
+from driftline.serve.hosting.config import JOURNAL as JOURNAL_FOLDER
 from driftline.serve.journal.consumer import identity_of
 from driftline.serve.journal.entries import inspect_journal
 
-FRONT, LOGS = "input-0", (0,)
+INPUT_FOLDER, LOG_NUMBERS = "input-0", (0,)
 """The directory of the only input log of a service, and the numbers of its logs."""
 
 RESTORE_ADVICE = "restore the whole state directory of the service from one copy"
 """The advice if a part of the directory does not fit the others."""
 
-
 POLICY = "exactly-once"
 """The only policy with totally ordered outputs."""
 
-REMOVE_ADVICE = "remove the directory, with all that the service holds"
+REMOVE_ADVICE = "remove the directory, and with it all data of the service"
 
 RECOVERY_ADVICE = f"{RESTORE_ADVICE}, or {REMOVE_ADVICE}"
 """The advice if a part does not fit and starting from scratch is an option."""
@@ -67,13 +67,13 @@ def open_service(
     `accept_changed_code` is false; Unavailable.
     """
     registry = FileRegistry(state / "registry")
-    before = registry.read()
+    previous = registry.read()
     inputs = (RECEIVED,) * len(flow.sources)
     identity = Identity(make_outline(flow), flow_plan.identity(), POLICY, nodes, inputs)
-    if before is not None:
-        identity = identity.with_initial_nodes(before.identity_details)
+    if previous is not None:
+        identity = identity.with_initial_nodes(previous.identity_details)
     run = check_identity(
-        before, identity.text, str(state), identity, REMOVE_ADVICE, "give another --state"
+        previous, identity.text, str(state), identity, REMOVE_ADVICE, "give another --state"
     )
     layout = run.layout or tuple(range(identity.nodes))
     known = run if run.version else None
@@ -96,9 +96,9 @@ def _with_code(run: ClusterState, code: Code, state: Path, accept: bool) -> Clus
     if not accept:
         raise StateMismatch(
             f"the code of operator {names} has changed since {state} was written. "
-            "--accept-changed-code continues with the new code: outputs of the old code stay"
+            "--accept-changed-code continues with the new code; outputs of the old code stay"
         )
-    log.warning("new code of operator %s: it counts for what comes from now on", names)
+    log.warning("new code of operator %s: it applies from now on", names)
     return run.next(code=code, code_from=run.incarnation + 1)
 
 
@@ -108,28 +108,32 @@ def check_directories(
     run: ClusterState | None,
     policy: str,
     layout: Layout,
-    anew: str,
+    start_over_advice: str,
     flow_directory: Path | None = None,
 ) -> None:
     """Compare the contents of a state directory with the registry.
 
-    `registry`: where the registry is, for errors; `run`: its contents, None if there is none;
-    `layout`: the nodes whose stores are in the directory; `anew`: advice for errors, besides
-    restoring one part from a copy; `flow_directory`: the directory of the input log, if not
-    `state`. Logs tolerable problems. Raises StateMismatch if a part does not fit; Unavailable.
+    `registry`: the place of the registry, for errors; `run`: the contents of the registry, None if
+    there is no registry; `layout`: the nodes whose stores are in the directory;
+    `start_over_advice`: advice for errors, besides restoring one part from a copy;
+    `flow_directory`: the directory of the input log, if not `state`.
+
+    Logs tolerable problems. Raises StateMismatch if a part does not fit; Unavailable.
     """
     flow_directory = flow_directory or state
-    if run is None and not ((flow_directory / FRONT).exists() or (state / FOLDER).exists()):
+    if run is None and not (
+        (flow_directory / INPUT_FOLDER).exists() or (state / JOURNAL_FOLDER).exists()
+    ):
         return
-    found = inspect_directories(flow_directory, None)
+    reports = inspect_directories(flow_directory, None)
     if not layout:  # the stores of nodes are on their hosts
-        found = [report for report in found if report.kind != STORE]
-    reports = with_missing(found, flow_directory, None, layout, LOGS)
-    journal, torn = report_on_journal(state / FOLDER, run)
+        reports = [report for report in reports if report.kind != STORE]
+    reports = with_missing(reports, flow_directory, None, layout, LOG_NUMBERS)
+    journal, torn = report_on_journal(state / JOURNAL_FOLDER, run)
     reports.append(journal)
     if torn:
         log.warning("%s", torn)
-    raise_if_fatal(problems(POLICIES[policy], registry, run, reports, anew))
+    raise_if_fatal(problems(POLICIES[policy], registry, run, reports, start_over_advice))
 
 
 def report_on_journal(
@@ -145,28 +149,28 @@ def report_on_journal(
             return report, ""
         try:
             report = replace(report, owner=read_owner(owner_file_of(path, 0), f"output {path}"))
-            _check_identity(path, run, begun=report.owner is not None)
-            found = inspect_journal(path, all_segments=all_segments)
-            if not found.segments and run is not None and run.last_session:
-                raise StateMismatch(f"{path} has been written to, and all its segments are gone")
+            _check_identity(path, run, has_owner=report.owner is not None)
+            contents = inspect_journal(path, all_segments=all_segments)
+            if not contents.segments and run is not None and run.last_session:
+                raise StateMismatch(f"{path} has been written to, but all its segments are gone")
         except LogDamaged as error:
             return replace(report, damage=error.problem), ""
         except StateMismatch as error:
             return replace(report, damage=str(error)), ""
-    entries, segments = counted(found.entries, "record"), counted(found.segments, "segment")
-    torn = found.torn and (
-        f"{found.torn}. If that is damage, and not of a crash, the service ends when a node "
-        f"notices that outputs are missing: then {RESTORE_ADVICE}"
+    entries, segments = counted(contents.entries, "record"), counted(contents.segments, "segment")
+    torn = contents.torn and (
+        f"{contents.torn}. A crash can leave such an end. If it is damage, the service ends as "
+        f"soon as a node notices that outputs are missing: then {RESTORE_ADVICE}"
     )
-    return replace(report, t_last=found.t_last, summary=f"{entries} in {segments}"), torn
+    return replace(report, t_last=contents.t_last, summary=f"{entries} in {segments}"), torn
 
 
-def _check_identity(path: Path, run: ClusterState | None, *, begun: bool) -> None:
+def _check_identity(path: Path, run: ClusterState | None, *, has_owner: bool) -> None:
     file = path / ".driftline" / IDENTITY
     if not file.exists():
-        if begun:
-            raise StateMismatch(f"{file} is gone, which says whose journal this is")
+        if has_owner:
+            raise StateMismatch(f"{file}, which names the flow of the journal, is missing")
     elif run is not None and file.read_bytes() != identity_lines(identity_of(run.identity)):
         raise StateMismatch(
-            f"{file}, which says whose journal this is, is damaged or another one's"
+            f"{file}, which names the flow of the journal, is damaged or names another flow"
         )

@@ -1,11 +1,11 @@
 """Run a service: front, input log and HTTP server in this process, journal and views in child
-processes, and the master and the nodes by a `Deployment`.
+processes. A `Deployment` runs the master and the nodes.
 
 All durable state is in the state directory, so the same command resumes after any interruption.
 Processes that die are restarted. Every record that this process has acknowledged is in the input
 log. At SIGTERM or `driftline stop` the service rejects new requests. Once the running requests have
-ended, or after `ENDS_WITHIN_S`, the front drains: accepted records are processed, and a snapshot is
-written.
+ended, or after `SHUTDOWN_TIMEOUT_S`, the front drains: accepted records are processed, and a
+snapshot is written.
 """
 
 from __future__ import annotations
@@ -44,51 +44,56 @@ from driftline.engine.policy import get_policy
 from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
-from driftline.serve.gateway.server import HttpServer, Listening
+from driftline.serve.gateway.server import HttpServer, ListenAddress
 from driftline.serve.gateway.service import ServiceBackend, WriteFuture
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
-from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, deploy_locally
+from driftline.serve.running.deployment import (
+    SHUTDOWN_TIMEOUT_S,
+    Deploy,
+    ServiceOptions,
+    deploy_locally,
+)
 from driftline.serve.running.directories import POLICY
 
 LOG_EVERY_S = 10.0
-"""Interval of the log lines about a slow shutdown."""
+"""Interval in seconds of the log lines about a slow shutdown."""
 
 
 def run_service(
-    serving: Serving,
-    found: socket.socket,
-    ready: Callable[[Listening], None],
+    options: ServiceOptions,
+    listener: socket.socket,
+    on_ready: Callable[[ListenAddress], None],
     deploy: Deploy = deploy_locally,
 ) -> bool:
     """Serve until a signal arrives, or the flow is stopped or cancelled.
 
-    `found`: the listening socket, which the caller closes; `ready`: called with the address once
-    the service is ready; `deploy`: prepares the deployment of master and nodes.
+    `listener`: the listening socket, which the caller closes; `on_ready`: called with the address
+    once the service is ready; `deploy`: prepares the deployment of master and nodes.
 
     Returns whether the service ended normally; False if its flow was cancelled. Raises
     DriftlineError if the service cannot start or continue.
     """
-    listening = serving.listening
+    address = options.listen_address
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        stack.callback(claim(serving.state / "run.lock").release)
-        wait_for_others(serving.state)
-        clear_drafts(serving.state)
-        sockets = stack.enter_context(socket_folder(serving.state))
-        return _Run(serving, deploy, sockets, signals, stack).serve(
-            lambda run: HttpServer(
-                found, listening, run.service, serving.app, partial(ready, listening)
+        stack.callback(claim(options.state / "run.lock").release)
+        wait_for_others(options.state)
+        clear_drafts(options.state)
+        sockets = stack.enter_context(socket_folder(options.state))
+        return _Session(options, deploy, sockets, signals, stack).serve(
+            lambda session: HttpServer(
+                listener, address, session.make_backend, options.app, partial(on_ready, address)
             )
         )
 
 
-class _Run:
+class _Session:
     """One session of a service; `stack` closes the resources that the session opens."""
 
     def __init__(
         self,
-        serving: Serving,
+        options: ServiceOptions,
         deploy: Deploy,
         sockets: Path,
         signals: Signals,
@@ -96,34 +101,38 @@ class _Run:
     ) -> None:
         self._signals = signals
         self._stack = stack
-        flow = load_flow(serving.flow)
+        flow = load_flow(options.flow)
         self._plan = make_plan(flow)
         self._policy = get_policy(POLICY, "speculative")
-        self._deployment = deploy(serving, flow, self._plan, sockets, stack)
+        self._deployment = deploy(options, flow, self._plan, sockets, stack)
         self._process = self._deployment.process
         cores = CpuAffinity(self._process.cores)
         self._runtime = Runtime(transport=self._process.transport(), cores=cores)
         stack.callback(self._runtime.close, linger_ms=0)
         self._config = ServiceConfig(
             self._process,
-            str(serving.state),
-            serving.views,
+            str(options.state),
+            options.views,
             self._deployment.journal,
-            retained_bytes=serving.retained_bytes,
+            retained_bytes=options.retained_bytes,
         )
-        self._intake = self._open_intake(serving, flow.name)
+        self._intake = self._open_intake(options, flow.name)
         self._front = self._open_front()
-        self._end_at = self._log_at = inf
-        """When to drain although requests run; when to log that the service has not ended."""
+        self._drain_at = self._log_at = inf
+        """When to drain even if requests run; when to log next that the service has not ended.
+        Both are times of `monotonic`; inf if the service is not shutting down."""
 
-    def service(self) -> ServiceBackend:
-        """Make the backend of the HTTP server."""
-        service = ServiceBackend(self._config, self._submit, self._figures, self._resume_time)
-        self._resolve_writes = service.resolve_writes
-        return service
+    def make_backend(self) -> ServiceBackend:
+        """Make the backend of the HTTP server. Called once, in the asyncio loop."""
+        backend = ServiceBackend(self._config, self._submit, self._figures, self._resume_time)
+        self._resolve_writes = backend.resolve_writes
+        return backend
 
-    def serve(self, server: Callable[[_Run], HttpServer]) -> bool:
-        """Serve until the session ends. Return whether it ended normally."""
+    def serve(self, make_server: Callable[[_Session], HttpServer]) -> bool:
+        """Serve until the session ends. Return whether it ended normally.
+
+        Raises DriftlineError if the service cannot start or continue.
+        """
         with ExitStack() as stack:
             children = self._children = stack.enter_context(Children(self._config))
             self._deployment.start(self._runtime, self._front, stack)
@@ -133,7 +142,7 @@ class _Run:
                 self._runtime.low_latency(),
                 asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
             ):
-                outcome = runner.run(self._drive(server))
+                outcome = runner.run(self._drive(make_server))
             if outcome.error == CANCELLED:
                 return False
             if outcome.error:
@@ -145,13 +154,13 @@ class _Run:
             self._deployment.finish()
         return True
 
-    async def _drive(self, server: Callable[[_Run], HttpServer]) -> Stop | RunOutcome:
+    async def _drive(self, make_server: Callable[[_Session], HttpServer]) -> Stop | RunOutcome:
         """Serve until the session ends, and return its outcome."""
         self._children.wake(self._runtime)
-        self._http = server(self)
+        self._http = make_server(self)
         try:
             looped: Looped[Stop | RunOutcome] = Looped(self._runtime, self._supervise)
-            self._soon = looped.soon
+            self._wake_runtime = looped.soon
             return await looped.result()
         finally:
             self._http.stop()
@@ -165,43 +174,46 @@ class _Run:
         self._signals.check()
         signal = self._signals.stop_signal
         request = self._deployment.stop_request if signal is None else signal.name
-        self._children.ending = bool(request)
+        self._children.is_ending = bool(request)
         if request:
-            self._end(request, now)
-        elif self._http.ended:
+            self._shut_down(request, now)
+        elif self._http.has_ended:
             raise Unavailable(f"the HTTP server has ended: {self._http.error}")
         if self._children.is_due(now):
             self._children.supervise()
         self._deployment.supervise(now)
         return self._front.outcome or self._deployment.outcome
 
-    def _end(self, request: str, now: float) -> None:
-        """Stop the HTTP server, then drain the front; log a slow shutdown."""
+    def _shut_down(self, request: str, now: float) -> None:
+        """Stop the HTTP server, then drain the front; log a slow shutdown.
+
+        `request`: the signal or command that has requested it, for the log.
+        """
         front, http = self._front, self._http
-        if self._end_at == inf:
-            self._end_at = now + ENDS_WITHIN_S
+        if self._drain_at == inf:
+            self._drain_at = now + SHUTDOWN_TIMEOUT_S
             fields = event_fields("drain-requested", signal=request)
-            log.info("%s: draining, no more is accepted", request, extra=fields)
+            log.info("%s: draining, new requests are rejected", request, extra=fields)
             http.stop()
-        if not front.draining and (http.ended or now >= self._end_at):
+        if not front.draining and (http.has_ended or now >= self._drain_at):
             front.drain()
             self._log_at = now + LOG_EVERY_S
         elif now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
             reason = self._deployment.wait_reason or "accepted records are processed and saved"
-            text = "it has not ended yet: %s. A kill -9 loses nothing"
+            text = "the service has not ended yet: %s. A kill -9 would lose no accepted record"
             log.warning(text, reason, extra=event_fields("ending", reason=reason))
 
-    def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[WriteFuture]:
+    def _open_intake(self, options: ServiceOptions, name: str) -> ServiceIntake[WriteFuture]:
         owner = DirectoryOwner(self._process.lineage, "input-0", self._process.session)
         input_log = InputLog(Path(self._process.state) / owner.role, f"{name} 0", owner)
         self._stack.callback(input_log.close)
         self._resume_time = input_log.last_time and input_log.last_time + 1
-        address = serving.producers or f"ipc://{self._process.sockets}/producers"
+        address = options.producers or f"ipc://{self._process.sockets}/producers"
         event_time = self._plan.flow.sources[0].event_time
         source = ReceivedSource(input_log, _now_us, name="records", event_time=event_time)
-        keys = serving.sender_rules.keys_of(0, address) if serving.producers else None
-        intake = ServiceIntake(source, address, self._tell, keys=keys)
+        keys = options.sender_rules.keys_of(0, address) if options.producers else None
+        intake = ServiceIntake(source, address, self._report_outcomes, keys=keys)
         self._stack.callback(intake.close)
         self._runtime.watch(
             intake,
@@ -228,9 +240,9 @@ class _Run:
     def _submit(self, records: list[tuple[WriteFuture, object]], bulk: bool) -> None:
         """Pass records to the intake, and wake the runtime."""
         self._intake.submit(records, bulk=bulk)
-        self._soon()
+        self._wake_runtime()
 
-    def _tell(self, outcomes: list[tuple[WriteFuture, Outcome]]) -> None:
+    def _report_outcomes(self, outcomes: list[tuple[WriteFuture, Outcome]]) -> None:
         self._resolve_writes(outcomes)
 
     def _figures(self) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """Start of a service's session on a cluster: resume or submit the flow of its state directory.
 
-If the flow still runs, only its front, which was in this service's process, has died: the service
-resumes the flow. A flow that has ended or never started is submitted. The state directory records
-its lineage before the service writes elsewhere. So a service recognises its flow even if the first
-start was interrupted, and never resumes the flow of a lost or different state directory.
+If the flow still runs, only its front has died, which was in an earlier process of the service: the
+service resumes the flow. A flow that has ended or never started is submitted. The state directory
+records its lineage before the service writes to ZooKeeper. So a service recognises its flow even if
+the first start was interrupted, and never resumes the flow of a lost or different state directory.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
 from driftline.engine.texts import counted
 from driftline.engine.wire.kinds import CONSUMER
-from driftline.serve.running.deployment import SERVICE_FILE, Serving
+from driftline.serve.running.deployment import SERVICE_FILE, ServiceOptions
 from driftline.serve.running.directories import POLICY, REMOVE_ADVICE, check_directories
 
 PATH_BYTES_MAX = 100
-"""Limit of a socket's path in bytes; the limit of the kernel is 107."""
+"""Limit of a Unix socket's path in bytes; the limit of the kernel is 107."""
 
 
 class ServiceRecord(Struct, frozen=True):
@@ -52,8 +52,9 @@ class ServiceRecord(Struct, frozen=True):
     name: str
     """The name of the service, of its flow, and of the agent that stands for its front."""
     lineage: str
+    """The lineage of the state directory (`engine.storage.ownership`)."""
     port: int = 0
-    """The port of the journal; the same after restarts, since nodes reconnect to it."""
+    """The port of the journal, 0 if none was chosen; constant, since nodes reconnect to it."""
     begun: bool = False
     """Whether the flow was submitted."""
 
@@ -98,7 +99,8 @@ def journal_network(
     """Return the network of the journal's process.
 
     `network`: the network of the other processes on this host; `key`: the file of the journal's
-    key, which must grant the right to consume `sinks`. Raises NotPermitted, Unavailable.
+    key, which must permit to consume all `sinks`; needed only if `network` has keys. Raises
+    NotPermitted, Unavailable.
     """
     if network.scheme != "tcp" or not network.keys:
         return network
@@ -112,16 +114,16 @@ def journal_network(
     own = own_key(key)
     if not (own.rights.may_send_as(CONSUMER) and own.rights.may_take(sinks)):
         raise NotPermitted(f"the key {own.name} may not take {', '.join(sinks)}: {key_advice}")
-    found = replace(network, keys=str(key))
-    if found.authorised().find_key(own.public) is None:
+    journal = replace(network, keys=str(key))
+    if journal.authorised().find_key(own.public) is None:
         raise NotPermitted(
             f"the key {own.name} is not in {key.with_name('authorised')}: {key_advice}"
         )
-    return found
+    return journal
 
 
 class SessionStart(Struct, frozen=True):
-    """Start of a session.
+    """Start of a service's session on a cluster.
 
     `name`: the name of the service; `journal_network`: the network of its journal; `wheel`: the
     wheel of the flow, if any.
@@ -132,20 +134,20 @@ class SessionStart(Struct, frozen=True):
     journal_network: TransportConfig
     wheel: Path | None
 
-    def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
+    def begin(self, options: ServiceOptions, flow: Flow, sockets: Path) -> Submission:
         """Resume or submit the flow. Return its submission.
 
         Precondition: the caller has registered the name and locked the directory. Raises
         StateMismatch if the flow of this name belongs to another service, or if the state directory
         does not fit the flow; Unavailable.
         """
-        tree, name, state = self.tree, self.name, serving.state
+        tree, name, state = self.tree, self.name, options.state
         record = ServiceRecord.read(state, name)
         previous = None if (found := find_submission(tree, name)) is None else found[0]
         if record.begun and previous is None:
             raise StateMismatch(
                 f"flow {name!r} of this service is no longer in {tree.where}: to start over, "
-                f"remove {state}, with all that the service holds"
+                f"remove {state}, and with it all data of the service"
             )
         registry_state = None if previous is None else registry_of(tree, name)
         is_running = (
@@ -171,35 +173,30 @@ class SessionStart(Struct, frozen=True):
         if previous is not None and is_running:
             if _can_resume(previous, flow, service):
                 nodes = len(previous.current_layout(registry_state))
-                text, fields = (
-                    "",
-                    event_fields("service-resumed", flow=name, run=previous.run, nodes=nodes),
-                )
-                if serving.nodes not in (None, nodes):
-                    text = f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
-                log.info(
-                    "flow %s is still running: its front has restarted here%s",
-                    name,
-                    text,
-                    extra=fields,
-                )
+                run = previous.run
+                fields = event_fields("service-resumed", flow=name, run=run, nodes=nodes)
+                text = "flow %s is still running: its front has restarted here"
+                if options.nodes not in (None, nodes):
+                    text += f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
+                log.info(text, name, extra=fields)
                 replace(record, begun=True).write(state)
                 return previous
-            fail(tree, previous, CANCELLED, "its service starts over, with other code or address")
+            text = "its service starts a new run, with changed code or another journal address"
+            fail(tree, previous, CANCELLED, text)
         submission = submit(
-            tree, flow, self._submit_request(serving, service, previous, registry_state)
+            tree, flow, self._submit_request(options, service, previous, registry_state)
         )
         replace(record, begun=True).write(state)
-        places = ", ".join(
+        agents = ", ".join(
             map(submission.agent_of, submission.current_layout(registry_of(tree, name)))
         )
-        fields = event_fields("service-submitted", flow=name, run=submission.run, nodes=places)
-        log.info("flow %s is submitted: nodes at %s", name, places, extra=fields)
+        fields = event_fields("service-submitted", flow=name, run=submission.run, nodes=agents)
+        log.info("flow %s is submitted: nodes at agents %s", name, agents, extra=fields)
         return submission
 
     def _submit_request(
         self,
-        serving: Serving,
+        options: ServiceOptions,
         service: ServiceSpec,
         previous: Submission | None,
         registry_state: ClusterState | None,
@@ -207,14 +204,14 @@ class SessionStart(Struct, frozen=True):
         current_nodes = 1 if previous is None else len(previous.current_layout(registry_state))
         return SubmitRequest(
             self.name,
-            serving.flow,
+            options.flow,
             Reading((service.input,)),
             output="",
-            nodes=serving.nodes or current_nodes,
+            nodes=options.nodes or current_nodes,
             policy=get_policy(POLICY, "speculative"),
-            snapshot_interval_s=serving.snapshot_interval_s,
+            snapshot_interval_s=options.snapshot_interval_s,
             dead_letters=True,
-            accept_changed_code=serving.accept_changed_code,
+            accept_changed_code=options.accept_changed_code,
             wheel=self.wheel,
             service=service,
         )
@@ -242,21 +239,21 @@ def _can_resume(previous: Submission, flow: Flow, service: ServiceSpec) -> bool:
     Code is compared only if both have the same Python version.
     """
     code = code_of(flow)
-    same_python = previous.code.startswith(f"{code.python} ")
-    same = previous.identity.partition("|")[0] == make_plan(flow).identity()
-    same &= not same_python or previous.code == code.text
-    return same and previous.consumer == service.consumer
+    has_same_python = previous.code.startswith(f"{code.python} ")
+    is_same_flow = previous.identity.partition("|")[0] == make_plan(flow).identity()
+    is_same_code = not has_same_python or previous.code == code.text
+    return is_same_flow and is_same_code and previous.consumer == service.consumer
 
 
-def _free_port(network: TransportConfig, kept: int) -> int:
-    """Return `kept` if that port is free, or another free port. Raises Unavailable."""
+def _free_port(network: TransportConfig, preferred: int) -> int:
+    """Return `preferred` if that port is free, or another free port. Raises Unavailable."""
     host, _, _ = network.endpoint(0).removeprefix("tcp://").rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in dict.fromkeys((kept, 0)):
+    for port in dict.fromkeys((preferred, 0)):
         try:
-            with socket.create_server((host, port), family=family) as found:
-                return int(found.getsockname()[1])
+            with socket.create_server((host, port), family=family) as listener:
+                return int(listener.getsockname()[1])
         except OSError as error:
             reason = error.strerror
     raise Unavailable(f"the journal cannot listen at {host}: {reason}")

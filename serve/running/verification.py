@@ -1,6 +1,6 @@
 """The checks of `driftline verify` that only a service's state directory needs.
 
-The checks read the entire journal and the checkpoints of views, and do not change any file.
+They read the entire journal and the checkpoints of views, and change no file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from driftline.deploy.local.verify import Beside
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.texts import counted
-from driftline.serve.hosting.config import JOURNAL as FOLDER
-from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
+from driftline.serve.hosting.config import JOURNAL as JOURNAL_FOLDER
+from driftline.serve.hosting.view_process import CHECKPOINT, RETENTION_NOTES
 from driftline.serve.journal.entries import oldest_retained_time
 from driftline.serve.running.deployment import SERVICE_FILE
 from driftline.serve.running.directories import RECOVERY_ADVICE, RESTORE_ADVICE, report_on_journal
@@ -32,11 +32,12 @@ CheckFiles = Callable[[Path, Iterable[bytes]], int]
 Returns the number of files. Raises SnapshotDamaged, OSError; Unavailable if it cannot check them.
 """
 
-_OF_VIEWS = CHECKPOINT, RETAINED
+_VIEW_FILES = CHECKPOINT, RETENTION_NOTES
 """Names of files; a directory that contains one of them is the directory of a view."""
 
-_ANEW = "it is rebuilt from the journal at the next start"
-_GONE = f"it cannot be rebuilt, as the journal has dropped its beginning: {RESTORE_ADVICE}"
+_REBUILT = "it is rebuilt from the journal at the next start"
+_NOT_REBUILT = f"it cannot be rebuilt, as the journal has dropped its beginning: {RESTORE_ADVICE}"
+"""The effects of a view's damage, for its report."""
 
 
 def look_beside(
@@ -46,29 +47,30 @@ def look_beside(
     check_files: CheckFiles,
     check_definition: Callable[[Path], None],
 ) -> Beside | None:
-    """Return a report on the parts of a service in a state directory; None if it has none.
+    """Return a report on the parts of a service in a state directory; None if there are none.
 
     `run`: the contents of the registry; `check_files`: checks the files of a view;
     `check_definition`: checks the definition of the service, and raises DriftlineError. Raises
     Unavailable.
     """
+    journal_path = state / JOURNAL_FOLDER
     with translate_os_errors("state directory", state):
-        views = sorted({path.parent for name in _OF_VIEWS for path in state.glob(f"*/{name}")})
-        has_journal = (state / FOLDER).is_dir()
-    is_begun = run is not None and Path(run.output) == state.resolve()
-    if not (is_begun or views or has_journal):
+        views = sorted({path.parent for name in _VIEW_FILES for path in state.glob(f"*/{name}")})
+        has_journal = journal_path.is_dir()
+    is_of_service = run is not None and Path(run.output) == state.resolve()
+    if not (is_of_service or views or has_journal):
         return None
-    journal, torn = report_on_journal(state / FOLDER, run, all_segments=True)
-    with translate_os_errors("journal", state / FOLDER):
-        is_trimmed = has_journal and not journal.damage and oldest_retained_time(state / FOLDER) > 0
-    derived, notes = _check_views(views, check_files, _GONE if is_trimmed else _ANEW)
+    journal, torn = report_on_journal(journal_path, run, all_segments=True)
+    with translate_os_errors("journal", journal_path):
+        is_trimmed = has_journal and not journal.damage and oldest_retained_time(journal_path) > 0
+    derived, notes = _check_views(views, check_files, _NOT_REBUILT if is_trimmed else _REBUILT)
     kept = [journal]
     if is_alone := (state / SERVICE_FILE).exists() and run is None:
         for folder in sorted((state / FLOWS).glob("*/")):
             kept += inspect_directories(folder, None)
         notes.append(
-            "The registry is with the cluster: whether these parts belong together is checked at "
-            "the next start. `driftline verify NAME` checks what agents have"
+            "The registry is in ZooKeeper: the next start checks whether these parts belong "
+            "together. `driftline verify NAME` checks the directories of agents"
         )
     damage = [view.damage for view in derived if view.damage]
     refusals, damage = (damage, []) if is_trimmed else ([], damage)
@@ -83,10 +85,10 @@ def look_beside(
 
 
 def _check_views(
-    directories: Sequence[Path], check_files: CheckFiles, follows: str
+    directories: Sequence[Path], check_files: CheckFiles, effect: str
 ) -> tuple[list[DirectoryReport], list[str]]:
-    """Return reports on views, and notes on unchecked views; `follows`: the effect of damage."""
-    found, notes = list[DirectoryReport](), list[str]()
+    """Return reports on views, and notes on unchecked views; `effect`: the effect of damage."""
+    reports, notes = list[DirectoryReport](), list[str]()
     for path in directories:
         report = DirectoryReport(f"{VIEW}-{path.name}", str(path))
         try:
@@ -94,13 +96,13 @@ def _check_views(
                 if not (path / CHECKPOINT).exists():
                     raise SnapshotDamaged(f"{path / CHECKPOINT} is missing")
                 files = check_files(path, read_parts(path / CHECKPOINT))
-            holds = f"a checkpoint and {counted(files, 'segment')}" if files else "a checkpoint"
-            found.append(replace(report, summary=holds))
+            summary = f"a checkpoint and {counted(files, 'segment')}" if files else "a checkpoint"
+            reports.append(replace(report, summary=summary))
         except SnapshotDamaged as error:
-            found.append(replace(report, damage=f"{error}; {follows}"))
+            reports.append(replace(report, damage=f"{error}; {effect}"))
         except Unavailable as error:
             notes.append(f"not checked: {report}: {error}")
-    return found, notes
+    return reports, notes
 
 
 def _ended_cleanly(run: ClusterState | None, journal: DirectoryReport) -> bool:

@@ -1,8 +1,8 @@
 """Checkpoints of views: after a restart, a view reads only the journal after its checkpoint.
 
-A view can be rebuilt from the journal if the journal retains its beginning. So a checkpoint that is
-damaged or belongs to another run is logged and ignored. A second file contains notes, from which a
-view computes how far back it must answer.
+A view can be rebuilt from the journal if the journal still has its first outputs. So a checkpoint
+that is damaged or belongs to another run is logged and ignored. A second file contains notes, from
+which `Retention` computes how far back a view must answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from driftline.serve.views.hosted import View
 _END = b""
 """Payload of the last frame; a file without this frame is incomplete."""
 
-NOTES = 64
-"""Number of notes per retention period."""
+NOTES_PER_PERIOD = 64
+"""Largest number of notes that are taken within one retention period."""
 
 Note = tuple[float, int]
 """(seconds since 1970, the newest T at that moment)"""
@@ -108,54 +108,54 @@ def read_parts(path: Path, identity: str | None = None) -> Iterator[bytes]:
             offset += HEAD_BYTES + len(payload)
 
 
-class Retained:
+class Retention:
     """Retention of a view's history for at least `seconds`, also across restarts.
 
-    A checkpoint notes the newest T and the clock. The view retains history from the T on that was
-    the newest one `seconds` ago. The notes are stored beside the checkpoint, so that a restarted
-    process continues with them; without them, a process that restarts every few minutes would never
-    drop history. If the notes are lost, the view retains more than needed. `now`: a clock in
-    seconds since 1970; `notes`: those of earlier processes.
+    With each checkpoint, the newest T and the clock are noted. The view keeps the history after the
+    T that was the newest one `seconds` ago. The notes are stored beside the checkpoint, so that a
+    restarted process continues with them; without them, a process that restarts every few minutes
+    would never drop history. If the notes are lost, the view keeps more history than needed.
+    `clock`: returns seconds since 1970; `notes`: the notes of earlier processes.
     """
 
     def __init__(
-        self, seconds: float, now: Callable[[], float], notes: Iterable[Note] = ()
+        self, seconds: float, clock: Callable[[], float], notes: Iterable[Note] = ()
     ) -> None:
         self._seconds = seconds
-        self._now = now
+        self._clock = clock
         self._notes = deque(notes)
         """The notes, oldest first; only the first may be older than `seconds`."""
 
     def oldest_to_retain(self, newest: int) -> int:
         """Note the current T, `newest`. Return the oldest T to retain; 0: retain all history."""
-        notes, now = self._notes, self._now()
-        if not notes or now >= notes[-1][0] + self._seconds / NOTES:
+        notes, now = self._notes, self._clock()
+        if not notes or now >= notes[-1][0] + self._seconds / NOTES_PER_PERIOD:
             notes.append((now, newest))
         while len(notes) > 1 and notes[1][0] <= now - self._seconds:
             notes.popleft()
-        when, time = notes[0]
-        return time if when <= now - self._seconds else 0
+        noted_at, time = notes[0]
+        return time if noted_at <= now - self._seconds else 0
 
     def write(self, path: Path) -> None:
         """Write the notes to a file. Raises Unavailable."""
-        with translate_os_errors("note of what is retained", path):
+        with translate_os_errors("retention notes of a view", path):
             replace_file(path, pack(tuple(self._notes)))
 
 
 def read_notes(path: Path, time: int) -> list[Note]:
-    """Read the notes from a file, without those whose T is above `time`.
+    """Read the notes whose T is not above `time` from a file, oldest first.
 
     Returns no notes if the file is missing or damaged. Raises Unavailable.
     """
-    with translate_os_errors("note of what is retained", path):
+    with translate_os_errors("retention notes of a view", path):
         data = path.read_bytes() if path.exists() else b""
     try:
         rows = unpack(data)
     except MalformedMessage:
         return []
-    found: list[Note] = []
+    notes: list[Note] = []
     for row in rows if isinstance(rows, tuple) else ():
         match row:
-            case (float(when), int(newest)) if newest <= time:
-                found.append((when, newest))
-    return sorted(found)
+            case (float(noted_at), int(newest)) if newest <= time:
+                notes.append((noted_at, newest))
+    return sorted(notes)

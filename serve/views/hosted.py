@@ -20,8 +20,10 @@ Question = Mapping[str, object]
 """
 
 PauseHook = Callable[[], None]
-"""Function that a view calls repeatedly during a long answer: meanwhile
-the host may answer other questions by `ask`."""
+"""Function that a view calls repeatedly while it computes a long answer.
+
+The function may call `ask` of the same view for other questions, but never `apply`.
+"""
 
 
 def no_pause() -> None:
@@ -48,7 +50,7 @@ class View(Protocol):
     def load(self, parts: Iterable[bytes]) -> None:
         """Restore a saved view. Precondition: nothing has been applied.
 
-        Raises SnapshotDamaged if the parts are of another view; this one is then unusable.
+        Raises SnapshotDamaged if the parts are of another view; `self` is then unusable.
         """
 
 
@@ -60,7 +62,7 @@ class BackgroundJob(NamedTuple):
     do: Callable[[], None]
     """The job; runs in the copy and writes files, its only result."""
     on_success: Callable[[], None]
-    """Callback in the view's process, called after the job has succeeded."""
+    """Callback in the view's process, called once the job has succeeded."""
 
 
 class HostedView(View, Protocol):
@@ -80,12 +82,12 @@ class HostedView(View, Protocol):
         """The damage of the view's files that forces a rebuild; "" if they are intact."""
 
     def settle(self) -> None:
-        """Do the work that `apply` deferred, while no question waits. No answer depends on it."""
+        """Do the work that `apply` deferred. Called between answers; no answer depends on it."""
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as of `question["at"]`, by default as of `time`. Raises ApiError.
 
-        `pause`: to be called repeatedly; it may call `ask` for another question, but never `apply`.
+        `pause`: to be called repeatedly while a long answer is computed (see `PauseHook`).
         """
 
     def forget_before(self, since: int) -> None:
@@ -98,7 +100,7 @@ class HostedView(View, Protocol):
         """Prepare to save the current state: `save` is called next, in a forked copy."""
 
     def mark_saved(self) -> None:
-        """Handle that the frozen state is durable.
+        """Note that the frozen state is durable.
 
         Called in the process that called `freeze`, which may have applied more outputs since. Not
         called if saving failed; then `freeze` is called again.
@@ -123,6 +125,6 @@ def apply_span(view: View, span: Span) -> bool:
     if span.since > view.time:
         return False
     if span.time > view.time:
-        first = bisect_left(span.items, view.time, key=item_time)
-        view.apply(span.time, span.items[first:] if first else span.items)
+        skipped = bisect_left(span.items, view.time, key=item_time)
+        view.apply(span.time, span.items[skipped:] if skipped else span.items)
     return True

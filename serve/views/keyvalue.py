@@ -1,8 +1,8 @@
 """The key-value view: the latest value of each key of a sink, with its history.
 
 The outputs of the sink are pairs of key and value; in longer tuples, the value is the tuple of all
-elements but the first. The view only counts outputs that are no such tuples, or whose key is longer
-than `KEY_MAX`.
+elements but the first. Other outputs have no usable key, like outputs whose key is longer than
+`KEY_MAX`: the view counts them, and stores nothing.
 
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
@@ -17,8 +17,8 @@ Questions, and their answers:
 
 The size of an answer with items is bounded, except that a single item may be larger.
 
-The history of a key is an array of times and a list of values. `retain` drops history below a T:
-answers as of that T and later stay exact, and earlier reads are rejected.
+The history of a key is an array of times and a list of values. `forget_before` drops history below
+a T: answers as of that T and later stay exact, and earlier reads are rejected.
 
 Cost: about a microsecond for an output; a look-up is a binary search in the history of the key.
 """
@@ -44,22 +44,24 @@ from driftline.serve.views.tokens import token_of
 _FORMAT = "key-value 3"
 
 _ROWS = 500
-"""Maximum number of keys in a part of a checkpoint, and of versions per row of a key."""
+"""Maximum number of rows in a part of a checkpoint, and of versions in a row.
+
+A row is (key, label times, values); a key with more versions has several rows.
+"""
 
 KEY_MAX = 4096
 """Maximum size of a key: characters of a string, encoded bytes of any other key."""
 
 _INSERT_RATIO = 100
-"""If fewer than 1 in `_INSERT_RATIO` keys are new, insert them one by one; otherwise sort."""
+"""If there are fewer new keys than sorted keys / `_INSERT_RATIO`, insert them singly; else sort."""
 
-_NOTHING = object()
+_FROM_START = object()
 """The default of `start_after`: begin with the first key."""
 
-
-LIMIT = 1_000
+ITEMS_MAX = 1_000
 """Largest number of keys in one answer."""
 
-BYTES_MAX = 8 << 20
+ANSWER_BYTES_MAX = 8 << 20
 """Largest size of an answer with several values; limited, since other questions wait for it."""
 
 
@@ -82,7 +84,7 @@ class KeyValueView:
         self.since = 0
         """The smallest T as of which the view answers."""
         self.without_key = 0
-        """Number of outputs of the sink without a key."""
+        """Number of outputs of the sink without a usable key."""
         self._sink = sink
         self._latest: dict[object, tuple[int, object]] = {}
         """Exact key -> (label time, value) of its latest version."""
@@ -106,10 +108,10 @@ class KeyValueView:
                 self.without_key += 1
                 continue
             key, value = pair
-            at = item.label[0]
-            history = self._set(key, at, value)
+            label_time = item.label[0]
+            history = self._set(key, label_time, value)
             if history is not None:
-                self._superseded.append(at)
+                self._superseded.append(label_time)
                 self._superseded_of.append(history)
         self.time = time
 
@@ -124,18 +126,18 @@ class KeyValueView:
 
         Raises RetentionExceeded, and Unavailable for a T that the view has not reached.
         """
-        return self._get(exact_key(key), self._checked(at))
+        return self._get(exact_key(key), self._check_time(at))
 
     def items(
-        self, prefix: str = "", at: int | None = None, start_after: object = _NOTHING
+        self, prefix: str = "", at: int | None = None, start_after: object = _FROM_START
     ) -> Iterator[tuple[object, KeyVersion]]:
         """Yield the keys with a prefix, or all, in order, and their values as of a T.
 
         `start_after`: yield only keys after this one, which need not exist. Numbers sort before
         strings, and strings before other keys. `apply` may be called during the iteration. Raises
-        the errors of `get`; RetentionExceeded also if `retain` drops the T during the iteration.
+        the errors of `get`; RetentionExceeded also if `forget_before` drops the T meanwhile.
         """
-        return self._items(self._keys(prefix, start_after), self._checked(at))
+        return self._items(self._keys(prefix, start_after), self._check_time(at))
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer a question (see the module's docstring). Raises ApiError."""
@@ -152,21 +154,21 @@ class KeyValueView:
                         if "start_after" in question
                         else {}
                     )
-                    found = self.items(prefix, at, **start_after)
-                    return {"at": at, **_page(found, max(0, min(limit, LIMIT)))}
+                    items = self.items(prefix, at, **start_after)
+                    return {"at": at, **_page(items, max(0, min(limit, ITEMS_MAX)))}
         except RetentionExceeded as error:
             raise ApiError("retained", str(error), {"oldest": error.oldest}) from None
         except Unavailable as error:
             raise ApiError("unavailable", str(error)) from None
         except (PayloadError, TypeError):
             raise ApiError("invalid", "a key is a text, a number, or a list of these") from None
-        raise ApiError("invalid", "the view has no answer to such a question")
+        raise ApiError("invalid", "the view does not support this kind of question")
 
     def _entry_at(self, key: object, at: int) -> Mapping[str, object]:
-        found = self.get(key, at)
-        if found is None:
+        version = self.get(key, at)
+        if version is None:
             raise ApiError("absent", "there is no such key", {"at": token_of(at)})
-        return {"time": found.time, "value": found.value}
+        return {"time": version.time, "value": version.value}
 
     def settle(self) -> None:
         """Do nothing, since `apply` defers nothing."""
@@ -184,7 +186,7 @@ class KeyValueView:
         return {"keys": len(self), "without_key": self.without_key}
 
     def forget_before(self, since: int) -> None:
-        """Drop the history below `since`, or below `self.time` if that is smaller."""
+        """Drop the history below `since`, but at most the history below `self.time`."""
         self.since = max(self.since, min(since, self.time))
         dropped: Counter[_History] = Counter()
         while self._superseded and self._superseded[0] < self.since:
@@ -207,7 +209,7 @@ class KeyValueView:
         yield pack(rows)
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Restore a saved view. Raises SnapshotDamaged if the parts are of another view."""
+        """Restore a saved view. Raises SnapshotDamaged for another sink or format version."""
         rest = iter(parts)
         match unpack(next(rest)):
             case (str(form), sink, int(time), int(since), int(without_key)) if (
@@ -215,43 +217,45 @@ class KeyValueView:
             ):
                 self.time, self.since, self.without_key = time, since, without_key
             case _:
-                raise SnapshotDamaged("the checkpoint is of another sink, or another version")
+                raise SnapshotDamaged(
+                    "the checkpoint is of another sink, or of another version of Driftline"
+                )
         superseded: list[tuple[int, _History]] = []
         for part in rest:
             for key, times, values in unpack(part):  # type: ignore[attr-defined]
                 exact = exact_key(key)
-                for at, value in zip(times, values, strict=True):
-                    history = self._set(exact, at, value)
+                for label_time, value in zip(times, values, strict=True):
+                    history = self._set(exact, label_time, value)
                     if history is not None:
-                        superseded.append((at, history))
+                        superseded.append((label_time, history))
         superseded.sort(key=itemgetter(0))
-        self._superseded.extend(at for at, _ in superseded)
+        self._superseded.extend(label_time for label_time, _ in superseded)
         self._superseded_of.extend(history for _, history in superseded)
 
-    def _set(self, key: object, at: int, value: object) -> _History | None:
-        """Set a value. Return the history that now contains the previous one; None if none does."""
-        before = self._latest.get(key)
-        self._latest[key] = at, value
-        if before is None:
+    def _set(self, key: object, label_time: int, value: object) -> _History | None:
+        """Set a value. Return the history to which the previous value was added, or None."""
+        previous = self._latest.get(key)
+        self._latest[key] = label_time, value
+        if previous is None:
             self._new.append(key)
             return None
-        if before[0] == at:  # no T can show the previous value
+        if previous[0] == label_time:  # no T can show the previous value
             return None
         history = self._older.get(key)
         if history is None:
             history = self._older[key] = _History(key)
-        history.add(*before)
+        history.add(*previous)
         return history
 
-    def _checked(self, at: int | None) -> int:
+    def _check_time(self, at: int | None) -> int:
+        """Return `at`, or the newest T for None. Raises RetentionExceeded, Unavailable."""
         if at is None:
             at = self.time
         if at < self.since:
             raise RetentionExceeded.by("the view", self.since)
         if at > self.time:
             raise Unavailable(
-                f"the view has outputs up to {format_time(self.time)} only: wait until it has "
-                "those that are asked for"
+                f"the view is at {format_time(self.time)}, before the requested label: retry later"
             )
         return at
 
@@ -266,7 +270,7 @@ class KeyValueView:
 
     def _items(self, keys: list[object], at: int) -> Iterator[tuple[object, KeyVersion]]:
         for key in keys:
-            version = self._get(key, self._checked(at))
+            version = self._get(key, self._check_time(at))
             if version is not None:
                 yield plain_key(key), version
 
@@ -280,22 +284,22 @@ class KeyValueView:
             order += new
             order.sort(key=_rank)
         new.clear()
-        first, after = 0, len(order)
+        begin, end = 0, len(order)
         if prefix:
-            first = bisect_left(order, _rank(prefix), key=_rank)
-            after = bisect_left(order, True, first, key=lambda key: not _starts_with(key, prefix))
-        if start_after is not _NOTHING:
-            first = bisect_right(order, _rank(exact_key(start_after)), first, after, key=_rank)
-        return order[first:after]
+            begin = bisect_left(order, _rank(prefix), key=_rank)
+            end = bisect_left(order, True, begin, key=lambda key: not _starts_with(key, prefix))
+        if start_after is not _FROM_START:
+            begin = bisect_right(order, _rank(exact_key(start_after)), begin, end, key=_rank)
+        return order[begin:end]
 
     def _versions(self, key: object) -> Iterator[tuple[Sequence[int], Sequence[object]]]:
         """Yield the versions of a key as (times, values), in batches of `_ROWS`."""
         history = self._older.get(key)
-        at, value = self._latest[key]
-        times = [*(history.times if history else ()), at]
-        values = [*(history.values if history else ()), value]
-        for first in range(0, len(times), _ROWS):
-            yield times[first : first + _ROWS], values[first : first + _ROWS]
+        latest_time, latest_value = self._latest[key]
+        times = [*(history.times if history else ()), latest_time]
+        values = [*(history.values if history else ()), latest_value]
+        for begin in range(0, len(times), _ROWS):
+            yield times[begin : begin + _ROWS], values[begin : begin + _ROWS]
 
 
 class _History:
@@ -353,12 +357,12 @@ def _starts_with(key: object, prefix: str) -> bool:
 
 
 def _page(items: Iterable[tuple[object, KeyVersion]], limit: int) -> Mapping[str, object]:
-    """Return the answer with the first items, at most `limit` and about `BYTES_MAX`."""
+    """Return the answer with the first items: at most `limit`, and about `ANSWER_BYTES_MAX`."""
     rows: list[Mapping[str, object]] = []
     size = 0
-    for key, found in items:
-        size += len(pack((key, found.value)))
-        if len(rows) == limit or (rows and size > BYTES_MAX):
+    for key, version in items:
+        size += len(pack((key, version.value)))
+        if len(rows) == limit or (rows and size > ANSWER_BYTES_MAX):
             return {"items": rows, "more": True}
-        rows.append({"key": key, "time": found.time, "value": found.value})
+        rows.append({"key": key, "time": version.time, "value": version.value})
     return {"items": rows, "more": False}

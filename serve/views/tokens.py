@@ -48,10 +48,10 @@ def time_of(token: str) -> int:
 
 
 def _check(digits: list[int]) -> int:
-    """Evaluate the digits as a polynomial over GF(32) at a generator of the field.
+    """Return the check digit: the digits as a polynomial over GF(32), at a generator of the field.
 
     So each position has a different weight. Integers modulo 32 would detect fewer errors, since
-    half of them are zero divisors.
+    half of the integers are zero divisors.
     """
     check = 0
     for digit in digits:

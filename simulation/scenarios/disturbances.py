@@ -7,7 +7,7 @@ processes, holes in the network, other numbers of nodes.
 >>> [(hole.sender, hole.receiver) for hole in drawn]
 [('m-0', 'node-0'), ('node-0', 'm-0')]
 >>> draw_rescales(Random(4), until_s=0.6)
-(Rescaled(nodes=4, at_s=0.06065971717710201),)
+(RescaleRequest(nodes=4, at_s=0.06065971717710201),)
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from driftline.engine.wire.codec import canonical_bytes
 from driftline.simulation.world.timeline import Hole
 
 
-class Behind(Struct, frozen=True):
+class SlowConsumer(Struct, frozen=True):
     """Consumer that pauses for `seconds` after each bundle, until the time `until_s`.
 
-    `waiting_bytes`: bytes of outputs that may wait for it before a node holds back its input.
+    `waiting_bytes`: bytes of outputs that may wait for the consumer before a node holds back its
+    input.
     """
 
     seconds: float
@@ -47,7 +48,7 @@ class Hang(Struct, frozen=True):
 
 
 def draw_hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
-    """Draw up to three hangs before the time `until_s`, of the master and the first `nodes`."""
+    """Draw up to three hangs of the master and the first `nodes` nodes, before `until_s`."""
     hosts = ["master", *(f"node-{i}" for i in range(nodes))]
     count = chance.choice((1, 1, 2, 3))
     return tuple(Hang(chance.choice(hosts), chance.random() * until_s) for _ in range(count))
@@ -58,30 +59,30 @@ def draw_holes(
 ) -> tuple[Hole, ...]:
     """Draw holes between members and some of the masters, in one direction or both.
 
-    At least one master has none. Holes begin before the time `until_s`; most never end.
+    At least one master has no hole. Holes begin before the time `until_s`; most never end.
     """
     members = ["front-0", *(f"node-{i}" for i in range(nodes))]
-    found = []
+    holes = []
     for master in chance.sample(masters, chance.randint(1, len(masters) - 1)):
         member, at_s = chance.choice(members), chance.random() * until_s
         end_s = at_s + chance.choice((inf, inf, 30.0))
-        ways = chance.choice((((master, member),), ((member, master),), None))
-        for sender, receiver in ways or ((master, member), (member, master)):
-            found.append(Hole(sender, receiver, at_s, end_s))
-    return tuple(found)
+        one_way = chance.choice((((master, member),), ((member, master),), None))
+        for sender, receiver in one_way or ((master, member), (member, master)):
+            holes.append(Hole(sender, receiver, at_s, end_s))
+    return tuple(holes)
 
 
-class Rescaled(Struct, frozen=True):
+class RescaleRequest(Struct, frozen=True):
     """Request for this number of nodes from the time `at_s` on."""
 
     nodes: int
     at_s: float
 
 
-def draw_rescales(chance: Random, until_s: float) -> tuple[Rescaled, ...]:
-    """Draw one or two changes, early before the time `until_s`, because inputs end."""
+def draw_rescales(chance: Random, until_s: float) -> tuple[RescaleRequest, ...]:
+    """Draw one or two requests in the first third of `until_s`, before the inputs end."""
     times = sorted(chance.random() * until_s / 3 for _ in range(chance.choice((1, 1, 2))))
-    return tuple(Rescaled(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
+    return tuple(RescaleRequest(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
 
 
 class SlowFunctions(Struct, frozen=True):
@@ -91,25 +92,30 @@ class SlowFunctions(Struct, frozen=True):
     seconds: float
 
 
-def slowed(flow: Flow, work: SlowFunctions, spend: Callable[[float], None]) -> Flow:
+def with_slow_functions(
+    flow: Flow, slow_functions: SlowFunctions, spend: Callable[[float], None]
+) -> Flow:
     """Return the flow with slow functions; they call `spend` with the seconds that they take."""
     vertices = [
         vertex
         if vertex.function is None
-        else replace(vertex, function=_slow(vertex, vertex.function, work, spend))
+        else replace(vertex, function=_slow(vertex, vertex.function, slow_functions, spend))
         for vertex in flow.vertices
     ]
     return Flow(flow.name, flow.groups, vertices)
 
 
 def _slow(
-    vertex: Vertex, function: Function, work: SlowFunctions, spend: Callable[[float], None]
+    vertex: Vertex,
+    function: Function,
+    slow_functions: SlowFunctions,
+    spend: Callable[[float], None],
 ) -> Function:
-    place = 1 if isinstance(vertex.operator, Process) else 0
+    element_at = 1 if isinstance(vertex.operator, Process) else 0  # argument 0 is the context
 
     def slow(*arguments: object) -> object:
-        if not crc32(canonical_bytes(arguments[place])) % work.one_in:
-            spend(work.seconds)
+        if not crc32(canonical_bytes(arguments[element_at])) % slow_functions.one_in:
+            spend(slow_functions.seconds)
         return function(*arguments)
 
     return slow

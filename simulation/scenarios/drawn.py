@@ -3,9 +3,9 @@
     driftline simulate driftline.simulation.scenarios.drawn --seed 7
 
 All elements are (word, number), so that any step can follow any other. The name of a step describes
-it, because the flow of a failing seed is printed as text. In a flow for policies without an order
-(`any_order`) only the first stages filter, fail and multiply elements, so the order of arrival
-decides values, but not which labels exist.
+the step, because the flow of a failing seed is printed as text. In a flow for policies without an
+order (`any_order`), only steps before the first keyed stage filter, fail and multiply elements. So
+the order of arrival decides values, but not which labels exist.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ OUTPUTS_MAX = 8
 """A stream with about this many elements per record gets no further step that multiplies them."""
 
 _WITHOUT_FUNCTION = [
-    each.kind
-    for each in OPERATORS
-    if hasattr(KeyedStream, each.kind) and not (each.takes_function or fields(each))
+    operator_class.kind
+    for operator_class in OPERATORS
+    if hasattr(KeyedStream, operator_class.kind)
+    and not (operator_class.takes_function or fields(operator_class))
 ]
 """Keyed operators that need only a key."""
 
@@ -59,12 +60,13 @@ _WITHOUT_FUNCTION = [
 def draw_flow(seed: int, *, any_order: bool = False, loops: bool = True) -> Flow:
     """Return the flow of a seed.
 
-    `any_order`: its labels do not depend on the order of arrival; `loops`: it may have iterations.
+    `any_order`: the labels of its outputs must not depend on the order of arrival; `loops`: it may
+    have iterations.
     """
     timed = None if any_order else Random(f"timers {seed}")
     if timed is not None and timed.random() < 0.7:
         timed = None
-    return _Drawing(
+    return _FlowBuilder(
         Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, loops and not any_order, timed
     ).draw()
 
@@ -76,7 +78,9 @@ class _Branch(Struct):
     elements: int
 
 
-class _Drawing(Struct):
+class _FlowBuilder(Struct):
+    """Draws one flow; `any_order`, `loops`: see `draw_flow`."""
+
     chance: Random
     flow: Flow
     any_order: bool
@@ -84,6 +88,7 @@ class _Drawing(Struct):
     timed: Random | None
     """Draws stages with timers, apart from the other draws; None: sources have no event times."""
     steps: int = 0
+    """Number of named steps so far; it begins the name of each step."""
 
     def draw(self) -> Flow:
         """Draw sources, then stages that join, branch and keep state, then sinks."""
@@ -173,12 +178,12 @@ class _Drawing(Struct):
             )
             branch.elements *= 3
             return
-        own = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
-        if self.timed is not None and own.random() < 0.25:
-            ttl = timedelta(microseconds=own.choice((5, 40)))
+        other_draws = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
+        if self.timed is not None and other_draws.random() < 0.25:
+            ttl = timedelta(microseconds=other_draws.choice((5, 40)))
             branch.stream = keyed.distinct(ttl=ttl, name=self._name("distinct in time"))
             return
-        if self.timed is not None and own.random() < 0.1:
+        if self.timed is not None and other_draws.random() < 0.1:
             top = keyed.top(2, by=1, name=self._name("top 2"))
             branch.stream = top.map(of_row, name=self._name("row of top"))
             return
@@ -201,18 +206,19 @@ class _Drawing(Struct):
                 branch.stream = getattr(keyed, kind)(name=self._name(kind))
                 return
             process = PROCESSES[number]
-            many = process.make(chance)
-            states, name = self._expiring(many.states), self._name(many.name)
-            branch.stream = keyed.process(many.function, *states, name=name)
+            drawn_process = process.make(chance)
+            states = self._expiring(drawn_process.states)
+            name = self._name(drawn_process.name)
+            branch.stream = keyed.process(drawn_process.function, *states, name=name)
             branch.elements *= process.outputs
         else:
             scan = chance.choice([s for s in SCANS if not (self.any_order and s.fails)])
-            one = scan.make(chance)
-            states, name = self._expiring(one.states), self._name(one.name)
-            branch.stream = keyed.scan(one.function, *states, name=name)
+            drawn_scan = scan.make(chance)
+            states, name = self._expiring(drawn_scan.states), self._name(drawn_scan.name)
+            branch.stream = keyed.scan(drawn_scan.function, *states, name=name)
 
     def _expiring(self, states: tuple[State, ...]) -> list[State]:
-        """Return the declarations of states, in a flow with event times some with a ttl."""
+        """Return the declarations of states; in a flow with event times, some get a ttl."""
         chance = Random(f"ttl in {self.flow.name} {len(self.flow.vertices)}")
         declared = [state.for_key(None, []) for state in states]
         for state in declared:
@@ -225,7 +231,7 @@ class _Drawing(Struct):
     def _add_windows(
         self, keyed: KeyedStream[object, Element], branch: _Branch, chance: Random
     ) -> None:
-        """Add windows with an aggregate, and sometimes the elements that are late for them."""
+        """Add windows with aggregates, and sometimes their late elements."""
         lateness = timedelta(microseconds=chance.choice((0, 0, 30)))
         chosen = chance.sample(sorted(AGGREGATES), chance.choice((1, 3)))
         aggregates = {name: AGGREGATES[name] for name in chosen}
@@ -241,13 +247,13 @@ class _Drawing(Struct):
         branch.elements *= 3 if emit == "updates" else 1
 
     def _add_steps(self, branch: _Branch, *, free: bool) -> None:
-        """Add some stateless steps; they may drop, multiply or fail only if `free`."""
+        """Add some stateless steps. `free`: they may drop and multiply elements, and fail."""
         chance = self.chance
         for _ in range(chance.choice((0, 0, 1, 2))):
             kind = chance.choice(("map", "map", "filter", "flat_map")) if free else "map"
             if kind == "filter":
-                chosen = chance.choice(PREDICATES)
-                branch.stream = branch.stream.filter(chosen.function, name=self._name(chosen.name))
+                test = chance.choice(PREDICATES)
+                branch.stream = branch.stream.filter(test.function, name=self._name(test.name))
             elif kind == "flat_map" and branch.elements < OUTPUTS_MAX:
                 split = chance.choice(FLAT_MAPS)
                 branch.stream = branch.stream.flat_map(split.function, name=self._name(split.name))

@@ -20,7 +20,7 @@ from driftline.simulation.scenarios.drawn import MODULE, draw_flow
 Record = dict[str, object]
 
 
-class Simulated(Struct, frozen=True):
+class SimulatedFlow(Struct, frozen=True):
     """Flow to simulate.
 
     `projection`: maps a payload to the part that is the same in every order of arrival; None if
@@ -31,23 +31,23 @@ class Simulated(Struct, frozen=True):
     spec: str
     projection: Callable[[object], object] | None = None
     order_independent: bool = True
-    given: Flow | None = None
-    """The flow itself; None: `load` loads it by `spec`."""
+    flow: Flow | None = None
+    """The flow itself; None: `load` loads or draws it by `spec`."""
 
     def load(self, seed: int, policy: Policy) -> Flow:
-        """Return the given flow, the flow that the seed draws, or the flow that `spec` names."""
-        if self.given is not None:
-            return self.given
+        """Return `flow`, the flow that the seed draws, or the flow that `spec` names."""
+        if self.flow is not None:
+            return self.flow
         if self.spec == MODULE:
             return draw_flow(seed, any_order=not policy.ordered, loops=policy.can_loop)
         return load_flow(self.spec)
 
     @property
     def loops(self) -> bool:
-        """Whether the flow has iterations under all policies."""
+        """Whether the flow has iterations under all policies; False for a drawn flow."""
         if self.spec == MODULE:
             return False
-        return bool((self.given or load_flow(self.spec)).loops)
+        return bool((self.flow or load_flow(self.spec)).loops)
 
 
 def _word_and_number(value: object) -> object:
@@ -56,13 +56,13 @@ def _word_and_number(value: object) -> object:
 
 
 SIMULATED = (
-    Simulated("driftline.simulation.scenarios.flows:concatenation"),
-    Simulated("driftline.simulation.scenarios.flows:two_stages", order_independent=False),
-    Simulated("driftline.simulation.scenarios.flows:two_fronts"),
-    Simulated("driftline.simulation.scenarios.flows:counts", _word_and_number),
-    Simulated("driftline.simulation.scenarios.flows:two_counts", _word_and_number),
-    Simulated("driftline.simulation.scenarios.flows:failing", order_independent=False),
-    Simulated("index", _word_and_number),
+    SimulatedFlow("driftline.simulation.scenarios.flows:concatenation"),
+    SimulatedFlow("driftline.simulation.scenarios.flows:two_stages", order_independent=False),
+    SimulatedFlow("driftline.simulation.scenarios.flows:two_fronts"),
+    SimulatedFlow("driftline.simulation.scenarios.flows:counts", _word_and_number),
+    SimulatedFlow("driftline.simulation.scenarios.flows:two_counts", _word_and_number),
+    SimulatedFlow("driftline.simulation.scenarios.flows:failing", order_independent=False),
+    SimulatedFlow("index", _word_and_number),
 )
 
 
@@ -75,19 +75,19 @@ def records(chance: Random, count: int, front: int) -> list[object]:
 
     Sometimes half of the records have many words: nodes treat their elements as large batches.
     """
-    long = 0.5 if chance.random() < 0.2 else 0.0
+    long_probability = 0.5 if chance.random() < 0.2 else 0.0
     return [
         {
             "id": front * 1000 + number,
             "key": chance.choice("abc"),
-            "text": " ".join(_text(chance, long)),
+            "text": " ".join(_draw_words(chance, long_probability)),
         }
         for number in range(1, count + 1)
     ]
 
 
-def _text(chance: Random, long: float) -> list[str]:
-    if chance.random() < long:
+def _draw_words(chance: Random, long_probability: float) -> list[str]:
+    if chance.random() < long_probability:
         return chance.sample(RARE, 36)
     return [chance.choice(WORDS) for _ in range(chance.randrange(1, 7))]
 
@@ -134,7 +134,7 @@ def _sum(one: int, other: int) -> int:
 
 
 def _fail_on_long(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
-    """Raise for some orders of the earlier elements: maybe speculatively, maybe finally."""
+    """Raise for some orders of the earlier elements; speculation may retract such a failure."""
     key, joined = _append(record, all_ids)
     if len(joined) % 5 == 3:
         raise ValueError(f"{joined} has an awkward length")

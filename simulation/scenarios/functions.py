@@ -1,5 +1,5 @@
-"""Functions of drawn flows, on elements (word, number): stateless and keyed ones, which read,
-change and clear every state type, alone and together.
+"""Functions of drawn flows, on elements (word, number): stateless functions, and keyed functions,
+which read, change and clear every state type, alone and together.
 
 No keyed function is commutative: a lost, duplicated or reordered element changes all later outputs.
 """
@@ -38,8 +38,8 @@ Element = tuple[str, int]
 T = TypeVar("T")
 
 
-class Named(Struct, Generic[T], frozen=True):
-    """Function with its description."""
+class NamedFunction(Struct, Generic[T], frozen=True):
+    """Stateless function with its description, which becomes a part of its step's name."""
 
     name: str
     function: Callable[[Element], T]
@@ -54,37 +54,41 @@ def _fail(element: Element, divisor: int) -> Element:
 
 
 def _in_place(element: Element | list[Any]) -> Element:
-    """Return a list; change an argument that is a list in place, although others may share it."""
+    """Return a list; change an argument that is a list in place, although it may be shared."""
     if isinstance(element, list):
         element[1] += 1000
         return element  # type: ignore[return-value]  # which is a sequence, too
     return list(element)  # type: ignore[return-value]
 
 
-MAPS: tuple[Named[Element], ...] = (
-    Named("word backwards", lambda e: (e[0][::-1], e[1])),
-    Named("initial", lambda e: (e[0][:1], e[1])),
-    Named("number of letters added", lambda e: (e[0], e[1] + len(e[0]))),
-    Named("word, line separator, number modulo 7", lambda e: (f"{e[0]}\u2028{e[1] % 7}", e[1])),
-    Named("fails for 1 modulo 9", lambda e: _fail(e, 9), fails=True),
-    Named("a list, or 1000 added in place", lambda e: _in_place(e)),
-    Named("a list, or 1000 added in place", lambda e: _in_place(e)),
+MAPS: tuple[NamedFunction[Element], ...] = (
+    NamedFunction("word backwards", lambda e: (e[0][::-1], e[1])),
+    NamedFunction("initial", lambda e: (e[0][:1], e[1])),
+    NamedFunction("number of letters added", lambda e: (e[0], e[1] + len(e[0]))),
+    NamedFunction(
+        "word, line separator, number modulo 7", lambda e: (f"{e[0]}\u2028{e[1] % 7}", e[1])
+    ),
+    NamedFunction("fails for 1 modulo 9", lambda e: _fail(e, 9), fails=True),
+    NamedFunction("a list, or 1000 added in place", lambda e: _in_place(e)),
+    NamedFunction("a list, or 1000 added in place", lambda e: _in_place(e)),
 )
 
-PREDICATES: tuple[Named[object], ...] = (
-    Named("odd numbers only", lambda e: e[1] % 2),
-    Named("no multiples of 3", lambda e: e[1] % 3),
-    Named("words of two letters or more", lambda e: len(e[0]) > 1),
+PREDICATES: tuple[NamedFunction[object], ...] = (
+    NamedFunction("odd numbers only", lambda e: e[1] % 2),
+    NamedFunction("no multiples of 3", lambda e: e[1] % 3),
+    NamedFunction("words of two letters or more", lambda e: len(e[0]) > 1),
 )
 
-FLAT_MAPS: tuple[Named[Iterable[Element]], ...] = (
-    Named("twice", lambda e: (e, (e[0], e[1] + 1))),
-    Named("as often as its number modulo 3", lambda e: [(e[0], e[1] + i) for i in range(e[1] % 3)]),
-    Named("itself and its initial", lambda e: (e, (e[0][:1], e[1]))),
+FLAT_MAPS: tuple[NamedFunction[Iterable[Element]], ...] = (
+    NamedFunction("twice", lambda e: (e, (e[0], e[1] + 1))),
+    NamedFunction(
+        "as often as its number modulo 3", lambda e: [(e[0], e[1] + i) for i in range(e[1] % 3)]
+    ),
+    NamedFunction("itself and its initial", lambda e: (e, (e[0][:1], e[1]))),
 )
 
 EQUAL = (5, 5.0, 1, True, 1.0, 0, 0.0, -0.0, False)
-"""Different keys, some of which are equal in Python."""
+"""Keys that Driftline distinguishes, although some are equal in Python."""
 
 
 def _equal(number: int) -> object:
@@ -92,19 +96,21 @@ def _equal(number: int) -> object:
     return EQUAL[number % len(EQUAL)]
 
 
-KEYS: tuple[Named[object], ...] = (
-    Named("word", lambda e: e[0]),
-    Named("initial", lambda e: e[0][:1]),
-    Named("number modulo 3", lambda e: e[1] % 3),
-    Named("word and parity", lambda e: (e[0][:2], bool(e[1] % 2))),
-    Named("always the same", lambda e: None),
-    Named("number as an int, a float or a bool", lambda e: _equal(e[1])),
-    Named("initial, and number as an int, a float or a bool", lambda e: (e[0][:1], _equal(e[1]))),
+KEYS: tuple[NamedFunction[object], ...] = (
+    NamedFunction("word", lambda e: e[0]),
+    NamedFunction("initial", lambda e: e[0][:1]),
+    NamedFunction("number modulo 3", lambda e: e[1] % 3),
+    NamedFunction("word and parity", lambda e: (e[0][:2], bool(e[1] % 2))),
+    NamedFunction("always the same", lambda e: None),
+    NamedFunction("number as an int, a float or a bool", lambda e: _equal(e[1])),
+    NamedFunction(
+        "initial, and number as an int, a float or a bool", lambda e: (e[0][:1], _equal(e[1]))
+    ),
 )
 
 
 class GeneratedFunction(Struct, Generic[T], frozen=True):
-    """Function with its states and a description."""
+    """Keyed function with its states and a description, which becomes part of its step's name."""
 
     name: str
     function: Callable[..., T]
@@ -113,7 +119,11 @@ class GeneratedFunction(Struct, Generic[T], frozen=True):
 
 
 class KeyedFunctions(Struct, Generic[T], frozen=True):
-    """Kind of keyed function; `outputs`: the largest number of outputs of an element."""
+    """Kind of keyed function.
+
+    `make`: draws a function; `outputs`: about the largest number of outputs of an element; `fails`:
+    whether the function raises for some elements.
+    """
 
     make: Callable[[Random], GeneratedFunction[T]]
     outputs: int = 1
@@ -279,7 +289,7 @@ def _mutable(chance: Random) -> GeneratedFunction[Element]:
         counts = last.get({})
         counts[word] = counts.get(word, 0) + 1
         last.set(counts)
-        counts.clear()  # must not change the state, like the other changes after a put
+        counts.clear()  # must not change the state, like all changes below after a put
         numbers = by_word.setdefault(word, [])
         numbers.append(number)
         by_word[word] = numbers
@@ -381,7 +391,7 @@ PROCESSES: tuple[KeyedFunctions[Iterable[Element]], ...] = (
 
 
 def event_time(record: dict[str, object]) -> object:
-    """Return the event time of a record: out of order by up to 50; some records have none."""
+    """Return the event time of a record in us: out of order by up to 50; some are no valid time."""
     number = int(str(record["id"]))
     if number % 13 == 5:
         return "yesterday"
@@ -463,7 +473,7 @@ def of_pair(pair: tuple[object, object]) -> Element:
 def in_rounds(
     context: Context, element: Element, total: ReducingState[int], seen: MapState[str, int]
 ) -> Iterator[Element | Again[Element]]:
-    """Send smaller numbers to other words, as long as there are any."""
+    """Send smaller numbers to other words, as long as numbers are above 20."""
     word, number = element
     seen[word[:2]] = number
     if number > 20:
@@ -475,7 +485,7 @@ def in_rounds(
 
 
 def in_table(element: Element, table: Mapping[object, Element]) -> list[Element]:
-    """Return an element that depends on a whole table, and for a few elements none."""
+    """Return an element that depends on the whole table; for a few elements return none."""
     mix = mixed(element, table.items())
     return [(element[0], mix)] if mix % 5 else []
 

@@ -43,15 +43,15 @@ class GivenRecords(Struct, frozen=True):
 class InputFiles(Struct, frozen=True):
     """Files to draw records from, for the sources of the flow, and the shape of their records."""
 
-    given: tuple[str, ...]
-    """The inputs as the user names them; see `connectors.inputs`."""
+    inputs: tuple[str, ...]
+    """The values of `--input`; see `connectors.inputs`."""
     shape: Shape = DEFAULT_SHAPE
     skip_bad_records: bool = False
     """Whether unreadable records are left out; otherwise they raise InputError."""
 
     def __str__(self) -> str:
         shape = self.shape
-        options = [f"--input {quote(path)}" for path in self.given]
+        options = [f"--input {quote(path)}" for path in self.inputs]
         options += [f"--id-field {shape.id_field}"] if shape.id_field else []
         options += [f"--text-field {shape.text_field}"] if shape.text_field else []
         options += ["--sections"] if shape.sections else []
@@ -66,39 +66,44 @@ class InputFiles(Struct, frozen=True):
         Raises FlowError for inputs that do not fit the flow, Unavailable for missing files,
         InputError for unreadable records.
         """
-        records = self._all(flow)[front]
+        records = self._read_all(flow)[front]
         size = min(count, len(records))
         return [records[i] for i in sorted(chance.sample(range(len(records)), size))]
 
-    def _all(self, flow: Flow) -> list[list[object]]:
+    def _read_all(self, flow: Flow) -> list[list[object]]:
+        """Return the first `READ_MAX` records of each source of the flow."""
         key = self, tuple(source.name for source in flow.sources)
         if key not in _records_cache:
-            sources = open_given_files(flow, self.given, self.shape, "the simulation")
+            sources = open_given_files(flow, self.inputs, self.shape, "the simulation")
             _records_cache[key] = [
-                _Read(source, without_bad=self.skip_bad_records) for source in sources
+                _SourceRecords(source, skip_bad_records=self.skip_bad_records) for source in sources
             ]
         return [read.records for read in _records_cache[key]]
 
     @property
     def bad_record_notes(self) -> list[str]:
-        """A sentence for each source that has had bad records in this process."""
-        reads = [read for key, each in _records_cache.items() if key[0] == self for read in each]
-        return [text for read in reads if (text := read.bad_record_note)]
+        """A sentence for each source of which bad records were left out."""
+        caches = [sources for key, sources in _records_cache.items() if key[0] == self]
+        notes = [source.bad_record_note for sources in caches for source in sources]
+        return [note for note in notes if note]
 
 
-class _Read:
-    """Records of a source. Raises FlowError if it has none, InputError unless `without_bad`."""
+class _SourceRecords:
+    """Records of a source. Raises FlowError if there are none; InputError for a bad record.
 
-    def __init__(self, source: Source, *, without_bad: bool) -> None:
+    `skip_bad_records`: leave bad records out instead.
+    """
+
+    def __init__(self, source: Source, *, skip_bad_records: bool) -> None:
         self._name = source.name
         self._bad: list[BadRecord] = []
-        found = self._good(source) if without_bad else strict(source.read(1))
-        self.records = [payload for _, payload in islice(found, READ_MAX)]
+        records = self._read_good(source) if skip_bad_records else strict(source.read(1))
+        self.records = [payload for _, payload in islice(records, READ_MAX)]
         if not self.records:
-            why = f": {self.bad_record_note}" if self.bad_record_note else ""
-            raise FlowError(f"{source.name} has no records to simulate with{why}")
+            reason = f": {self.bad_record_note}" if self.bad_record_note else ""
+            raise FlowError(f"{source.name} has no records to simulate with{reason}")
 
-    def _good(self, source: Source) -> Iterator[tuple[int, object]]:
+    def _read_good(self, source: Source) -> Iterator[tuple[int, object]]:
         for record in lenient(source.read(1)):
             if isinstance(record, BadRecord):
                 self._bad.append(record)
@@ -107,7 +112,7 @@ class _Read:
 
     @property
     def bad_record_note(self) -> str:
-        """How many records were left out, and why the first one was; empty if none was."""
+        """How many records were left out, and why the first one was; "" if none was."""
         if not self._bad:
             return ""
         first = self._bad[0]
@@ -117,5 +122,5 @@ class _Read:
         )
 
 
-_records_cache: dict[tuple[InputFiles, tuple[str, ...]], list[_Read]] = {}
+_records_cache: dict[tuple[InputFiles, tuple[str, ...]], list[_SourceRecords]] = {}
 """(files, names of the flow's sources) -> the records of each source: read once per process."""

@@ -2,9 +2,9 @@
 
 The intake is the real `Intake` and `ReceivedSource` over a log that survives crashes; only the
 sockets are simulated. Producers do everything that real ones may do: send a record, resend it, send
-it too early, fall silent, end (some before others have sent all their records), and return as a new
-process that resumes after the last record that the front has acknowledged. A stranger ends without
-having sent a record.
+it before its predecessor, fall silent, end (some before others have sent all their records), and
+return as a new process that resumes after the last record that the front has acknowledged. A
+*stranger* is a producer id that sends an END but no record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from driftline.engine.wire.role import Role
 from driftline.simulation.world.disks import LogDisk
 
 ASK_AFTER_S = 0.1
-"""Seconds without an answer after which a producer asks for one."""
+"""Seconds without an answer after which a producer sends HELLO or END again."""
 
 INTAKE_WINDOW = 6
 """The largest number of records that an intake holds: few, so that producers have to wait."""
@@ -38,10 +38,11 @@ class ArrivalSchedule(Struct, frozen=True):
     bursts: int
     """Number of moments at which all records arrive; 0: each record at another moment."""
     skew_s: float
-    """How far the front's clock is ahead, in seconds."""
+    """How far the front's clock is ahead of the virtual time, in seconds."""
     unruly: float
-    """Probability, per turn of a producer, that it resends a record or sends it too early."""
+    """Probability, per turn of a producer, that it sends a random record, and a stranger's END."""
     producers: int
+    """Number of producers."""
 
     def moments(self, chance: Random, count: int) -> list[float]:
         """Return a moment for each of `count` records, in virtual seconds, ascending."""
@@ -55,26 +56,27 @@ class LiveInput:
     """Records that producers will send to one front, and the front's input log."""
 
     def __init__(
-        self, front: int, pace: ArrivalSchedule, payloads: list[object], chance: Random
+        self, front: int, schedule: ArrivalSchedule, payloads: list[object], chance: Random
     ) -> None:
         self.front = front
-        self.schedule = pace
+        self.schedule = schedule
         self.log = LogDisk(f"input log of front-{front}")
         self.plans: dict[str, list[tuple[float, object]]] = {
-            f"producer-{front}{'ab'[i]}": [] for i in range(pace.producers)
+            f"producer-{front}{'ab'[i]}": [] for i in range(schedule.producers)
         }
         """Per producer: (moment, payload) of each of its records, in order."""
         names = list(self.plans)
-        for moment, payload in zip(pace.moments(chance, len(payloads)), payloads, strict=True):
+        for moment, payload in zip(schedule.moments(chance, len(payloads)), payloads, strict=True):
             self.plans[chance.choice(names)].append((moment, payload))
         self.acknowledged = dict.fromkeys(self.plans, 0)
         """Per producer: the number of its last acknowledged record."""
 
     def may_end(self, name: str) -> bool:
-        """Return whether a producer may end: all its records are stored, and some of all others."""
-        known = self.acknowledged
-        others = all(known[other] for other, plan in self.plans.items() if plan)
-        return others and known[name] == len(self.plans[name])
+        """Return whether a producer may end: all its records are acknowledged, and at least one
+        record of each other producer that has records."""
+        acknowledged = self.acknowledged
+        have_others_sent = all(acknowledged[other] for other, plan in self.plans.items() if plan)
+        return have_others_sent and acknowledged[name] == len(self.plans[name])
 
     def records(self) -> list[tuple[int, object]]:
         """Return (time, payload) of all records that were ever in the log."""
@@ -91,7 +93,7 @@ class LiveInput:
             if self.acknowledged[name] != len(sent) or len(logged[name]) != len(sent):
                 return f"{name} sent {len(sent)} records, the log has {len(logged[name])} of them"
             if logged[name] != sent:
-                return f"the log has records that {name} has not sent, or not in this order"
+                return f"the log has other records than {name} has sent, or in another order"
         return ""
 
 
@@ -147,11 +149,11 @@ class SimulatedProducer(Role):
         self._counted = counted
         self._last_sent = 0
         """The number of the last record sent."""
-        self._synced = False
+        self._is_synced = False
         """Whether the front has answered with the number of the last acknowledged record."""
         self._ask_at = 0.0
         """When to ask for an answer, in virtual seconds."""
-        self._over = False
+        self._has_ended = False
         """Whether the front has accepted the end of this producer."""
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
@@ -162,32 +164,33 @@ class SimulatedProducer(Role):
         stored = self._feed.log.sequences().get(self.name, 0)
         assert acknowledged <= stored, f"{self.name}: {acknowledged} acknowledged, {stored} stored"
         # The answer of a crashed front may arrive late.
-        known = self._feed.acknowledged
-        acknowledged = known[self.name] = max(acknowledged, known[self.name])
+        all_acknowledged = self._feed.acknowledged
+        acknowledged = max(acknowledged, all_acknowledged[self.name])
+        all_acknowledged[self.name] = acknowledged
         self._ask_at = self.now + ASK_AFTER_S
         self._counted["refused stranger"] += kind is IntakeKind.REFUSED
-        self._over = self._over or kind is IntakeKind.ENDED
+        self._has_ended = self._has_ended or kind is IntakeKind.ENDED
         if kind is IntakeKind.SYNC:
-            self._counted["producer resynchronised"] += self._synced
-            self._synced = True
+            self._counted["producer resynchronised"] += self._is_synced
+            self._is_synced = True
             self._last_sent = acknowledged
         self._last_sent = max(self._last_sent, acknowledged)
 
     def tick(self, now: float) -> float:
-        if self._over:
+        if self._has_ended:
             return inf
         if now >= self._ask_at:
             self._ask_at = now + ASK_AFTER_S
-            if self._synced and self._feed.may_end(self.name):
+            if self._is_synced and self._feed.may_end(self.name):
                 self._send_to_intake(IntakeKind.END, len(self._plan))
             else:
                 self._send_to_intake(IntakeKind.HELLO)
-        if not self._synced or self._last_sent == len(self._plan):
+        if not self._is_synced or self._last_sent == len(self._plan):
             return self._ask_at
         return min(self._plan[self._last_sent][0], self._ask_at)
 
     def turn(self) -> bool:
-        if not self._synced or self._over:
+        if not self._is_synced or self._has_ended:
             return False
         while self._last_sent < len(self._plan) and self._plan[self._last_sent][0] <= self.now:
             self._last_sent += 1

@@ -15,26 +15,26 @@ from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy, SnapshotCut, get_policy
 from driftline.simulation.scenarios.disturbances import (
-    Behind,
     Hang,
-    Rescaled,
+    RescaleRequest,
+    SlowConsumer,
     SlowFunctions,
     draw_hangs,
     draw_holes,
     draw_rescales,
 )
 from driftline.simulation.scenarios.drawn import MODULE
-from driftline.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.simulation.scenarios.flows import SIMULATED, SimulatedFlow
 from driftline.simulation.scenarios.inputs import Inputs
 from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.world.timeline import Faults, Hole
 
-DRAWN_FLOW = Simulated(MODULE)
+DRAWN_FLOW = SimulatedFlow(MODULE)
 
 POLICIES_DRAWN = (
     ("exactly-once",) * 4 + ("two-phase", "strong-productions") * 2 + ("at-least-once",)
 )
-"""Policies, each as often as it is drawn. Another length of this tuple would change every seed."""
+"""Policies; their counts are their weights in a draw. Another length would change every seed."""
 
 POLICIES_WITH_ROT = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 """Policies under which bits flip on disks."""
@@ -43,21 +43,25 @@ MASTERS = "master-0", "master-1", "master-2"
 """Hosts of masters, if there are several."""
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
-"""Durations of a slow element in seconds; a node that is silent for the last one counts as dead."""
+"""Durations of a slow element in seconds. A node that is silent for the longest would be declared
+dead, without the heartbeats of long turns."""
 
 CONSUMER_PAUSES_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
-"""Pauses of a slow consumer in seconds; during the last one, waiting work might count as lost."""
+"""Pauses of a slow consumer in seconds; during the longest, waiting work might count as stalled."""
 
 
 class Scenario(Struct, frozen=True):
     """All settings that a simulated run depends on."""
 
     seed: int
-    flow: Simulated
+    flow: SimulatedFlow
     policy: Policy
     nodes: int
+    """Number of nodes at the start."""
     records: int
+    """Number of records of each front."""
     window: int
+    """Limit of a front's records in flight."""
     snapshot_interval_s: float
     faults: Faults
     live: tuple[ArrivalSchedule | None, ...] = (None,)
@@ -69,24 +73,26 @@ class Scenario(Struct, frozen=True):
     embedded: bool = False
     """Whether the consumer of each node is in the node's process."""
     files: Inputs | None = None
-    """A user's records; None: records are generated."""
+    """A user's records, from files or from memory; None: records are generated."""
     drain_at_s: float | None = None
     """When the run is asked to drain; the next run continues it. None: never."""
-    slow_consumer: Behind | None = None
+    slow_consumer: SlowConsumer | None = None
     """Slow consumers, which then run in a separate process; None: consumers are not slow."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
-    rescaled: tuple[Rescaled, ...] = ()
+    rescale_requests: tuple[RescaleRequest, ...] = ()
     """Requests for other numbers of nodes."""
     standby: bool = False
     """Whether several masters queue in ZooKeeper, and may be cut off from it."""
     holes: tuple[Hole, ...] = ()
     """One-way partitions between a master's host and a member's; needs standby masters."""
 
-    def with_nodes_up_to(self, most: int) -> Scenario:
-        """Return the scenario with at most this many nodes."""
-        sizes = tuple(replace(each, nodes=min(each.nodes, most)) for each in self.rescaled)
-        return replace(self, nodes=min(self.nodes, most), rescaled=sizes)
+    def with_nodes_up_to(self, limit: int) -> Scenario:
+        """Return the scenario with at most this many nodes, also after a rescaling."""
+        requests = tuple(
+            replace(request, nodes=min(request.nodes, limit)) for request in self.rescale_requests
+        )
+        return replace(self, nodes=min(self.nodes, limit), rescale_requests=requests)
 
     def __str__(self) -> str:
         return (
@@ -98,7 +104,7 @@ class Scenario(Struct, frozen=True):
             f"{', processes that hang' if self.hangs else ''}"
             f"{', standby masters' if self.standby else ''}"
             f"{', holes in the network' if self.holes else ''}"
-            f"{', rescaled' if self.rescaled else ''}"
+            f"{', rescaled' if self.rescale_requests else ''}"
         )
 
     @property
@@ -111,88 +117,90 @@ class Scenario(Struct, frozen=True):
 
 def draw_scenario(
     seed: int,
-    flow: str | Simulated | None = None,
+    flow: str | SimulatedFlow | None = None,
     name: str | None = None,
     files: Inputs | None = None,
 ) -> Scenario:
     """Return the scenario of a seed.
 
-    `flow`: the flow, or its location (`load_flow`); None: the seed decides. `name`: of the policy;
-    None: the seed decides. `files`: a user's records; None: records are generated.
+    `flow`: the flow, or its location (`load_flow`); None: the seed decides. `name`: the name of the
+    policy; None: the seed decides. `files`: a user's records; None: records are generated.
 
     Raises FlowError for a policy under which the flow has no unique correct outcome.
     """
     chance = Random(seed)
-    simulated = _flow(seed, flow, name)
-    drawn = chance.choice(POLICIES_DRAWN)
+    simulated = _choose_flow(seed, flow, name)
+    drawn_name = chance.choice(POLICIES_DRAWN)
     ordering = chance.choice(("speculative", "speculative", "buffered"))
-    chosen = get_policy(
-        name or (drawn if simulated.order_independent else "exactly-once"), ordering
+    policy = get_policy(
+        name or (drawn_name if simulated.order_independent else "exactly-once"), ordering
     )
-    if simulated.loops and not chosen.can_loop:
-        chosen = get_policy(chosen.name)
-    if not chosen.ordered and not simulated.order_independent:
+    if simulated.loops and not policy.can_loop:
+        policy = get_policy(policy.name)
+    if not policy.ordered and not simulated.order_independent:
         raise FlowError(
-            f"{simulated.spec} cannot be simulated with {chosen.name}: its outputs may depend on "
-            "the order of arrival, so there is no right outcome to compare with"
+            f"{simulated.spec} cannot be simulated with {policy.name}: its outputs may depend on "
+            "the order of arrival, so there is no correct outcome to compare with"
         )
-    ours = simulated in SIMULATED or simulated == DRAWN_FLOW
-    drawn_scenario = Scenario(
+    is_builtin = simulated in SIMULATED or simulated == DRAWN_FLOW
+    scenario = Scenario(
         seed,
         simulated,
-        chosen,
-        faults=_faults(chance, chosen),
-        live=(_pace(chance), _pace(chance)) if chance.random() < 0.4 else (None,),
+        policy,
+        faults=_draw_faults(chance, policy),
+        live=(_draw_arrivals(chance), _draw_arrivals(chance)) if chance.random() < 0.4 else (None,),
         nodes=chance.choice((1, 2, 3)),
         records=chance.randrange(20, 80),
         window=chance.choice((2, 3, 5, 12, 100)),
         snapshot_interval_s=chance.choice((0.002, 0.005, 0.02)),
-        slow_functions=_work(chance) if chance.random() < 0.3 else None,
-        sink=chance.choice(("memory",) * 5 + ("files", "files" if ours else "memory", "lmdb")),
+        slow_functions=_draw_slow_functions(chance) if chance.random() < 0.3 else None,
+        sink=chance.choice(
+            ("memory",) * 5 + ("files", "files" if is_builtin else "memory", "lmdb")
+        ),
         embedded=chance.random() < 0.3,
         files=files,
     )
     crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
-    faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
+    faults = replace(scenario.faults, crash_at_end=crash_at_end)
     drain_at_s = chance.random() * faults.until_s if chance.random() < 0.3 else None
-    if chosen.cut is SnapshotCut.NONE:
+    if policy.cut is SnapshotCut.NONE:
         drain_at_s = None  # the next run would start without state
-    drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
+    scenario = replace(scenario, faults=faults, drain_at_s=drain_at_s)
     if chance.random() < 0.15:
-        behind = Behind(
+        slow_consumer = SlowConsumer(
             chance.choice(CONSUMER_PAUSES_S), faults.until_s, chance.choice((200, 1000, 5000))
         )
-        drawn_scenario = replace(drawn_scenario, slow_consumer=behind, embedded=False)
+        scenario = replace(scenario, slow_consumer=slow_consumer, embedded=False)
     chance = Random(seed + 5)  # other draws stay as they were
-    if chosen.ordered and chance.random() < 0.2:
-        found_sizes = draw_rescales(chance, faults.until_s)
-        drawn_scenario = replace(drawn_scenario, rescaled=found_sizes)
+    if policy.ordered and chance.random() < 0.2:
+        scenario = replace(scenario, rescale_requests=draw_rescales(chance, faults.until_s))
     chance = Random(seed + 4)  # other draws stay as they were
     if chance.random() < 0.15:
-        joining = drawn_scenario.rescaled[0].nodes if drawn_scenario.rescaled else 0
-        found = draw_hangs(chance, drawn_scenario.nodes + joining, faults.until_s)
-        return replace(drawn_scenario, hangs=found)
-    drawn_scenario = replace(drawn_scenario, standby=chance.random() < 0.25)
+        requests = scenario.rescale_requests
+        new_nodes = requests[0].nodes if requests else 0
+        hangs = draw_hangs(chance, scenario.nodes + new_nodes, faults.until_s)
+        return replace(scenario, hangs=hangs)
+    scenario = replace(scenario, standby=chance.random() < 0.25)
     chance = Random(seed + 6)  # other draws stay as they were
-    if drawn_scenario.standby and chance.random() < 0.4:
-        lost = draw_holes(chance, MASTERS, drawn_scenario.nodes, faults.until_s)
-        return replace(drawn_scenario, holes=lost)
-    return drawn_scenario
+    if scenario.standby and chance.random() < 0.4:
+        holes = draw_holes(chance, MASTERS, scenario.nodes, faults.until_s)
+        return replace(scenario, holes=holes)
+    return scenario
 
 
-def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:
-    if isinstance(flow, Simulated):
+def _choose_flow(seed: int, flow: str | SimulatedFlow | None, name: str | None) -> SimulatedFlow:
+    if isinstance(flow, SimulatedFlow):
         return flow
     if flow is not None:
         known = {simulated.spec: simulated for simulated in (*SIMULATED, DRAWN_FLOW)}
-        return known.get(flow, Simulated(flow, order_independent=False))
+        return known.get(flow, SimulatedFlow(flow, order_independent=False))
     if seed % 2:
         return DRAWN_FLOW
-    fit = [s for s in SIMULATED if s.order_independent or name in (None, "exactly-once")]
-    return fit[seed // 2 % len(fit)]
+    eligible = [s for s in SIMULATED if s.order_independent or name in (None, "exactly-once")]
+    return eligible[seed // 2 % len(eligible)]
 
 
-def _faults(chance: Random, chosen: Policy) -> Faults:
+def _draw_faults(chance: Random, policy: Policy) -> Faults:
     def some(probability: float) -> float:
         return probability if chance.random() < 0.5 else 0.0  # swarm testing
 
@@ -207,7 +215,7 @@ def _faults(chance: Random, chosen: Policy) -> Faults:
         job_fails=some(0.05),
         done_but_failed=some(0.03),
         power=some(0.5),
-        rot=some(chance.choice((0.1, 0.4))) if chosen.name in POLICIES_WITH_ROT else 0.0,
+        rot=some(chance.choice((0.1, 0.4))) if policy.name in POLICIES_WITH_ROT else 0.0,
         pause=some(0.001),
         cut=some(0.001),
         repeat=some(0.05),
@@ -217,7 +225,7 @@ def _faults(chance: Random, chosen: Policy) -> Faults:
     )
 
 
-def _pace(chance: Random) -> ArrivalSchedule | None:
+def _draw_arrivals(chance: Random) -> ArrivalSchedule | None:
     if chance.random() < 0.2:
         return None
     return ArrivalSchedule(
@@ -229,13 +237,13 @@ def _pace(chance: Random) -> ArrivalSchedule | None:
     )
 
 
-def _work(chance: Random) -> SlowFunctions:
+def _draw_slow_functions(chance: Random) -> SlowFunctions:
     one_in, seconds = chance.choice((50, 300)), chance.choice(SLOW_S)
     return SlowFunctions(one_in if seconds < 1.0 else 300, seconds)
 
 
 def without_faults(scenario: Scenario) -> Scenario:
-    """Return the scenario without faults."""
-    before = scenario.faults
-    faults = Faults(delay_s=before.delay_s, slow=before.slow, job_s=before.job_s)
+    """Return the scenario without faults, hangs and holes."""
+    old = scenario.faults
+    faults = Faults(delay_s=old.delay_s, slow=old.slow, job_s=old.job_s)
     return replace(scenario, faults=faults, hangs=(), holes=())

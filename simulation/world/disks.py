@@ -28,7 +28,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
 
 MERGE_AT = 3
-"""Number of parts at which a store merges them: few, so that short runs merge often."""
+"""Number of parts at which a store merges the parts: few, so that short runs merge often."""
 
 ROWS_AT_ONCE = 20
 """Rows per step of a merge of parts: few, so that a merge takes several steps."""
@@ -78,13 +78,13 @@ class NodeDisk:
         self.flow = flow
         self.counted = counted
         self.damaged_part = 0
-        """Number of the part that was damaged last; 0: none."""
+        """Number of the part that was damaged last; 0: no part was damaged."""
         self.open()
 
     def carry_out(self, job: DurableJob) -> object:
-        before = len(self.kv.data)
+        rows_before = len(self.kv.data)
         result = self._store.carry_out(job)
-        if isinstance(job, MergeParts) and len(self.kv.data) < before:
+        if isinstance(job, MergeParts) and len(self.kv.data) < rows_before:
             self.counted["merged snapshots"] += 1
         return result
 
@@ -117,18 +117,18 @@ class MasterDisk:
         self.counted = counted
 
     def read(self) -> ClusterState | None:
-        """Return the last written state; None before the first write."""
+        """Return the stored state; None before the first write. Raises StateMismatch if damaged."""
         return None if self.data is None else decode_state(self.data, "of the simulation")
 
     def carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, WriteState)
-        before = self.read() or ClusterState(job.state.identity)
-        if not may_replace(job.state, before, again=job.again):
+        previous = self.read() or ClusterState(job.state.identity)
+        if not may_replace(job.state, previous, again=job.again):
             raise StateMismatch("another master has taken over")
-        if before.version == job.state.version:
+        if previous.version == job.state.version:  # a retry of a write that was done
             self.counted["registry found to be written"] += 1
             return None
-        self._count(before, job.state)
+        self._count(previous, job.state)
         self.written = job.state
         self.data = encode_state(job.state)
         return None
@@ -142,16 +142,17 @@ class MasterDisk:
         self.data = flipped(self.data, chance)
         return "registry"
 
-    def _count(self, before: ClusterState, now: ClusterState) -> None:
-        if now.outcome is not None:
+    def _count(self, previous: ClusterState, state: ClusterState) -> None:
+        """Count the event that a write records."""
+        if state.outcome is not None:
             self.counted["outcome"] += 1
-        elif now.snapshots != before.snapshots and now.incarnation == before.incarnation:
+        elif state.snapshots != previous.snapshots and state.incarnation == previous.incarnation:
             self.counted["committed snapshot"] += 1
-        elif before.layout and now.layout != before.layout:
+        elif previous.layout and state.layout != previous.layout:
             self.counted["rescaled"] += 1
-        elif now.incarnation > before.incarnation > 0:
-            self.counted["recovery from a snapshot" if now.snapshots else "recovery"] += 1
-            if now.snapshots != before.snapshots:
+        elif state.incarnation > previous.incarnation > 0:
+            self.counted["recovery from a snapshot" if state.snapshots else "recovery"] += 1
+            if state.snapshots != previous.snapshots:
                 self.counted["older snapshot used"] += 1
 
 
@@ -163,7 +164,7 @@ class LogDisk:
         self.entries: dict[int, bytes] = {}
         """Time -> encoded entry."""
         self.all_written: list[LoggedRecord] = []
-        """All entries ever written, also those trimmed since."""
+        """All entries ever written, including entries that were trimmed since."""
         self.reserved = 0
         self.trimmed = 0
         self._times: list[int] = []
@@ -188,9 +189,9 @@ class LogDisk:
 
         Raises StateMismatch for a damaged entry.
         """
-        first = bisect_left(self._times, start)
-        times = self._times[first : first + limit if limit >= 0 else None]
-        return [self._decoded(t) for t in times]
+        begin = bisect_left(self._times, start)
+        times = self._times[begin : begin + limit if limit >= 0 else None]
+        return [self._decode(time) for time in times]
 
     def count(self, start: int) -> int:
         """Return the number of records with time >= `start`, without marks."""
@@ -198,10 +199,10 @@ class LogDisk:
 
     def carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, WriteGroup)
-        done = job.again and job.entries and job.entries[-1].time == self.last_time
-        for entry in () if done else job.entries:
+        is_done = job.again and job.entries and job.entries[-1].time == self.last_time
+        for entry in () if is_done else job.entries:
             assert entry.time > self.last_time, "times have to grow"
-            self.entries[entry.time] = _encoded(entry)
+            self.entries[entry.time] = _encode(entry)
             self.all_written.append(entry)
             self._sequences[entry.producer] = entry.sequence
             self._times.append(entry.time)
@@ -209,10 +210,10 @@ class LogDisk:
             assert sequence == self._sequences[producer], "an end comes after the last record"
             self._ended[producer] = None
         self.reserved, self.trimmed = job.reserved, job.trim
-        below = bisect_left(self._times, job.trim)
-        for time in self._times[:below]:
+        trimmed = bisect_left(self._times, job.trim)
+        for time in self._times[:trimmed]:
             del self.entries[time]
-        del self._times[:below]
+        del self._times[:trimmed]
         return None
 
     def open(self) -> None:
@@ -225,14 +226,14 @@ class LogDisk:
         self.entries[time] = flipped(self.entries[time], chance)
         return self.name
 
-    def _decoded(self, time: int) -> LoggedRecord:
+    def _decode(self, time: int) -> LoggedRecord:
         data = self.entries[time]
         if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(f"{self.name} is damaged at time {time}")
         return LoggedRecord(*unpack(data[4:]))  # type: ignore[misc]
 
 
-def _encoded(entry: LoggedRecord) -> bytes:
+def _encode(entry: LoggedRecord) -> bytes:
     data = pack(tuple(entry))
     return crc32(data).to_bytes(4, "big") + data
 

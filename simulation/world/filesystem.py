@@ -1,9 +1,8 @@
 """A file system that loses power: data that were not synced may be gone, torn, or intact.
 
-It wraps the operating system for code that writes files. It replaces the writing functions of `os`,
-lets calls fail or crash the process, and remembers the durable data below one directory: the
-content of each file as of its last fdatasync, the names in each directory as of its last fsync. It
-syncs nothing to the real disk.
+`FileSystem` replaces the writing functions of `os`, lets calls fail or crash the process, and
+remembers the durable data below one directory: the content of each file as of its last fdatasync,
+and the names in each directory as of its last fsync. Nothing is synced to the real disk.
 """
 
 from __future__ import annotations
@@ -25,21 +24,22 @@ class FileSystem:
     """Files below one directory. As a context manager, it replaces the functions of `os`."""
 
     def __init__(
-        self, root: Path, chance: Random, fails: Callable[[], BaseException | None]
+        self, root: Path, chance: Random, draw_error: Callable[[], BaseException | None]
     ) -> None:
-        """`fails`: called for each operation; if it returns an error, the operation raises it.
+        """`draw_error`: called for each operation; the operation raises the returned error, if any.
 
-        A failed operation may have been executed fully or in part.
+        A failed operation may have been executed fully, in part, or not at all.
         """
         self.root = root
         self.chance = chance
-        self._next_error = fails
+        self._next_error = draw_error
         self._durable: dict[int, bytes] = {}
         """Inode -> durable content."""
         self._names: dict[Path, dict[str, int]] = {}
         """Directory -> durable name -> inode."""
         self._pins: list[int] = []
-        self._instead: dict[str, Callable[..., object]] = {
+        """Descriptors of files that are kept open (see `_pin`)."""
+        self._replacements: dict[str, Callable[..., object]] = {
             "pwrite": self._write,
             "ftruncate": self._truncate,
             "fdatasync": self._sync,
@@ -49,7 +49,7 @@ class FileSystem:
         """Name of a function of `os` -> its replacement."""
 
     def __enter__(self) -> Self:
-        for name, function in self._instead.items():
+        for name, function in self._replacements.items():
             setattr(os, name, function)
         return self
 
@@ -69,19 +69,19 @@ class FileSystem:
         self._pins.clear()
 
     def lose_power(self) -> None:
-        """Change the files as a power failure may: durable data stay, others may stay."""
+        """Change the files as a power failure may: durable data stay, other data may be lost."""
         for directory, names in self._names.items():
-            now = {file.name: file for file in directory.iterdir() if file.is_file()}
-            keep_names = self.chance.random() < 0.5
-            contents = {name: self._content(file) for name, file in sorted(now.items())}
-            if not keep_names:
+            files = {file.name: file for file in directory.iterdir() if file.is_file()}
+            keeps_names = self.chance.random() < 0.5
+            contents = {name: self._draw_content(file) for name, file in sorted(files.items())}
+            if not keeps_names:
                 contents = {
-                    name: self._content(now[name])
-                    if name in now and now[name].stat().st_ino == inode
+                    name: self._draw_content(files[name])
+                    if name in files and files[name].stat().st_ino == inode
                     else self._durable.get(inode, b"")
                     for name, inode in names.items()
                 }
-            for file in now.values():
+            for file in files.values():
                 if file.suffix != ".lock":
                     file.unlink()
             for name, content in contents.items():
@@ -92,13 +92,19 @@ class FileSystem:
                     self._pin(file)
             self._names[directory] = _inodes(directory)
 
-    def _content(self, file: Path) -> bytes:
-        now = file.read_bytes()
+    def _draw_content(self, file: Path) -> bytes:
+        """Draw the content of a file after a power failure.
+
+        It is the durable content and a part of what was written since: all of it, the beginning,
+        or the beginning and zeros; nothing or all of it if the durable content was overwritten.
+        """
+        content = file.read_bytes()
         durable = self._durable.get(file.stat().st_ino, b"")
-        if not now.startswith(durable):
-            return self.chance.choice((now, durable))
-        cut = self.chance.randint(len(durable), len(now))
-        return self.chance.choice((now, now[:cut], now[:cut] + bytes(len(now) - cut)))
+        if not content.startswith(durable):
+            return self.chance.choice((content, durable))
+        cut = self.chance.randint(len(durable), len(content))
+        zeros = bytes(len(content) - cut)
+        return self.chance.choice((content, content[:cut], content[:cut] + zeros))
 
     def _is_done(self, error: BaseException | None) -> bool:
         """Return whether to execute an operation that will raise `error`; None: it succeeds."""

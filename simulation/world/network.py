@@ -2,8 +2,8 @@
 
 A channel leads from a process to a role. It is FIFO, and other channels may overtake it. During a
 cut, all messages on one channel, or from one process, are lost. During a hole (a one-way
-partition), all messages from one host to another are lost. When a process crashes, either a random
-tail of its messages is lost, or its messages in flight arrive after its successor has started.
+partition), all messages from one host to another are lost. When a process crashes, either its last
+messages are lost, or its messages in flight arrive after its successor has started.
 """
 
 from __future__ import annotations
@@ -36,57 +36,57 @@ class Network(Struct):
     _lost_after: dict[str, float] = field(default_factory=dict)
     """Crashed process -> the time after which its messages are lost."""
     _lingering: dict[str, float] = field(default_factory=dict)
-    """Crashed process -> the delay of its messages, in seconds."""
-
+    """Crashed process -> the additional delay of its messages, in seconds."""
     _holes: set[tuple[str, str]] = field(default_factory=set)
     """(host of the sender, host of the receiver)"""
 
     def schedule_hole(self, hole: Hole) -> None:
         """Schedule a hole."""
-        between = hole.sender, hole.receiver
-        kinds = " to ".join(host.partition("-")[0] for host in between)
+        hosts = hole.sender, hole.receiver
+        kinds = " to ".join(host.partition("-")[0] for host in hosts)
 
         def begin() -> None:
-            self._holes.add(between)
+            self._holes.add(hosts)
             self.counted[f"hole {kinds}"] += 1
             self.timeline.add_trace(
-                f"what {hole.sender} sends to {hole.receiver} is lost from now on"
+                f"all messages from {hole.sender} to {hole.receiver} are lost from now on"
             )
 
         self.timeline.at_time(hole.at_s, begin)
         if hole.until_s < inf:
-            self.timeline.at_time(hole.until_s, lambda: self._holes.discard(between))
+            self.timeline.at_time(hole.until_s, lambda: self._holes.discard(hosts))
 
     def is_lost(self, sender: str, receiver: str) -> bool:
         """Return whether all messages from one host to another are lost now."""
         return (sender, receiver) in self._holes
 
     def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
-        """Send a message to a role. `arrive` is called for each arrival: none, one or two."""
+        """Send a message to a role. `arrive` is called per arrival: never, once or twice."""
         timeline, faults = self.timeline, self.faults
         channel = (process, to)
-        everything = (process, "")
+        all_channels = (process, "")
         if timeline.draw_fault(faults.cut, "cut"):
-            which = channel if self.chance.random() < 0.5 else everything
-            self._cut_until[which] = timeline.now + self.chance.expovariate(100.0)
-        if timeline.now < max(self._cut_until.get(c, 0.0) for c in (channel, everything)):
+            cut = channel if self.chance.random() < 0.5 else all_channels
+            self._cut_until[cut] = timeline.now + self.chance.expovariate(100.0)
+        if timeline.now < max(self._cut_until.get(c, 0.0) for c in (channel, all_channels)):
             self.counted["lost message"] += 1
             return
-        delay = self.chance.expovariate(1 / faults.delay_s)
+        delay_s = self.chance.expovariate(1 / faults.delay_s)
         if self.chance.random() < faults.slow:
-            delay *= 20
-        when = max(timeline.now + delay, self._arrivals.get(channel, 0.0))
-        self._arrivals[channel] = when
+            delay_s *= 20
+        # Not before the last arrival on the channel, and exactly then: the channel is FIFO.
+        arrival = max(timeline.now + delay_s, self._arrivals.get(channel, 0.0))
+        self._arrivals[channel] = arrival
         event = partial(self._arrive, process, arrive)
-        timeline.at_time(when, event)  # exactly then, so that a channel keeps its order
+        timeline.at_time(arrival, event)
         if timeline.draw_fault(faults.repeat, "repeated message"):
-            timeline.at_time(when, event)
+            timeline.at_time(arrival, event)
 
-    def handle_crash(self, process: str, back_after: float) -> None:
-        """Handle the death of a process; its successor starts after `back_after` seconds."""
+    def handle_crash(self, process: str, restart_delay_s: float) -> None:
+        """Handle the crash of a process; its successor starts in `restart_delay_s` seconds."""
         now, chance = self.timeline.now, self.chance
         if self.timeline.draw_fault(self.faults.linger, "lingering messages"):
-            self._lingering[process] = back_after + chance.expovariate(50.0)
+            self._lingering[process] = restart_delay_s + chance.expovariate(50.0)
         else:  # its last messages never leave its buffers
             self._lost_after[process] = now + chance.random() * self.faults.delay_s
 

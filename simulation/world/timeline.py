@@ -11,7 +11,7 @@ from random import Random
 from msgspec import Struct, field
 
 PAUSES_S = (0.02, 0.3, 7.0)
-"""Durations of a host's pause in seconds; after the longest, the coordinator declares it dead."""
+"""Durations of a host's pause in seconds; during the longest, the coordinator declares it dead."""
 
 
 class Crashed(Exception):
@@ -31,15 +31,17 @@ class Faults(Struct, frozen=True):
     """Probability of each fault, the time at which faults end, and the usual delays."""
 
     until_s: float = 0.0
-    """No fault happens after this time, in virtual seconds."""
+    """Time in virtual seconds after which no fault happens, except `crash_at_end`."""
     crash_at_message: float = 0.0
     """Per message: its receiver crashes before it handles the message."""
     crash_before_job: float = 0.0
     crash_after_job: float = 0.0
+    """Per job of a disk: the process crashes before it is executed, or after."""
     crash_before_send: float = 0.0
     """Per turn with messages: the process crashes before it sends them."""
     crash_at_consumer: float = 0.0
-    """Before and after a consumer stores a bundle; in files, also in the middle of it."""
+    """Per bundle: its consumer's process crashes before or after it stores the bundle; a consumer
+    with files may also crash in the middle of it."""
     crash_at_end: float = 0.0
     """Per message of the shutdown: its sender or receiver dies. Also after `until_s`."""
     linger: float = 0.0
@@ -70,27 +72,28 @@ Event = Callable[[], None]
 
 
 class Timeline(Struct):
-    """Clock and future events; events of the same moment keep the order of scheduling."""
+    """Clock and future events; events at the same time are executed in order of scheduling."""
 
     rng: Random
     faults: Faults
     counted: Counter[str] = field(default_factory=Counter)
-    """How often each kind of event happened, for people and for tests of the simulation."""
+    """Kind of event -> how often it happened; for reports and for tests of the simulation."""
     trace: Callable[[str], None] | None = None
     """Called with a line for each delivered message, each job and each fault."""
     now: float = 0.0
     """Virtual seconds since the start."""
-    over: bool = False
-    """Makes `run` return."""
+    is_over: bool = False
+    """Whether `run` should return; set by an event."""
     _events: list[tuple[float, int, Event]] = field(default_factory=list)
-    _order: int = 0
+    """A heap of (time, number, event)."""
+    _last_number: int = 0
 
-    def run(self, limit: float) -> bool:
-        """Execute events until one sets `over`. Return False if `limit` seconds pass first."""
+    def run(self, until_s: float) -> bool:
+        """Execute events until one sets `is_over`. Return False if `now` passes `until_s` first."""
         events = self._events
-        while not self.over:
+        while not self.is_over:
             self.now, _, event = heappop(events)
-            if self.now > limit:
+            if self.now > until_s:
                 return False
             event()
         return True
@@ -104,14 +107,14 @@ class Timeline(Struct):
         """Discard all events."""
         self._events.clear()
 
-    def after(self, delay: float, event: Event) -> None:
-        """Schedule an event in `delay` seconds."""
-        self.at_time(self.now + delay, event)
+    def after(self, delay_s: float, event: Event) -> None:
+        """Schedule an event in `delay_s` virtual seconds."""
+        self.at_time(self.now + delay_s, event)
 
-    def at_time(self, when: float, event: Event) -> None:
-        """Schedule an event at the time `when`."""
-        self._order += 1
-        heappush(self._events, (when, self._order, event))
+    def at_time(self, time: float, event: Event) -> None:
+        """Schedule an event at a time, in virtual seconds since the start."""
+        self._last_number += 1
+        heappush(self._events, (time, self._last_number, event))
 
     def happens(self, probability: float) -> bool:
         """Draw whether a fault happens now."""

@@ -4,12 +4,12 @@ The world uses roles only through `engine.wire.role`: like the ZeroMQ runtime, i
 the time and the results of jobs, sends their messages and executes their jobs. A process runs one
 role or several (a front and its intake, a node and its consumer), which crash and pause together.
 
-A crash loses the process with its memory. Its disk remains; the job in progress is done or not. A
-job may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP:
-afterwards it continues with the messages that have arrived meanwhile; a hang lasts until the
-process is killed. A turn may take time. Until the turn ends, the process handles no message, and
-its messages wait, except those of `Role.make_heartbeats`. A process that raises a `DriftlineError`
-ends the run, as in reality; but after `Unavailable` it is restarted.
+A crash loses the process with its memory. The disk of its host remains; a job in progress may or
+may not be done. A job may also fail, or be done but reported as failed. A pause stops a process
+like SIGSTOP: afterwards it continues with the messages that have arrived meanwhile; a hang lasts
+until the process is killed. A turn may take time. Until the turn ends, the process handles no
+message, and its messages wait, except those of `Role.make_heartbeats`. A process that raises a
+`DriftlineError` ends the run, as in reality; after `Unavailable` the process is restarted instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
 
 OVERDUE_TICKS_MAX = 20
-"""A process with this many overdue ticks in a row would keep a core busy while it waits."""
+"""Limit of overdue ticks in a row: with more, a real process would use a core while it waits."""
 
 
 class SimulatedHost(Struct):
@@ -43,9 +43,9 @@ class SimulatedHost(Struct):
     make: Callable[[str], Sequence[Role]]
     disk: Disk | None
     fixed: frozenset[str]
-    """Roles whose address stays the same after a restart (master, consumer, intake)."""
+    """Names of roles whose address is the same after a restart (master, consumer, intake)."""
     never_crashes: bool = False
-    """Whether its process never crashes."""
+    """Whether the host's process never crashes."""
     roles: dict[str, Role] = field(default_factory=dict)
     """Roles of the running process, empty if none runs; the end of the first role ends it."""
     ended_role: Role | None = None
@@ -53,7 +53,7 @@ class SimulatedHost(Struct):
     process: str = ""
     """Name of the running process; "" if none runs."""
     starts: int = 0
-    """Number in the name of the newest process; each `end` adds one, too."""
+    """Number in the name of the newest process; `World.end` also increases it."""
     turn_due: bool = False
     """Whether a turn of the process is scheduled."""
     tick_at: float = inf
@@ -82,7 +82,7 @@ class World(Struct):
     timeline: Timeline
     network: Network
     check: Callable[[SimulatedHost, Role], None]
-    """Called after every turn of every role, after its messages were sent."""
+    """Called for each role of a process after each turn, once its messages are sent."""
     on_exit: Callable[[SimulatedHost], None]
     """Called when a process has ended normally."""
     hosts: dict[str, SimulatedHost] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class World(Struct):
     """Error by which a process has ended the run."""
     _host_of_role: dict[str, SimulatedHost] = field(default_factory=dict)
     """Name of a role -> its host."""
-    _spent: float = 0.0
+    _turn_s: float = 0.0
     """Duration of the current turn so far, in virtual seconds."""
 
     def add(
@@ -100,21 +100,24 @@ class World(Struct):
         disk: Disk | None = None,
         *,
         fixed: Iterable[str] = (),
-        lasts: bool = False,
+        never_crashes: bool = False,
     ) -> SimulatedHost:
-        """Add a host and start its process; `make`: process name -> the roles of the process."""
-        host = self.hosts[name] = SimulatedHost(name, make, disk, frozenset(fixed), lasts)
+        """Add a host and start its process; `make`: process name -> the roles of the process.
+
+        `fixed`, `never_crashes`: see `SimulatedHost`.
+        """
+        host = self.hosts[name] = SimulatedHost(name, make, disk, frozenset(fixed), never_crashes)
         self.start(host)
         return host
 
     @property
     def clock(self) -> float:
-        """Current time, also in the middle of a long turn."""
-        return self.timeline.now + self._spent
+        """Current time in virtual seconds, also in the middle of a long turn."""
+        return self.timeline.now + self._turn_s
 
     def extend_turn(self, seconds: float) -> None:
         """Make the current turn longer."""
-        self._spent += seconds
+        self._turn_s += seconds
 
     def crash(self, host: SimulatedHost, where: str) -> None:
         """Kill a host's process, and schedule its restart. `where`: the place, for the trace.
@@ -125,11 +128,11 @@ class World(Struct):
             return
         self.timeline.counted[f"crash {host.kind} {where}"] += 1
         self.timeline.add_trace(f"{host.process} crashes {where}")
-        back_after = self.timeline.rng.expovariate(RESTART_RATE)
-        self.network.handle_crash(host.process, back_after)
+        restart_delay_s = self.timeline.rng.expovariate(RESTART_RATE)
+        self.network.handle_crash(host.process, restart_delay_s)
         host.roles.clear()
         host.process = ""
-        self.timeline.after(back_after, partial(self._start_again, host, host.starts))
+        self.timeline.after(restart_delay_s, partial(self._start_again, host, host.starts))
 
     def hang(self, host: SimulatedHost) -> None:
         """Stop a host's process, also in the middle of a turn, until it is killed."""
@@ -161,7 +164,7 @@ class World(Struct):
             self._schedule_tick(host, self.timeline.now)
 
     def _start_again(self, host: SimulatedHost, starts: int) -> None:
-        if host.starts == starts:  # not started meanwhile
+        if host.starts == starts:  # not started or ended meanwhile
             self.start(host)
 
     def end(self, host: SimulatedHost) -> None:
@@ -183,15 +186,15 @@ class World(Struct):
         """Call `action` in a process, and handle its errors. Return whether the process lives."""
         try:
             action()
-        except Crashed as where:
-            self.crash(host, str(where))
+        except Crashed as crashed:
+            self.crash(host, str(crashed))
         except Unavailable as error:
             self.timeline.add_trace(f"{host.process} ends {when}: {error}")
             self.crash(host, when)
         except DriftlineError as error:
             self.timeline.add_trace(f"{host.process} ends the run: {type(error).__name__}: {error}")
             self.fatal_error = error
-            self.timeline.over = True
+            self.timeline.is_over = True
             host.roles.clear()
         return bool(host.roles)
 
@@ -202,16 +205,16 @@ class World(Struct):
         self.timeline.at_time(host.paused_until, event)
         return True
 
-    def _schedule_tick(self, host: SimulatedHost, when: float) -> None:
-        """Schedule the next tick, in place of the one that is scheduled."""
-        host.tick_at = when
-        if when < inf:
-            self.timeline.at_time(when, partial(self._tick, host, host.process, when))
+    def _schedule_tick(self, host: SimulatedHost, time: float) -> None:
+        """Schedule the next tick; it replaces a tick that is already scheduled."""
+        host.tick_at = time
+        if time < inf:
+            self.timeline.at_time(time, partial(self._tick, host, host.process, time))
 
-    def _tick(self, host: SimulatedHost, process: str, when: float) -> None:
-        if host.process != process or host.tick_at != when or not host.roles:
+    def _tick(self, host: SimulatedHost, process: str, time: float) -> None:
+        if host.process != process or host.tick_at != time or not host.roles:
             return
-        if self._is_away(host, lambda: self._tick(host, process, when)):
+        if self._is_away(host, lambda: self._tick(host, process, time)):
             return
         now = self.timeline.now
         due = inf
@@ -232,16 +235,16 @@ class World(Struct):
         if self._is_away(host, lambda: self._turn(host, process)):
             return
         host.turn_due = False
-        self._spent = 0.0
+        self._turn_s = 0.0
         if not self._safely(host, "in a turn", lambda: self._turn_all(host)):
             return
-        spent, self._spent = self._spent, 0.0
-        if not spent:
+        turn_s, self._turn_s = self._turn_s, 0.0
+        if not turn_s:
             self._end_turn(host, process)
             return
         self.timeline.counted[f"slow turn {host.kind}"] += 1
-        end = host.paused_until = self.timeline.now + spent
-        self.timeline.add_trace(f"{process} is at work until {end:.6f}")
+        end = host.paused_until = self.timeline.now + turn_s
+        self.timeline.add_trace(f"{process} is in a turn until {end:.6f}")
         self.timeline.at_time(end, lambda: self._end_turn(host, process))
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
@@ -262,8 +265,8 @@ class World(Struct):
     def _end_turn(self, host: SimulatedHost, process: str) -> None:
         if host.process != process or not host.roles or host.paused_until == inf:
             return
-        sends = any(party.outbox for party in host.roles.values())
-        if sends and self.timeline.happens(self.timeline.faults.crash_before_send):
+        has_messages = any(role.outbox for role in host.roles.values())
+        if has_messages and self.timeline.happens(self.timeline.faults.crash_before_send):
             self.crash(host, "before sending")
             return
         for role in host.roles.values():
@@ -273,7 +276,7 @@ class World(Struct):
                 self._send(host, role, to, data)
             role.outbox.clear()
             for job in role.jobs:
-                self._begin(host, role, job)
+                self._begin_job(host, role, job)
             role.jobs.clear()
         if self._safely(host, "after a turn", lambda: self._check_all(host)):
             due = min(role.tick_by for role in host.roles.values())
@@ -290,6 +293,7 @@ class World(Struct):
             self.on_exit(host)
 
     def _dies_at_end(self, host: SimulatedHost) -> bool:
+        """Draw whether a process dies at a message of the shutdown; if so, crash it."""
         probability = self.timeline.faults.crash_at_end
         if probability == 0 or self.timeline.rng.random() >= probability:
             return False
@@ -302,11 +306,11 @@ class World(Struct):
 
     # Disk.
 
-    def _begin(self, host: SimulatedHost, role: Role, job: DurableJob) -> None:
+    def _begin_job(self, host: SimulatedHost, role: Role, job: DurableJob) -> None:
         process = host.process
         timeline = self.timeline
-        took = timeline.rng.expovariate(1 / timeline.faults.job_s)
-        host.disk_free_at = max(host.disk_free_at, timeline.now) + took
+        duration_s = timeline.rng.expovariate(1 / timeline.faults.job_s)
+        host.disk_free_at = max(host.disk_free_at, timeline.now) + duration_s
         event = partial(self._carry_out, host, process, role, job)
         timeline.at_time(host.disk_free_at, event)
 
@@ -368,7 +372,7 @@ class World(Struct):
         timeline = self.timeline
         if timeline.draw_fault(timeline.faults.pause, f"pause {host.kind}"):
             host.paused_until = timeline.now + timeline.rng.choice(PAUSES_S)
-            timeline.add_trace(f"{host.process} stands still until {host.paused_until:.6f}")
+            timeline.add_trace(f"{host.process} is paused until {host.paused_until:.6f}")
         if timeline.happens(timeline.faults.crash_at_message):
             self.crash(host, "at a message")
             return

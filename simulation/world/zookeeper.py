@@ -3,8 +3,8 @@
 It guarantees what ZooKeeper does and no more: writes are atomic and name the previous version; a
 session's queue entries disappear when the session expires; a read of the queue may be stale; a
 watch fires once, some time after the change, and not while its process is cut off. A process learns
-of its expired session only when it is reachable again: until then it may believe that it leads. Its
-writes are still accepted if they name the right version.
+of its expired session only when it can reach ZooKeeper again: until then it may believe that it
+leads, and its writes are still accepted if they name the right version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SESSION_S = 0.15
 """Virtual seconds of silence after which a session expires."""
 
 PING_S = 0.03
-"""Virtual seconds between two checks for silent sessions."""
+"""Interval of the checks for silent sessions, in virtual seconds."""
 
 LAG_S = 0.05
 """Maximum delay of a watch, and staleness of a read of the queue, in seconds."""
@@ -42,7 +42,7 @@ class ZooKeeperSession(Struct):
     """When the process was last running and not cut off."""
     cut_until: float = 0.0
     """End of the time during which the process is cut off."""
-    expired: bool = False
+    is_expired: bool = False
     watching: str = ""
     """The process whose queue entry the session's process watches."""
 
@@ -57,6 +57,7 @@ class ZooKeeper(Struct):
     sessions: dict[str, ZooKeeperSession] = field(default_factory=dict)
     """Process -> its session, also if it has expired."""
     queue: list[str] = field(default_factory=list)
+    """Names of the queued processes; the first one leads."""
     _previous_queue: list[str] = field(default_factory=list)
     """The queue before its last change, which a stale read returns."""
     _changed_at: float = 0.0
@@ -80,28 +81,29 @@ class ZooKeeper(Struct):
             return self.registry.carry_out(job)
         if isinstance(job, ReadState):
             return self.registry.read()
-        if session.expired:
+        if session.is_expired:
             raise StateMismatch("the session has expired")
         if isinstance(job, Enlist):
             if process not in self.queue:
                 self._change([*self.queue, process])
             return None
         if isinstance(job, FindSuccessor):
-            behind = self.queue[self.queue.index(process) + 1 :]
-            return behind[0] if behind else ""
+            successors = self.queue[self.queue.index(process) + 1 :]
+            return successors[0] if successors else ""
         assert isinstance(job, FindPredecessor)
         return self._read_queue(process, session)
 
     def _read_queue(self, process: str, session: ZooKeeperSession) -> str:
+        """Return the predecessor of a process, and watch it; "" if the process is the first one."""
         is_stale = self.timeline.now < self._changed_at + LAG_S and self.timeline.rng.random() < 0.5
-        seen = self._previous_queue if is_stale and process in self._previous_queue else self.queue
-        at = seen.index(process)
-        if at == 0:
+        queue = self._previous_queue if is_stale and process in self._previous_queue else self.queue
+        position = queue.index(process)
+        if position == 0:
             return ""
-        session.watching = seen[at - 1]
+        session.watching = queue[position - 1]
         if session.watching not in self.queue:  # already gone: the watch fires at once
             self._fire(session)
-        return seen[at - 1]
+        return queue[position - 1]
 
     def _is_cut(self, session: ZooKeeperSession) -> bool:
         return self.timeline.now < session.cut_until
@@ -114,14 +116,14 @@ class ZooKeeper(Struct):
         for process, session in list(self.sessions.items()):
             if session.is_running() and not self._is_cut(session):
                 session.heard_at = now
-                if session.expired:
+                if session.is_expired:
                     session.candidate.on_session_expired()
-            elif now - session.heard_at > SESSION_S and not session.expired:
+            elif now - session.heard_at > SESSION_S and not session.is_expired:
                 self._expire(process, session)
         self.timeline.after(PING_S, self._check_sessions)
 
     def _expire(self, process: str, session: ZooKeeperSession) -> None:
-        session.expired = True
+        session.is_expired = True
         self.timeline.add_trace(f"the session of {process} expires")
         if session.is_running() or self.timeline.now < session.cut_until:
             self.timeline.counted["session expired"] += 1
@@ -147,7 +149,7 @@ class ZooKeeper(Struct):
 class ZooKeeperStore:
     """Replacement of a `MasterDisk`: carries out a master's jobs in ZooKeeper.
 
-    It has no file to open or to damage.
+    Without files: `open` and `flip_bit` do nothing.
     """
 
     def __init__(self, zookeeper: ZooKeeper) -> None:

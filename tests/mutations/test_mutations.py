@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from driftline.simulation.scenarios.disturbances import Rescaled, draw_holes
+from driftline.simulation.scenarios.disturbances import RescaleRequest, draw_holes
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
 from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import run_one
@@ -216,8 +216,8 @@ def focused(what: Scenario, focus: Focus) -> Scenario:
 def changing(what: Scenario) -> Scenario:
     """A longer scenario, with other numbers of nodes again and again."""
     numbers = Random(what.seed)
-    rescaled = tuple(Rescaled(numbers.choice((1, 2, 3)), 0.04 + 0.15 * n) for n in range(8))
-    return replace(what, rescaled=rescaled, records=200, drain_at_s=None)
+    requests = tuple(RescaleRequest(numbers.choice((1, 2, 3)), 0.04 + 0.15 * n) for n in range(8))
+    return replace(what, rescale_requests=requests, records=200, drain_at_s=None)
 
 
 def found(

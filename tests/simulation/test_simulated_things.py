@@ -23,7 +23,7 @@ from driftline.engine.state.managed import ListState, MapState, ReducingState, V
 from driftline.simulation.command import simulate
 from driftline.simulation.scenarios.disturbances import SlowFunctions
 from driftline.simulation.scenarios.drawn import draw_flow
-from driftline.simulation.scenarios.flows import Simulated, concatenation, records
+from driftline.simulation.scenarios.flows import SimulatedFlow, concatenation, records
 from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import draw_scenario, without_faults
 from driftline.simulation.seeds import run_one
@@ -231,7 +231,7 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
 def test_outputs_in_files_may_hold_every_character_that_ends_a_line() -> None:
     flow = Flow("odd")
     flow.source("numbers").map(lambda n: f"{n}\u2028\u2029\x85\x0b\x0c\x1c\r\n").sink()
-    simulated = Simulated(flow.name, order_independent=False, given=flow)
+    simulated = SimulatedFlow(flow.name, order_independent=False, flow=flow)
     drawn = draw_scenario(1, simulated, files=GivenRecords([list(range(20))]))
     assert run_one(replace(drawn, sink="files")).problem == ""
 

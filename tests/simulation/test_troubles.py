@@ -22,7 +22,7 @@ from driftline.engine.operators.speculative import Speculative
 from driftline.engine.policy import POLICIES
 from driftline.engine.wire.messages import Outgoing
 from driftline.simulation.masters import master_of
-from driftline.simulation.scenarios.disturbances import Behind, Hang, Rescaled
+from driftline.simulation.scenarios.disturbances import Hang, RescaleRequest, SlowConsumer
 from driftline.simulation.scenarios.flows import SIMULATED
 from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import (
@@ -69,7 +69,9 @@ def rescaling(seed: int) -> Scenario:
         "drain_at_s": None,
         "faults": faults,
     }
-    return replace(drawn, nodes=2, rescaled=(Rescaled(3, 0.05),), live=(pace,), **others)
+    return replace(
+        drawn, nodes=2, rescale_requests=(RescaleRequest(3, 0.05),), live=(pace,), **others
+    )
 
 
 def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
@@ -107,7 +109,7 @@ def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
         slow_functions=None,
         slow_consumer=None,
         drain_at_s=None,
-        rescaled=(),
+        rescale_requests=(),
         embedded=False,
     )
 
@@ -190,7 +192,7 @@ def test_masters_back_off_if_a_member_is_unreachable_for_all() -> None:
 WAITING = 1000
 
 
-def simulated(name: str, behind: Behind) -> Simulation:
+def simulated(name: str, behind: SlowConsumer) -> Simulation:
     what = replace(
         without_faults(draw_scenario(4, COUNTS, name)),
         records=250, window=6, slow_functions=None, live=(None,), sink="memory", embedded=False,
@@ -202,7 +204,7 @@ def simulated(name: str, behind: Behind) -> Simulation:
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("seconds", [0.5, STALLED_AFTER_S + 2.0])
 def test_slow_consumer_causes_bounded_queues_and_correct_outputs(name: str, seconds: float) -> None:
-    simulation = simulated(name, Behind(seconds, 3 * seconds, WAITING))
+    simulation = simulated(name, SlowConsumer(seconds, 3 * seconds, WAITING))
     outcome = simulation.run()
     assert not outcome.problem
     assert outcome.counted["slow consumer"] >= 2
@@ -213,7 +215,7 @@ def test_slow_consumer_causes_bounded_queues_and_correct_outputs(name: str, seco
 @pytest.mark.parametrize("name", ["none", "at-least-once", "two-phase"])
 def test_queues_are_unbounded_without_backpressure(name: str) -> None:
     with patch.object(Backpressure, "update", lambda *_: False):
-        simulation = simulated(name, Behind(5.0, 15.0, WAITING))
+        simulation = simulated(name, SlowConsumer(5.0, 15.0, WAITING))
         assert not simulation.run().problem
     assert simulation.waiting_bytes > 5 * WAITING
 

@@ -12,7 +12,7 @@ import pytest
 from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Bundle, LastBundle, Marker, Message, Prepared, decode
 from driftline.engine.wire.role import Role
-from driftline.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.simulation.scenarios.flows import SIMULATED, SimulatedFlow
 from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import Scenario
 from driftline.simulation.simulation import Outcome, Simulation
@@ -51,7 +51,7 @@ def calm(
     *,
     until_s: float,
     bursts: int = 0,
-    flow: Simulated = FLOWS["two_counts"],
+    flow: SimulatedFlow = FLOWS["two_counts"],
     faults: Faults = CALM,
 ) -> Scenario:
     """Two nodes and a live input, in a world in which nothing fails by chance."""

@@ -97,7 +97,7 @@ def test_cluster_service_loses_no_write_when_processes_are_killed_and_scales(
         assert "web is over: it was asked to end" in machine.command("stop", "web")
         assert service.wait() == 0
         log = service.log.read_text()
-        assert "driftline stop: draining, no more is accepted" in log
+        assert "driftline stop: draining, new requests are rejected" in log
         assert "input-0, journal: in the --state directory of `driftline serve`" in machine.command(
             "verify", "web"
         )

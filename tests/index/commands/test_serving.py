@@ -193,7 +193,7 @@ def test_invalid_serve_arguments_are_rejected_with_a_message(
         assert "in use" in refusal(*at, "--zmq", zmq)
     assert "with tcp://" in refusal(*at, "--zmq", "somewhere")
     pair = "--certificate", "README.md", "--key", "README.md"
-    assert "README.md and README.md are no certificate" in refusal(*at, *pair)
+    assert "README.md and README.md are not a certificate" in refusal(*at, *pair)
     assert "there is no cluster" in refusal(*at, "--zookeeper", empty_tree.zookeeper)
     show(empty_tree, "a", AgentRole.MASTER)
     named = "--zookeeper", empty_tree.zookeeper, "--name", "../a"

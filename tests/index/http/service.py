@@ -17,7 +17,7 @@ from driftline.index.documents.schema import DEFAULT, Schema
 from driftline.index.documents.writes import document_flow
 from driftline.index.http.application import application
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.gateway.server import BoundedServer, Listening, set_write_timeout
+from driftline.serve.gateway.server import BoundedServer, ListenAddress, set_write_timeout
 from driftline.serve.http.operations import HttpSettings
 from tests.serve.http.backends import FlowBackend
 
@@ -51,7 +51,7 @@ async def served(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = application(service, service.schema, settings)
         set_write_timeout(listening, unread_s)
-        server = BoundedServer(app, Listening(), grace_s=1, **limits)
+        server = BoundedServer(app, ListenAddress(), grace_s=1, **limits)
         running = asyncio.ensure_future(server.serve([listening]))
         try:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -129,7 +129,7 @@ async def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
     lines = ('{"id": "1", "title": "tea"}', '{"delete": "2"}', '{"id": "3", "title": 7}', "{")
 
     service = Service(tmp_path)
-    async with client_of(service, HttpSettings(within_s=0.01)) as client:
+    async with client_of(service, HttpSettings(timeout_s=0.01)) as client:
         described = await described_by(client)
         service.holds = True
         for query in ("wait=visible", "key=a"):

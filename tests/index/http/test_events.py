@@ -212,7 +212,7 @@ async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
 
 async def test_watch_events_are_sent_up_to_the_applied_time_of_shards(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    async with served(service, HttpSettings(within_s=0.05)) as client:
+    async with served(service, HttpSettings(timeout_s=0.05)) as client:
         watch = (await client.put("/watches/w", json={"q": "tea"})).json()
         service.lags = True
         written = [

@@ -74,7 +74,7 @@ async def test_read_without_after_does_not_wait_for_a_lagging_view(
 ) -> None:
     """As during a bulk, when the view is behind the journal."""
     service = Service(tmp_path, schema_of(tmp_path))
-    async with client_of(service, HttpSettings(within_s=0.05)) as client:
+    async with client_of(service, HttpSettings(timeout_s=0.05)) as client:
         await client.put("/collections/teas/documents/1", json={"title": "tea"})
         seen = (await client.get("/collections/teas/count?q=tea")).json()
         service.lags = True

@@ -27,7 +27,7 @@ STREAMS = ("/changes", "/events")
 
 def test_every_response_conforms_to_the_openapi_description(tmp_path: Path) -> None:
     schema = schema_of(tmp_path)
-    with in_a_thread(lambda: Service(tmp_path, schema), HttpSettings(within_s=1)) as url:
+    with in_a_thread(lambda: Service(tmp_path, schema), HttpSettings(timeout_s=1)) as url:
         for collection in ("teas", "empty"):
             put = httpx.put(f"{url}/collections/{collection}/documents/1", json={"title": "tea"})
             assert put.status_code == 200

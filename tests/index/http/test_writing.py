@@ -47,7 +47,7 @@ async def test_response_waits_until_the_write_is_durable_or_visible(
 ) -> None:
     service = Service(tmp_path)
     service.holds = True
-    async with client_of(service, HttpSettings(within_s=0.2)) as client:
+    async with client_of(service, HttpSettings(timeout_s=0.2)) as client:
         label = (await client.put("/documents/1", json=TEA)).json()["label"]
         assert (await client.get("/documents/1")).status_code == 404
         assert (await client.get("/documents/1", params={"after": label})).status_code == 503

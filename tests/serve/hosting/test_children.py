@@ -12,7 +12,7 @@ from time import monotonic
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.supervision.child_process import Pipes
 from driftline.deploy.runtime.supervision.restarts import STOPPED
-from driftline.serve.hosting.children import FINISH_S, Children
+from driftline.serve.hosting.children import FINISH_TIMEOUT_S, Children
 from driftline.serve.hosting.config import ServiceConfig, ViewSpec
 
 TAKES_NO_NOTICE_YET = f"""
@@ -46,11 +46,11 @@ class Scripted(Children):
 
 def test_shutdown_restarts_killed_children_but_not_stopped_views() -> None:
     with Scripted(CONFIG) as children:
-        children.ending = True
+        children.is_ending = True
         first, began = dict(children.pids), monotonic()
         children.finish()
         assert children._processes[VIEW].poll() == STOPPED, "asked to end until it took notice"
-        assert monotonic() - began < FINISH_S
+        assert monotonic() - began < FINISH_TIMEOUT_S
         os.kill(first["journal"], signal.SIGKILL)
         while children.pids["journal"] == first["journal"]:
             children.supervise()

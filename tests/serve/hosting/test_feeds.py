@@ -19,7 +19,7 @@ from driftline.serve.hosting.feeds import (
     Subscription,
 )
 from driftline.serve.hosting.ipc import IpcServer
-from driftline.serve.hosting.journal_process import FeedLines, JournalServer
+from driftline.serve.hosting.journal_process import FeedServer, JournalServer
 from driftline.serve.journal import Span
 from tests.serve.journal.runs import opened
 
@@ -110,9 +110,9 @@ def test_silent_follower_is_dropped_and_leaves_no_state() -> None:
         crowd.comes(b"stream-%d" % n, STREAM_BYTES)
     crowd.turn()
     crowd.following.clear()
-    assert crowd.turn(feeds.GONE_AFTER_S).total() > 0
+    assert crowd.turn(feeds.FOLLOWER_TIMEOUT_S).total() > 0
     assert crowd.turn().total() == 0
-    assert (crowd.feeds.followers, crowd.feeds.restart_times) == (0, {})
+    assert (crowd.feeds.follower_count, crowd.feeds.restart_times) == (0, {})
 
 
 def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> None:
@@ -120,16 +120,16 @@ def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> 
         process = ProcessConfig(*("", 1, "", "", 1.0, ""), sockets, *("", "", False))
         config = ServiceConfig(process, str(tmp_path), ())
         with (
-            closing(FeedLines(JournalServer(journal), config)) as feeds,
+            closing(FeedServer(JournalServer(journal), config)) as feeds,
             closing(IpcServer(lambda route: None)) as client,
         ):
-            stream = client.connect(config.feeds)
+            stream = client.connect(config.feeds_socket)
             assert stream is not None
             client.send(
                 stream,
                 Subscription("stream", "session", 0, STREAM_BYTES).encode_follow(RETAINS_NOTHING),
             )
-            while not feeds.followers:
+            while not feeds.follower_count:
                 assert select([feeds.ipc], [], [], 5.0)[0]
                 feeds.drain()
             feeds.turn()
@@ -138,4 +138,4 @@ def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> 
             client.close()
             assert select([feeds.ipc], [], [], 5.0)[0]
             feeds.drain()
-            assert feeds.followers == 0
+            assert feeds.follower_count == 0

@@ -24,7 +24,7 @@ from driftline.serve.hosting.host import (
 )
 from driftline.serve.hosting.view_client import Request, ViewTime, decode_answer, encode_request
 from driftline.serve.journal import Span
-from driftline.serve.views.checkpoint import Retained
+from driftline.serve.views.checkpoint import Retention
 from driftline.serve.views.hosted import Answer, PauseHook, Question, no_pause
 from tests.serve.hosting.world import Recording
 
@@ -43,7 +43,8 @@ class Live:
         self.feeds = Feeds(read)
         self.view = view or Slow()
         following = Subscription("v-0", "session", 0, WINDOW_BYTES)
-        parts = self.view, following, 0, CheckpointSchedule(100.0, 1_000), Retained(10, lambda: 0.0)
+        retention = Retention(10, lambda: 0.0)
+        parts = self.view, following, 0, CheckpointSchedule(100.0, 1_000), retention
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
         self.follow()
         self.feeds.turn(0.0)
@@ -83,7 +84,7 @@ def test_a_journal_that_cannot_be_read_for_a_while_is_followed_again() -> None:
     live = Live(read)
     for now in (0.0, 0.3, 0.6):
         live.turn(now)
-        assert live.host.lost is None
+        assert live.host.truncated is None
         assert live.view.time == 0
         live.feeds.turn(now)  # it forgets the feed that has ended
         live.follow(now)
@@ -98,9 +99,9 @@ def test_trimmed_journal_stops_a_host_that_needs_older_records() -> None:
 
     live = Live(read)
     live.turn()
-    assert live.host.lost is not None
-    assert live.host.lost.oldest == 7
-    assert "needs a checkpoint at record 7 or later" in live.host.lost.reason
+    assert live.host.truncated is not None
+    assert live.host.truncated.oldest == 7
+    assert "needs a checkpoint at record 7 or later" in live.host.truncated.reason
 
 
 class Slow(Recording):
@@ -223,7 +224,7 @@ def test_checkpoint_starts_when_idle_or_at_shutdown(outputs: int, ending: bool) 
     live.follow()
     live.turn()
     assert not live.saves()
-    live.host.ending = ending
+    live.host.is_ending = ending
     live.turn(0.0 if ending else CALM_S)
     assert live.saves() == (outputs == CHECKPOINT_ITEMS_MIN)
     assert live.host.can_end == (outputs < CHECKPOINT_ITEMS_MIN)

@@ -16,7 +16,7 @@ from tests.serve.journal.runs import chances, run_of
 
 STEPS = 150
 
-SILENT_S = 2 * feeds.GONE_AFTER_S
+SILENT_S = 2 * feeds.FOLLOWER_TIMEOUT_S
 
 
 @given(chances)

@@ -28,7 +28,7 @@ from driftline.serve.hosting.view_client import (
     encode_request,
 )
 from driftline.serve.journal import Span
-from driftline.serve.views.checkpoint import Retained
+from driftline.serve.views.checkpoint import Retention
 from driftline.serve.views.hosted import BackgroundJob, PauseHook, Question, no_pause
 from tests.serve.journal.runs import Run, after_crash, opened
 
@@ -287,7 +287,7 @@ class Hosted:
             following,
             self._kept,
             CheckpointSchedule(1.0, 5),
-            Retained(10, lambda: 0.0),
+            Retention(10, lambda: 0.0),
         )
         self.host = ViewHost(self.name, *parts, self._publish, lambda: next(clock) / 1e4)
         self.host.now = self._world.now
@@ -328,7 +328,7 @@ class Hosted:
         for _ in range(most):
             if down and not host.busy:
                 host.handle_journal_message(down.popleft())
-        assert host.lost is None, host.lost
+        assert host.truncated is None, host.truncated
 
     def worked(self, well: bool) -> None:
         """The copy ends, if there is one."""

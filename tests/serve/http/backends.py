@@ -13,7 +13,7 @@ from driftline.engine.reference import interpret
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.engine.wire.codec import round_trip
 from driftline.serve.errors import ApiError, RetentionExceeded
-from driftline.serve.gateway.backend import WITHIN_S
+from driftline.serve.gateway.backend import REQUEST_TIMEOUT_S
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, HostedView, Question
 
@@ -41,7 +41,7 @@ class FlowBackend:
         self.oldest = 0
         self.stalled_s = 0.0
         self.time = 1
-        self.started = True
+        self.is_ready = True
         self.holds = False
         self.lags = False
         self.turns = 1
@@ -105,8 +105,10 @@ class FlowBackend:
         async with self._moved:
             self._moved.notify_all()
 
-    async def wait_for_outputs(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
-        await self._reached(partial(self._has_passed, time), within_s)
+    async def wait_for_outputs(
+        self, time: int, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Sequence[Item]:
+        await self._reached(partial(self._has_passed, time), timeout_s)
         return self._between(time, time + 1)
 
     async def ask(
@@ -115,14 +117,14 @@ class FlowBackend:
         question: Question,
         *,
         after: int = 0,
-        within_s: float = WITHIN_S,
-        asker: str = "",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        client: str = "",
     ) -> Sequence[Answer]:
         at = question.get("at")
         self.asking += 1
         try:
             time = max(after, at if isinstance(at, int) else 0)
-            await self._reached(lambda: self.view_time(view) >= time, within_s)
+            await self._reached(lambda: self.view_time(view) >= time, timeout_s)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -179,9 +181,9 @@ class FlowBackend:
     def _has_passed(self, time: int) -> bool:
         return self.time > time
 
-    async def _reached(self, has: Callable[[], bool], within_s: float) -> None:
+    async def _reached(self, has: Callable[[], bool], timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(within_s), self._moved:
+            async with asyncio.timeout(timeout_s), self._moved:
                 await self._moved.wait_for(has)
         except TimeoutError:
             raise ApiError("unavailable", "it takes too long") from None

@@ -55,7 +55,7 @@ async def test_client_disconnect_cancels_its_queries_without_a_log_line(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         service = Service(tmp_path)
-        async with served(service, HttpSettings(within_s=600)) as client:
+        async with served(service, HttpSettings(timeout_s=600)) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
             writer.write(f"GET {asked} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -182,7 +182,7 @@ async def test_request_pending_at_shutdown_gets_503(
     asked.cancel()  # as uvicorn does
     await asked
     assert sent[0]["status"] == 503
-    assert b"ask again" in sent[1]["body"]
+    assert b"send the request again" in sent[1]["body"]
 
 
 def test_streams_and_health_checks_do_not_use_request_slots() -> None:
@@ -227,7 +227,7 @@ async def test_stalled_bodies_get_408_and_release_their_slots(tmp_path: Path) ->
 async def test_heads_that_do_not_end_are_answered_408_while_streams_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(Service(tmp_path), HttpSettings(heartbeat_s=0), head_s=0.1) as client:
+    async with served(Service(tmp_path), HttpSettings(heartbeat_s=0), head_timeout_s=0.1) as client:
         host, port = client.base_url.host, client.base_url.port
         async with client.stream("GET", "/changes") as stream:
             events = stream.aiter_lines()
@@ -286,7 +286,7 @@ async def test_body_that_drips_is_refused_and_logged(
         (b"9" * 5000, "an integer has too many digits: send it as a string"),
         (b'{"a": \xff}', "byte 6 is not UTF-8"),
         (b"[" * 100_000, "this is not valid JSON: it is nested too deep"),
-        (b'{"a": 1, "a": 2}', "this is not valid JSON: the name 'a' is there twice"),
+        (b'{"a": 1, "a": 2}', "this is not valid JSON: the name 'a' occurs twice"),
         (b"[NaN]", "this is not valid JSON: NaN is not a number of JSON"),
         (b"[1e999]", "this is not valid JSON: 1e999 is too large for a float"),
         (b"{", "this is not valid JSON: "),

@@ -227,7 +227,7 @@ def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
     journal = filled(tmp_path, LONG.bundles[:5])
     first = next(bundle for bundle in LONG.bundles if bundle.blobs)
     late = replace(first, t_last=10**6)
-    with pytest.raises(MalformedMessage, match="have come already"):
+    with pytest.raises(MalformedMessage, match="have already arrived"):
         journal.deliver(late)
     for bundle in LONG.bundles:
         journal.deliver(bundle)

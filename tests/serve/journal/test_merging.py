@@ -70,7 +70,7 @@ def test_outputs_that_come_too_late_are_refused(time: int) -> None:
     merge.take(JournalEntry("barrier-1", (1, 1), 2, 1))
     barrier, groups = ("barrier-2", (0, 1)) if time == 2 else ("barrier-0", (0, 0))
     late = Bundle(barrier, 1, groups, (to_blob([(time, 0)], 0, [1]),), 9, 1)
-    with pytest.raises(MalformedMessage, match="have come already"):
+    with pytest.raises(MalformedMessage, match="have already arrived"):
         merge.check(entry_of(late, 2, 1)[0])
     in_time = Bundle(barrier, 1, groups, (to_blob([(time + 1, 0)], 0, [1]),), 9, 1)
     merge.check(entry_of(in_time, 2, 1)[0])

@@ -25,9 +25,9 @@ from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
 from driftline.engine.storage.ownership import DirectoryOwner
-from driftline.serve.gateway.server import Listening
+from driftline.serve.gateway.server import ListenAddress
 from driftline.serve.journal import Journal
-from driftline.serve.running.deployment import Serving, deploy_locally
+from driftline.serve.running.deployment import ServiceOptions, deploy_locally
 from driftline.serve.running.session import SessionStart, journal_network
 from tests.zookeepers import show
 
@@ -56,8 +56,9 @@ def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
     return empty_tree
 
 
-def serving(state: Path, **changes: object) -> Serving:
-    made = Serving("words.py", (), cast(Callable[..., object], None), state, Listening("::1", 0))  # type: ignore[arg-type]
+def serving(state: Path, **changes: object) -> ServiceOptions:
+    address = ListenAddress("::1", 0)
+    made = ServiceOptions("words.py", (), cast(Callable[..., object], None), state, address)  # type: ignore[arg-type]
     state.mkdir(exist_ok=True)
     return replace(made, **changes)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.serve.views.checkpoint import Retained, read_notes
+from driftline.serve.views.checkpoint import Retention, read_notes
 
 
 class Clock:
@@ -22,12 +22,12 @@ def test_retention_covers_the_requested_period_and_little_more(
 ) -> None:
     """A process that has a snapshot every 30 s, and dies at times."""
     clock, path = Clock(), tmp_path / "retained"
-    retained = Retained(600, clock)
+    retained = Retention(600, clock)
     since = 0
     for turn in range(1, 200):
         clock.now += 30
         if turn % restarts_every == 0:
-            retained = Retained(600, clock, read_notes(path, turn - 1))
+            retained = Retention(600, clock, read_notes(path, turn - 1))
         since = max(since, retained.oldest_to_retain(turn))
         retained.write(path)
         assert since <= max(0, turn - 20), "what was the newest 600 s ago can be asked for"
@@ -46,7 +46,7 @@ def test_unreadable_retention_notes_are_ignored(tmp_path: Path) -> None:
 def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
     """One that could not be written any more; a view that is rebuilt begins at 0."""
     clock, path = Clock(), tmp_path / "retained"
-    retained = Retained(60, clock)
+    retained = Retention(60, clock)
     for newest in (10, 20, 30):
         clock.now += 30
         retained.oldest_to_retain(newest)
@@ -57,7 +57,7 @@ def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
 
 def test_backward_clock_jump_does_not_shorten_retention() -> None:
     clock = Clock()
-    retained = Retained(60, clock)
+    retained = Retention(60, clock)
     retained.oldest_to_retain(10)
     clock.now -= 5_000
     assert [retained.oldest_to_retain(newest) for newest in (20, 30)] == [0, 0]
