@@ -3,7 +3,7 @@
 Each word of each document causes one change record ``(word, document, positions, length)``: the
 posting that was added or replaced, and the new number of documents in the word's posting list. If a
 document is sent again, its new postings replace the previous ones of the same words. Postings of
-words that it no longer contains stay.
+words that the document no longer contains stay.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Change = tuple[str, str | int, tuple[int, ...], int]
 
 
 def postings(record: Mapping[str, object]) -> list[Posting]:
-    """Return the words of a document, lower-cased, by first appearance, with their positions."""
+    """Return the postings of a document: its words in lower case, in order of first appearance."""
     document = record["id"]
     assert isinstance(document, (str, int))
     by_word = positions_of_words(document_text(record))

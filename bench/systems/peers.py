@@ -89,7 +89,7 @@ class Fts5:
     def open_searcher(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
         connection = self._connect()
-        select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank HITS_MAX ?"
+        select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank LIMIT ?"
 
         def search(query: DrawnQuery) -> list[str]:
             rows = connection.execute(select, (query.text(" AND ", '"{}"'.format), HITS_MAX))

@@ -5,8 +5,8 @@ with IndexClient("http://127.0.0.1:8080", session=True) as index:
     for hit in index.search("tea").hits:
         print(hit.id, hit.snippet)
 
-This package requires the extra `client`.
-`IndexProducer` in `index.client.producer` writes over ZeroMQ.
+This package requires the extra `client`: pip install 'driftline[client]'. `IndexProducer` in
+`index.client.producer` writes over ZeroMQ.
 """
 
 from driftline.index.client.async_client import AsyncEvents, AsyncIndexClient

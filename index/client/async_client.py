@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import httpx
 
-from driftline.index.client.batches import BulkRequest, Gathering, Line, encode_json
+from driftline.index.client.batches import BulkRequest, BulkRequestBuilder, Line, encode_json
 from driftline.index.client.connection import (
     URL,
     AsyncConnection,
@@ -34,8 +34,8 @@ from driftline.index.client.connection import (
     content_of,
 )
 from driftline.index.client.errors import Invalid, ServiceError, ServiceUnavailable
-from driftline.index.client.events import Followed
-from driftline.index.client.results import FailedLine, Now, decode
+from driftline.index.client.events import StreamPosition
+from driftline.index.client.results import CurrentTime, FailedLine, decode
 from driftline.index.documents.answers import (
     Change,
     CountAnswer,
@@ -64,14 +64,14 @@ class AsyncEvents(Generic[T]):
     An asynchronous iterator and context manager; its exit closes the connection.
     """
 
-    def __init__(self, followed: Followed[T], events: AsyncGenerator[T, None]) -> None:
-        self._followed = followed
+    def __init__(self, position: StreamPosition[T], events: AsyncGenerator[T, None]) -> None:
+        self._position = position
         self._events = events
 
     @property
     def at(self) -> str:
         """T before which all events were returned; pass it as `from_` to continue later."""
-        return self._followed.at
+        return self._position.at
 
     def __aiter__(self) -> Self:
         return self
@@ -109,10 +109,10 @@ class WriteSession:
 
     def time_params(self, at: str | None, after: str | None) -> dict[str, str]:
         """Return the time parameters of a read."""
-        given = _text_params(at=at, after=after or None)
+        params = _text_params(at=at, after=after or None)
         if at is None and self._reads_own and self.label:
-            given["after"] = max(given.get("after", ""), self.label)
-        return given
+            params["after"] = max(params.get("after", ""), self.label)
+        return params
 
 
 class AsyncIndexClient:
@@ -131,17 +131,17 @@ class AsyncIndexClient:
         retry_s: float = 30.0,
         verify: SSLContext | bool = True,
     ) -> None:
-        reach = ConnectionSettings(url, token, timeout_s, retry_s, verify)
-        self._begin(AsyncConnection(reach), WriteSession(session))
+        settings = ConnectionSettings(url, token, timeout_s, retry_s, verify)
+        self._init(AsyncConnection(settings), WriteSession(session))
 
     @classmethod
     def _over(cls, connection: Connection, session: WriteSession) -> Self:
         """Create a client over an existing connection."""
         client = cls.__new__(cls)
-        client._begin(connection, session)
+        client._init(connection, session)
         return client
 
-    def _begin(self, connection: Connection, session: WriteSession) -> None:
+    def _init(self, connection: Connection, session: WriteSession) -> None:
         self._connection = connection
         self._session = session
         self._prefix = ""
@@ -203,23 +203,23 @@ class AsyncIndexClient:
     ) -> AsyncGenerator[Written | FailedLine, None]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
-        Yields the result of each line, in order. Reads up to one request's worth of lines before it
-        waits for the answers. Nothing is sent unless it is iterated.
+        Yields the result of each line, in order. Reads the lines of one request before it waits for
+        the answers. Sends nothing unless the caller iterates.
         """
         path = f"{self._prefix}/documents:bulk"
-        async for batch in self._batches(lines, wait):
+        async for request in self._bulk_requests(lines, wait):
             attempts = self._attempts()
             while True:
                 try:
-                    batch.reset()
+                    request.reset()
                     async with self._open_stream(
-                        "POST", path, batch.params, batch.content
+                        "POST", path, request.params, request.content
                     ) as parts:
                         async for data in parts:
-                            for result in batch.feed(data):
+                            for result in request.feed(data):
                                 attempts.reset(monotonic())
                                 yield result
-                    batch.end()
+                    request.end()
                     break
                 except ServiceError as error:
                     await self._connection.sleep(attempts.pause_s(error, monotonic()))
@@ -228,7 +228,7 @@ class AsyncIndexClient:
 
     async def get(self, id: str, *, at: str | None = None, after: str | None = None) -> Document:
         """Return a document."""
-        return await self._read(self._document(id), Document, {}, at, after)
+        return await self._read(self._document_path(id), Document, {}, at, after)
 
     async def search(
         self,
@@ -247,7 +247,7 @@ class AsyncIndexClient:
         path = f"{self._prefix}/search"
         params = {
             **_text_params(q=q, cursor=cursor, sort=sort),
-            **_page(limit, fields, snippets),
+            **_page_params(limit, fields, snippets),
             **_list_params(facet=facets),
         }
         if cursor is not None:  # a cursor contains the T to read
@@ -300,39 +300,38 @@ class AsyncIndexClient:
         """
         at, until = _check_text("from_", from_ or ""), _check_text("until", until or "")
         if until and not _LABEL.fullmatch(until):  # the stream would never end
-            what = {"parameter": "until"}
-            raise Invalid(
-                "invalid", f"until: {until!r:.100} is not a label, as an answer has", what
-            )
-        return self._follow(Followed(f"{self._prefix}/changes", Change, at, until))
+            text = f"until: {until!r:.100} is not a label; use the `at` or `label` of an answer"
+            raise Invalid("invalid", text, {"parameter": "until"})
+        return self._follow(StreamPosition(f"{self._prefix}/changes", Change, at, until))
 
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
-        """Store a query: from its label on, documents that begin to match it cause events."""
+        """Store a query: a later write that makes a document match, or no longer match, causes an
+        event (`watch_events`)."""
         # Idempotent: a retry stores the same query.
-        params, content = _waiting(wait), encode_json({"q": q})
-        done = await self._do("PUT", self._watch(id), Written, params, content)
-        return self._session.note(done)
+        params, content = _wait_params(wait), encode_json({"q": q})
+        written = await self._do("PUT", self._watch_path(id), Written, params, content)
+        return self._session.note(written)
 
     async def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
         """Remove a stored query."""
-        done = await self._do("DELETE", self._watch(id), Written, _waiting(wait))
-        return self._session.note(done)
+        written = await self._do("DELETE", self._watch_path(id), Written, _wait_params(wait))
+        return self._session.note(written)
 
     async def get_watch(self, id: str, *, after: str | None = None) -> Watch:
         """Return a stored query."""
-        return await self._read(self._watch(id), Watch, {}, None, after)
+        return await self._read(self._watch_path(id), Watch, {}, None, after)
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
         """Stream the events of a watch from a label on; by default from the first iteration on."""
         at = _check_text("from_", from_ or "")
-        return self._follow(Followed(f"{self._watch(id)}/events", WatchEvent, at))
+        return self._follow(StreamPosition(f"{self._watch_path(id)}/events", WatchEvent, at))
 
     # Requests.
 
-    def _document(self, id: str) -> str:
+    def _document_path(self, id: str) -> str:
         return f"{self._prefix}/documents/{_quoted(id)}"
 
-    def _watch(self, id: str) -> str:
+    def _watch_path(self, id: str) -> str:
         return f"{self._prefix}/watches/{_quoted(id)}"
 
     async def _write(
@@ -347,10 +346,10 @@ class AsyncIndexClient:
         # Without a key, a retry would be a separate write: it could overwrite another client's
         # write and would cause another change event.
         key = uuid4().hex if key is None else key
-        params = {**_text_params(if_label=if_label, key=key or None), **_waiting(wait)}
-        path = self._document(id)
-        done = await self._do(method, path, Written, params, content, is_retryable=bool(key))
-        return self._session.note(done)
+        params = {**_text_params(if_label=if_label, key=key or None), **_wait_params(wait)}
+        path = self._document_path(id)
+        written = await self._do(method, path, Written, params, content, is_retryable=bool(key))
+        return self._session.note(written)
 
     async def _read(
         self,
@@ -362,9 +361,9 @@ class AsyncIndexClient:
     ) -> T:
         return await self._do("GET", path, kind, {**params, **self._session.time_params(at, after)})
 
-    async def _now(self) -> str:
+    async def _current_time(self) -> str:
         """Return the current T of the service."""
-        return (await self._do("GET", "/healthz", Now, {})).at
+        return (await self._do("GET", "/healthz", CurrentTime, {})).at
 
     async def _do(
         self,
@@ -375,7 +374,7 @@ class AsyncIndexClient:
         content: bytes | None = None,
         is_retryable: bool = True,
     ) -> T:
-        """Send a request and decode its answer to `kind`. `is_retryable`: whether to retry it."""
+        """Send a request and decode its answer to `kind`; retry it if `is_retryable`."""
         attempts, connection = self._attempts(), self._connection
         while True:
             try:
@@ -392,36 +391,36 @@ class AsyncIndexClient:
     def _attempts(self) -> Attempts:
         return Attempts(self._connection.settings.retry_s, monotonic())
 
-    async def _batches(
+    async def _bulk_requests(
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
     ) -> AsyncIterator[BulkRequest]:
-        """Yield the requests for these lines, read on demand."""
-        gathering = Gathering(wait == "visible", self._session.note)
+        """Yield the requests for these lines; read each request's lines on demand."""
+        builder = BulkRequestBuilder(wait == "visible", self._session.note)
         async for line in lines if isinstance(lines, AsyncIterable) else _as_async(lines):
-            if (full := gathering.add(line)) is not None:
-                yield full
-        if (rest := gathering.flush()) is not None:
-            yield rest
+            if (request := builder.add(line)) is not None:
+                yield request
+        if (request := builder.flush()) is not None:
+            yield request
 
-    def _follow(self, followed: Followed[T]) -> AsyncEvents[T]:
-        return AsyncEvents(followed, self._events(followed))
+    def _follow(self, position: StreamPosition[T]) -> AsyncEvents[T]:
+        return AsyncEvents(position, self._events(position))
 
-    async def _events(self, followed: Followed[T]) -> AsyncGenerator[T, None]:
-        # Get the start T first: if a connection breaks before the first event, the next one would
-        # otherwise start at a later T.
-        followed.at = followed.at or await self._now()
+    async def _events(self, position: StreamPosition[T]) -> AsyncGenerator[T, None]:
+        # Get the start T first: if a connection breaks before the first event, the next connection
+        # would otherwise start at a later T.
+        position.at = position.at or await self._current_time()
         attempts = self._attempts()
-        while not followed.is_over():
+        while not position.is_over():
             try:
-                async with self._open_stream("GET", followed.path, followed.begin()) as parts:
+                async with self._open_stream("GET", position.path, position.begin()) as parts:
                     async for data in parts:
                         attempts.reset(monotonic())
-                        for event in followed.feed(data):
+                        for event in position.feed(data):
                             yield event
-                        if followed.is_over():
+                        if position.is_over():
                             return
                 url = self._connection.settings.url
-                raise ServiceUnavailable("unavailable", f"{url} has ended the stream")
+                raise ServiceUnavailable("unavailable", f"{url} closed the stream")
             except ServiceError as error:
                 await self._connection.sleep(attempts.pause_s(error, monotonic()))
 
@@ -451,7 +450,9 @@ def _quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-def _page(limit: int, fields: Sequence[str], snippets: bool) -> dict[str, str | Sequence[str]]:
+def _page_params(
+    limit: int, fields: Sequence[str], snippets: bool
+) -> dict[str, str | Sequence[str]]:
     return {
         "limit": str(limit),
         **({} if snippets else {"snippets": "0"}),
@@ -459,7 +460,7 @@ def _page(limit: int, fields: Sequence[str], snippets: bool) -> dict[str, str | 
     }
 
 
-def _waiting(wait: Wait) -> dict[str, str]:
+def _wait_params(wait: Wait) -> dict[str, str]:
     return {} if wait == "durable" else {"wait": wait}
 
 
@@ -480,12 +481,12 @@ def _list_params(**params: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _check_text(what: str, value: object) -> str:
-    """Validate a text. Raises Invalid if it is not one, or contains lone surrogates."""
+    """Validate a text. Raises Invalid if the value is not a text, or has an unpaired surrogate."""
     if not isinstance(value, str):
         raise Invalid("invalid", f"{what}: {value!r:.100} is not a text", {"parameter": what})
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        text = f"{what}: {value!r:.100} has half of a character at {error.start}"
+        text = f"{what}: {value!r:.100} has an unpaired surrogate at index {error.start}"
         raise Invalid("invalid", text, {"parameter": what}) from None
     return value

@@ -1,8 +1,8 @@
 """Bulk writes: many lines as requests of bounded size, with an answer to each line.
 
-An HTTP client reads no answer before it has sent the complete request. Lines are therefore split
-into requests of bounded size. The client reads the lines of one request from the program, sends
-them, and continues when the program has consumed all answers.
+The HTTP library returns no part of an answer before it has sent the complete request. Lines are
+therefore split into requests of bounded size. The client reads the lines of one request from the
+program, sends them, and continues when the program has consumed all answers.
 
 Each request has a unique key, and the service identifies a line by this key and the line's number.
 A request can therefore be resent without duplicate writes; answers already returned are skipped.
@@ -33,12 +33,12 @@ from driftline.index.documents.answers import Written
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
 """Largest number of lines and size of one request; a larger line is sent alone."""
 
-_REFUSED = b"null\n"
-"""Line that the service rejects; it is sent in place of a line that cannot be encoded."""
+_INVALID_LINE = b"null\n"
+"""Line that the service rejects, sent in place of a line that cannot be encoded."""
 
 SAME_ID_MAX = 4
-"""How often a request may contain an id. It is half of
-`index.documents.writes.KEYS_PER_DOCUMENT`, since other clients may write with keys too."""
+"""Largest number of lines with the same id in a request: half of
+`index.documents.writes.KEYS_PER_DOCUMENT`, since other clients may also write with keys."""
 
 
 class Delete(Struct, frozen=True):
@@ -50,18 +50,24 @@ class Delete(Struct, frozen=True):
 Line = Mapping[str, object] | Delete
 """Line of a bulk: a document, with its "id" among its fields, or a deletion."""
 
-Note = Callable[[Written], Written]
+WrittenHook = Callable[[Written], Written]
+"""Function that receives the answer to a successful write, and returns it."""
 
 
 class BulkRequest:
     """One request of a bulk; `note`: called with each answer to a successful write.
 
-    `bad`: index -> result of a line that cannot be encoded as JSON. `_REFUSED` is sent in its
-    place, so that each line has an answer. `visible`: wait until reads can see the writes.
+    `failed_lines`: index of a line that cannot be encoded as JSON -> its result. `_INVALID_LINE` is
+    sent in its place, so that each line has an answer. `visible`: wait until reads can see the
+    writes.
     """
 
     def __init__(
-        self, lines: list[bytes], visible: bool, note: Note, bad: Mapping[int, FailedLine]
+        self,
+        lines: list[bytes],
+        visible: bool,
+        note: WrittenHook,
+        failed_lines: Mapping[int, FailedLine],
     ) -> None:
         self.content = b"".join(lines)
         self.params: dict[str, str] = {"key": uuid4().hex}
@@ -69,11 +75,11 @@ class BulkRequest:
             self.params["wait"] = "visible"
         self._line_count = len(lines)
         self._note = note
-        self._bad = bad
+        self._failed_lines = failed_lines
         self._returned = 0
-        """Answers returned to the program."""
+        """Number of answers returned to the program."""
         self._received = 0
-        """Answers received on this connection."""
+        """Number of answers received on this connection."""
         self._partial = b""
 
     def reset(self) -> None:
@@ -85,78 +91,80 @@ class BulkRequest:
 
         Raises ServiceError if the request failed; the caller decides whether to resend it.
         """
-        *whole, self._partial = (self._partial + data).split(b"\n")
-        for line in whole:
+        *complete, self._partial = (self._partial + data).split(b"\n")
+        for line in complete:
             reply = loads(line)
             error = parse_error(reply)
-            is_of_all = not (isinstance(reply, dict) and "line" in reply)
-            if error is not None and (is_of_all or isinstance(error, Busy | ServiceUnavailable)):
+            has_line = isinstance(reply, dict) and "line" in reply
+            if error is not None and (not has_line or isinstance(error, Busy | ServiceUnavailable)):
                 raise error
             self._received += 1
             if self._received > self._returned:
                 self._returned = self._received
-                earlier = self._bad.get(self._received - 1)
+                encoding_failure = self._failed_lines.get(self._received - 1)
                 answer = (
-                    self._note(convert(reply, Written)) if error is None else _failed(reply, error)
+                    self._note(convert(reply, Written))
+                    if error is None
+                    else _failed_line(reply, error)
                 )
-                yield earlier or answer
+                yield encoding_failure or answer
 
     def end(self) -> None:
         """Finish after a clean end of stream. Raises ServiceUnavailable if answers are missing."""
         if self._received < self._line_count:
-            text = f"the service has answered {self._received} of {self._line_count} lines"
+            text = f"the service answered only {self._received} of {self._line_count} lines"
             raise ServiceUnavailable("unavailable", text)
 
 
-class Gathering:
-    """Builder of requests from the lines of a bulk."""
+class BulkRequestBuilder:
+    """Builder of requests from the lines of a bulk; the arguments are those of `BulkRequest`."""
 
-    def __init__(self, visible: bool, note: Note) -> None:
+    def __init__(self, visible: bool, note: WrittenHook) -> None:
         self._visible = visible
         self._note = note
         self._lines: list[bytes] = []
         self._bytes = 0
         self._ids: Counter[object] = Counter()
-        self._bad: dict[int, FailedLine] = {}
+        self._failed_lines: dict[int, FailedLine] = {}
 
     def add(self, line: Line) -> BulkRequest | None:
         """Add a line. If it does not fit, return a request with the previous lines."""
-        id, data, bad = _encoded(line)
+        id, data, failure = _encode_line(line)
         is_full = (
             len(self._lines) >= LINES_MAX
             or self._bytes + len(data) > BYTES_MAX
             or self._ids[id] >= SAME_ID_MAX
         )
-        batch = self.flush() if is_full else None
-        if bad is not None:
-            self._bad[len(self._lines)] = bad
+        request = self.flush() if is_full else None
+        if failure is not None:
+            self._failed_lines[len(self._lines)] = failure
         self._lines.append(data)
         self._bytes += len(data)
         self._ids[id] += 1
-        return batch
+        return request
 
     def flush(self) -> BulkRequest | None:
         """Return a request with all pending lines; None if there are none."""
         if not self._lines:
             return None
-        batch = BulkRequest(self._lines, self._visible, self._note, self._bad)
-        self._lines, self._bytes, self._bad = [], 0, {}
+        request = BulkRequest(self._lines, self._visible, self._note, self._failed_lines)
+        self._lines, self._bytes, self._failed_lines = [], 0, {}
         self._ids.clear()
-        return batch
+        return request
 
 
-def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
-    """Return the id and bytes of a line, and its error if it cannot be encoded as JSON."""
+def _encode_line(line: Line) -> tuple[str, bytes, FailedLine | None]:
+    """Return the id and bytes of a line, and its result if it cannot be encoded as JSON."""
     content: object = {"delete": line.id} if isinstance(line, Delete) else line
     id = ""
     try:
         if not isinstance(content, Mapping):
-            text = f"{content!r:.100} is not a line of a bulk: a mapping, or Delete(id)"
+            text = f"{content!r:.100} is not a line of a bulk; use a mapping or Delete(id)"
             raise Invalid("invalid", text)
         id = str(content.get("id", content.get("delete", "")))
         return id, encode_json(dict(content)) + b"\n", None
     except Invalid as error:
-        return id, _REFUSED, FailedLine(id, error)
+        return id, _INVALID_LINE, FailedLine(id, error)
 
 
 def encode_json(value: object) -> bytes:
@@ -176,7 +184,7 @@ def _json_default(value: object) -> str:
     raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
 
 
-def _failed(answer: object, error: ServiceError) -> FailedLine:
+def _failed_line(answer: object, error: ServiceError) -> FailedLine:
     match answer:
         case {"id": str(id)}:
             return FailedLine(id, error)

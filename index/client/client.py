@@ -157,10 +157,10 @@ class IndexClient:
     ) -> Iterator[Written | FailedLine]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
-        Yields the result of each line, in order. Reads up to one request's worth of lines before it
-        waits for the answers. Nothing is sent unless it is iterated.
+        Yields the result of each line, in order. Reads the lines of one request before it waits for
+        the answers. Sends nothing unless the caller iterates.
         """
-        return _iterated(self._async_client.bulk(lines, wait=wait))
+        return _iterate(self._async_client.bulk(lines, wait=wait))
 
     # Reads.
 
@@ -211,7 +211,7 @@ class IndexClient:
         snippets: bool = True,
     ) -> Iterator[SearchResult]:
         """Search, and yield all results in pages of `limit` documents, all as of the same T."""
-        return _iterated(
+        return _iterate(
             self._async_client.search_all(
                 q, limit=limit, at=at, after=after, sort=sort, facets=facets, fields=fields,
                 snippets=snippets,
@@ -233,13 +233,14 @@ class IndexClient:
     def changes(self, from_: str | None = None, *, until: str | None = None) -> EventReader[Change]:
         """Stream new versions of documents from a label on; by default from now on.
 
-        `until`: end the stream before this T. It may be the `at` of any answer; with a later T, the
-        stream ends once the service has reached it.
+        `until`: T at which the stream ends, such as the `at` of an answer. If the service has not
+        reached this T, the stream continues until it has.
         """
         return EventReader(self._async_client.changes(self._start_label(from_), until=until))
 
     def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
-        """Store a query: from its label on, documents that begin to match it cause events."""
+        """Store a query: a later write that makes a document match, or no longer match, causes an
+        event (`watch_events`)."""
         return run_blocking(self._async_client.put_watch(id, q, wait=wait))
 
     def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
@@ -259,10 +260,10 @@ class IndexClient:
 
         The stream then starts at the time of the call, even if its connection breaks at once.
         """
-        return run_blocking(self._async_client._now()) if label is None else label
+        return run_blocking(self._async_client._current_time()) if label is None else label
 
 
-def _iterated(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+def _iterate(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     try:
         while True:
             try:

@@ -25,13 +25,14 @@ from driftline.index.client.errors import (
 
 URL = "http://127.0.0.1:8080"
 
-CONNECT_S, SILENCE_S = 5.0, 30.0
+CONNECT_TIMEOUT_S, STREAM_TIMEOUT_S = 5.0, 30.0
 """Connect timeout, and read timeout of streams; the service sends a heartbeat every few seconds."""
 
 PERMANENT_CODES = "address", "answer", "certificate"
 """Codes of permanent errors, which are not retried."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
+"""Pause before the first retry, which doubles with each further retry, and its maximum."""
 
 Params = Mapping[str, str | Sequence[str]]
 
@@ -51,23 +52,28 @@ class ConnectionSettings:
     def __post_init__(self) -> None:
         """Validate the settings. Raises ServiceUnavailable for an invalid address, else Invalid."""
         if not _is_address(self.url):
-            text = f"{self.url!r} is not an address of a service: that is http://HOST:PORT, or https://"
+            text = (
+                f"{self.url!r} is not an address of a service; use http://HOST:PORT or https://HOST"
+            )
             raise ServiceUnavailable("address", text)
         if self.token is not None and not _is_token(self.token):
             raise Invalid(
                 "invalid",
-                "this token cannot be sent in a header: it has to be a text of ASCII letters, "
-                "digits and signs, without spaces or ends of lines. One that was read from a file "
-                "needs a .strip()",
+                "this token cannot be sent in a header: it must be a text of ASCII letters, digits "
+                "and punctuation, without spaces and line ends; for a token read from a file use "
+                ".strip()",
                 {"parameter": "token"},
             )
         if not (_is_time(self.timeout_s) and self.timeout_s > 0):
             raise _invalid("timeout_s", "a number of seconds above 0", self.timeout_s)
         if not _is_time(self.retry_s):
-            raise _invalid("retry_s", "a number of seconds, 0 for no second attempt", self.retry_s)
-        if not _is_of_tls(self.verify):
-            what = "True, False or an SSLContext, as of ssl.create_default_context(cafile=FILE)"
-            raise _invalid("verify", what, self.verify)
+            raise _invalid("retry_s", "a number of seconds, 0 for no retry", self.retry_s)
+        if not isinstance(self.verify, bool | SSLContext):
+            raise _invalid(
+                "verify",
+                "True, False or an SSLContext: ssl.create_default_context(cafile=FILE)",
+                self.verify,
+            )
 
     @property
     def headers(self) -> dict[str, str]:
@@ -77,12 +83,12 @@ class ConnectionSettings:
     @property
     def timeout(self) -> httpx.Timeout:
         """Timeouts of a request."""
-        return httpx.Timeout(self.timeout_s, connect=min(CONNECT_S, self.timeout_s))
+        return httpx.Timeout(self.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.timeout_s))
 
     @property
     def stream_timeout(self) -> httpx.Timeout:
         """Timeouts of a stream."""
-        return httpx.Timeout(SILENCE_S, connect=min(CONNECT_S, self.timeout_s))
+        return httpx.Timeout(STREAM_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, self.timeout_s))
 
     def to_service_error(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
         """Convert a connection failure to an error, whose code shows whether it is permanent.
@@ -91,19 +97,20 @@ class ConnectionSettings:
         """
         if is_closed:
             return closed()
-        code, what = "unavailable", str(error) or type(error).__name__
+        code, problem = "unavailable", str(error) or type(error).__name__
         match _tls_cause(error):
-            case SSLCertVerificationError() as refused:
+            case SSLCertVerificationError() as tls_error:
                 code = "certificate"
-                what = (
-                    f"its certificate cannot be verified ({refused.verify_message}). For one of "
-                    "your own authority give verify=ssl.create_default_context(cafile=FILE)"
+                problem = (
+                    f"its certificate cannot be verified ({tls_error.verify_message}); if a "
+                    "private authority issued it, use "
+                    "verify=ssl.create_default_context(cafile=FILE)"
                 )
             case SSLError(reason="WRONG_VERSION_NUMBER"):
-                code, what = "address", "it speaks no TLS: its address begins with http://"
+                code, problem = "address", "it does not use TLS: its address begins with http://"
             case None if isinstance(error, httpx.RemoteProtocolError) and self._is_plain:
-                what += " If it speaks TLS, its address begins with https://"
-        return ServiceUnavailable(code, f"{self.url} cannot be reached: {what}")
+                problem += " If the service uses TLS, its address begins with https://"
+        return ServiceUnavailable(code, f"{self.url} cannot be reached: {problem}")
 
     @property
     def _is_plain(self) -> bool:
@@ -114,10 +121,10 @@ def _is_address(url: object) -> bool:
     if not isinstance(url, str):
         return False
     try:
-        found = httpx.URL(url)
+        parsed = httpx.URL(url)
     except httpx.InvalidURL:
         return False
-    return found.scheme in ("http", "https") and bool(found.host)
+    return parsed.scheme in ("http", "https") and bool(parsed.host)
 
 
 def _is_token(token: object) -> bool:
@@ -129,12 +136,8 @@ def _is_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and 0 <= seconds < inf
 
 
-def _is_of_tls(verify: object) -> bool:
-    return isinstance(verify, bool | SSLContext)
-
-
-def _invalid(name: str, what: str, given: object) -> Invalid:
-    return Invalid("invalid", f"{name} is {what}, not {given!r}", {"parameter": name})
+def _invalid(name: str, allowed: str, value: object) -> Invalid:
+    return Invalid("invalid", f"{name} must be {allowed}, not {value!r}", {"parameter": name})
 
 
 def _tls_cause(error: BaseException | None) -> SSLError | None:
@@ -146,7 +149,7 @@ def _tls_cause(error: BaseException | None) -> SSLError | None:
 
 def closed() -> ServiceError:
     """Return the error for a closed client."""
-    return ServiceError("closed", "this client was closed: make another one")
+    return ServiceError("closed", "this client was closed; create a new one")
 
 
 class Connection(Protocol):
@@ -177,10 +180,13 @@ class Connection(Protocol):
 class AsyncConnection:
     """Asyncio connection."""
 
-    def __init__(self, reach: ConnectionSettings) -> None:
-        self.settings = reach
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
         self._http = httpx.AsyncClient(
-            base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
+            base_url=settings.url,
+            headers=settings.headers,
+            timeout=settings.timeout,
+            verify=settings.verify,
         )
 
     async def send(
@@ -216,10 +222,13 @@ class AsyncConnection:
 class BlockingConnection:
     """Blocking connection: its coroutines never suspend, so that `run_blocking` can run them."""
 
-    def __init__(self, reach: ConnectionSettings) -> None:
-        self.settings = reach
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
         self._http = httpx.Client(
-            base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
+            base_url=settings.url,
+            headers=settings.headers,
+            timeout=settings.timeout,
+            verify=settings.verify,
         )
 
     async def send(
@@ -259,7 +268,7 @@ def run_blocking(coroutine: Coroutine[object, None, T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
-    raise RuntimeError("a coroutine over a blocking connection has suspended")
+    raise RuntimeError("a coroutine over a blocking connection was suspended")
 
 
 async def _as_async(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -288,18 +297,18 @@ def error_of_answer(response: httpx.Response) -> ServiceError:
 class Attempts:
     """Retry policy of one request.
 
-    `within_s`: no attempt begins later than this after the first attempt or the last `reset`; 0: no
+    `retry_s`: no attempt begins later than this after the first attempt or the last `reset`; 0: no
     retry. `now`: monotonic time of the first attempt.
     """
 
-    def __init__(self, within_s: float, now: float) -> None:
-        self._within_s = within_s
-        self._until = now + within_s
+    def __init__(self, retry_s: float, now: float) -> None:
+        self._retry_s = retry_s
+        self._retry_until = now + retry_s
         self._pause_s = FIRST_PAUSE_S
 
     def reset(self, now: float) -> None:
         """Restart the retry period after progress."""
-        self._until = now + self._within_s
+        self._retry_until = now + self._retry_s
         self._pause_s = FIRST_PAUSE_S
 
     def pause_s(self, error: ServiceError, now: float) -> float:
@@ -311,6 +320,6 @@ class Attempts:
             raise error
         pause = max(uniform(0.5, 1.0) * self._pause_s, error.retry_after_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
-        if now + pause > self._until:
+        if now + pause > self._retry_until:
             raise error
         return pause

@@ -21,15 +21,15 @@ from collections.abc import Mapping
 
 from driftline.engine import errors
 
-SHOWN_MAX = 200
-"""Bytes of an unreadable answer that an error shows."""
+EXCERPT_BYTES_MAX = 200
+"""Number of bytes of an unreadable answer that an error shows."""
 
 
 class ServiceError(errors.DriftlineError):
     """Raised if a request fails.
 
     Args:
-        code: The kind of error, as the service names it.
+        code: The error code of the service, or of this client if the service sent none.
         message: What is wrong, and what to do.
         details: Other fields of the error, as JSON values.
     """
@@ -43,8 +43,8 @@ class ServiceError(errors.DriftlineError):
         self.details: dict[str, object] = dict(details or {})
 
     def _text(self, name: str) -> str | None:
-        found = self.details.get(name)
-        return found if isinstance(found, str) else None
+        value = self.details.get(name)
+        return value if isinstance(value, str) else None
 
 
 class Invalid(ServiceError):
@@ -65,8 +65,8 @@ class QueryRefused(ServiceError):
     @property
     def position(self) -> int:
         """Position in the text of the query, from 0."""
-        found = self.details.get("position")
-        return found if isinstance(found, int) else 0
+        value = self.details.get("position")
+        return value if isinstance(value, int) else 0
 
     @property
     def picture(self) -> str:
@@ -75,7 +75,7 @@ class QueryRefused(ServiceError):
 
 
 class TooCostly(ServiceError):
-    """A query would take too long: request less."""
+    """A query would take too long: make it more specific, or request fewer hits."""
 
 
 class TooLarge(ServiceError):
@@ -121,13 +121,13 @@ class StorageFull(ServiceError):
 class ServiceUnavailable(ServiceError, errors.Unavailable):
     """The service cannot be reached, or cannot answer now; `retry_after_s` as in `Busy`.
 
-    A write may have succeeded nevertheless; send it again with the same key to apply it once.
+    A write may have succeeded nevertheless. A retry with the same key does not apply it twice.
     """
 
     retry_after_s = 0.0
 
 
-_KINDS: dict[str, type[ServiceError]] = {
+_CLASS_OF_CODE: dict[str, type[ServiceError]] = {
     "invalid": Invalid,
     "method": Invalid,
     "query": QueryRefused,
@@ -145,22 +145,22 @@ _KINDS: dict[str, type[ServiceError]] = {
     "unavailable": ServiceUnavailable,
 }
 
-_OF_STATUS: dict[int, type[ServiceError]] = {
+_CLASS_OF_STATUS: dict[int, type[ServiceError]] = {
     408: ServiceUnavailable,
     429: Busy,
     502: ServiceUnavailable,
     503: ServiceUnavailable,
     504: ServiceUnavailable,
 }
-"""Statuses that a proxy in front of the service may return, without an error in JSON."""
+"""For HTTP statuses that a proxy in front of the service may return, without an error in JSON."""
 
 
 def parse_error(data: object) -> ServiceError | None:
-    """Return the error that a JSON value describes; None if it describes none."""
+    """Return the error that a decoded JSON value describes; None if it describes no error."""
     match data:
         case {"error": {"code": str(code), "message": str(message), **details}}:
-            named = {str(name): value for name, value in details.items()}
-            return _KINDS.get(code, ServiceError)(code, message, named)
+            by_name = {str(name): value for name, value in details.items()}
+            return _CLASS_OF_CODE.get(code, ServiceError)(code, message, by_name)
     return None
 
 
@@ -171,9 +171,9 @@ def error_of_response(status: int, content: bytes, retry_after: str | None = Non
     except ValueError:
         error = None
     if error is None:
-        shown = content[:SHOWN_MAX].decode(errors="replace").strip()
-        kind = _OF_STATUS.get(status, ServiceError)
-        error = kind(str(status), f"the service has answered {status}: {shown or 'nothing more'}")
+        excerpt = content[:EXCERPT_BYTES_MAX].decode(errors="replace").strip() or "(empty answer)"
+        error_class = _CLASS_OF_STATUS.get(status, ServiceError)
+        error = error_class(str(status), f"the service answered with status {status}: {excerpt}")
     if isinstance(error, Busy | ServiceUnavailable):
         error.retry_after_s = _seconds(retry_after)
     return error

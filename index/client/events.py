@@ -1,13 +1,13 @@
 """Event streams that survive broken connections: each event once, in order.
 
-The id of an event is the T that follows it. A new connection requests the events from the last id
-on. An event that a broken connection cut off is ignored.
+The id of an event is the smallest T above the event. A new connection requests the events from the
+last received id on. An event that a broken connection cut off is ignored.
 
-Input: bytes, in pieces of any size. Output: events. Invariant: each event before `at` was returned
-once.
+Input: bytes, in pieces of any size. Output: events. Invariant: each event before
+`StreamPosition.at` was returned once.
 
->>> reader = EventAssembler()
->>> [*reader.feed(b'id: 7\\ndata: {"a"'), *reader.feed(b': 1}\\n\\nid: 8\\nda')]
+>>> assembler = EventAssembler()
+>>> [*assembler.feed(b'id: 7\\ndata: {"a"'), *assembler.feed(b': 1}\\n\\nid: 8\\nda')]
 [ServerEvent(name='', id='7', data='{"a": 1}')]
 """
 
@@ -26,7 +26,7 @@ BEGINNING = "00000000000000"
 
 
 class ServerEvent(NamedTuple):
-    """A server-sent event; `name`: its type, "" for events with data."""
+    """A server-sent event; `name`: its type: "" for a change or watch event, "error", or others."""
 
     name: str
     id: str
@@ -42,30 +42,31 @@ class EventAssembler:
     def feed(self, data: bytes) -> Iterator[ServerEvent]:
         """Yield the events that are now complete."""
         self._partial += data
-        *whole, rest = bytes(self._partial).replace(b"\r\n", b"\n").split(b"\n\n")
+        *complete, rest = bytes(self._partial).replace(b"\r\n", b"\n").split(b"\n\n")
         self._partial = bytearray(rest)
-        for text in whole:
+        for text in complete:
             yield _event(text.decode(errors="replace"))
 
 
 def _event(text: str) -> ServerEvent:
-    found = {"event": "", "id": ""}
+    fields = {"event": "", "id": ""}
     data = []
     for line in text.split("\n"):
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "data":
             data.append(value)
-        elif name in found:
-            found[name] = value
-    return ServerEvent(found["event"], found["id"], "\n".join(data))
+        elif name in fields:
+            fields[name] = value
+    return ServerEvent(fields["event"], fields["id"], "\n".join(data))
 
 
-class Followed(Generic[T]):
+class StreamPosition(Generic[T]):
     """Position in an event stream across any number of connections.
 
     `path`: path of the request; `kind`: type of an event's data; `at`: T to start from, "": the
-    current one; `until`: T at which the stream ends, "": never.
+    current T; later the T before which all events were returned. `until`: T at which the stream
+    ends, "": never.
     """
 
     def __init__(self, path: str, kind: type[T], at: str = "", until: str = "") -> None:
@@ -73,24 +74,24 @@ class Followed(Generic[T]):
         self.at = at
         self._until = until
         self._kind = kind
-        self._reader = EventAssembler()
+        self._assembler = EventAssembler()
 
     def is_over(self) -> bool:
         """Return whether the stream has reached its end."""
         return bool(self._until) and self.at >= self._until
 
     def begin(self) -> Mapping[str, str]:
-        """Reset for a new connection. Return the parameters of its request."""
-        self._reader = EventAssembler()
+        """Prepare for a new connection; return the parameters of its request."""
+        self._assembler = EventAssembler()
         return {"from": self.at}
 
     def feed(self, data: bytes) -> Iterator[T]:
         """Yield the data of complete events. Raises ServiceError for an error event."""
-        for event in self._reader.feed(data):
+        for event in self._assembler.feed(data):
             value = loads(event.data)
             if event.name == "error":
                 raise parse_error(value) or ServiceUnavailable(
-                    "unavailable", "the stream was ended"
+                    "unavailable", "the service ended the stream with an error of unknown form"
                 )
             if event.id <= self.at:
                 continue  # a heartbeat or a duplicate

@@ -19,8 +19,8 @@ class FailedLine(Struct, frozen=True):
     error: ServiceError
 
 
-class Now(msgspec.Struct, frozen=True):
-    """The current T of the service."""
+class CurrentTime(msgspec.Struct, frozen=True):
+    """Answer with the current T of the service."""
 
     at: str
 
@@ -35,7 +35,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _no_answer(data, error) from None
+        raise _invalid_answer(data, error) from None
 
 
 def convert(value: object, kind: type[T]) -> T:
@@ -43,9 +43,9 @@ def convert(value: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _no_answer(value, error) from None
+        raise _invalid_answer(value, error) from None
 
 
-def _no_answer(answer: object, why: Exception) -> ServiceUnavailable:
-    text = f"not an answer of an index service: {str(answer)[:200]} ({why}); is the address right?"
+def _invalid_answer(answer: object, why: Exception) -> ServiceUnavailable:
+    text = f"not an answer of an index service: {str(answer)[:200]} ({why}); check the address"
     return ServiceUnavailable("answer", text)

@@ -1,1 +1,1 @@
-"""Commands of the service."""
+"""The commands `driftline serve` and `driftline verify`."""

@@ -1,8 +1,9 @@
 """Definition of a served index: its schema and flow, stored in the state directory.
 
-All processes of a service load its flow by name. The flow of an index depends on its schema. So the
-state directory contains the schema, and a module with the same schema, which builds the flow. Nodes
-and master import that module. On a cluster, a wheel with it is sent to all hosts.
+All processes of a service load its flow by name. The flow of an index depends on the index's
+schema. The state directory therefore contains the schema file, and a module that contains the same
+schema and builds the flow. Nodes and master import that module. On a cluster, all hosts receive a
+wheel with the module.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def schema_in(state: Path) -> Schema:
 def define(state: Path, schema_path: Path | None) -> str:
     """Define the index of a state directory, extend it by collections, or check that it matches.
 
-    `schema_path`: schema file; None: the existing schema, or the default one. Returns the name of
-    the flow, as `load_flow` expects it.
-    Raises SchemaError, StateMismatch if the schema of an existing collection differs or the schema
-    is gone, InUse if the index is running, Unavailable.
+    `schema_path`: schema file of the user; None: the existing schema, or the default one. Returns
+    the name of the flow, as `load_flow` expects it. Raises SchemaError, Unavailable; StateMismatch
+    if the schema of an existing collection differs, or the schema file in the state directory is
+    missing; InUse if the schema has new collections while the index is running.
     """
     with translate_os_errors("state directory", state, ANOTHER_STATE):
         if (state / _SCHEMA).exists():
@@ -61,39 +62,40 @@ def define(state: Path, schema_path: Path | None) -> str:
     return f"{state / _FLOW_FILE}:flow"
 
 
-def _create(state: Path, given: Path | None) -> None:
+def _create(state: Path, schema_path: Path | None) -> None:
     if (state / _FLOW_FILE).exists():
         raise StateMismatch(
             f"{state / _SCHEMA}, the schema file of the index, is missing: restore it from a copy"
         )
-    if given is not None:
-        load_schema(given)
+    if schema_path is not None:
+        load_schema(schema_path)
     make_directory(state)
-    replace_file(state / _SCHEMA, DEFAULT_FILE if given is None else given.read_bytes())
+    data = DEFAULT_FILE if schema_path is None else schema_path.read_bytes()
+    replace_file(state / _SCHEMA, data)
 
 
-def _extend(state: Path, given: Path) -> None:
-    schema, before = load_schema(given), schema_in(state)
-    _check_unchanged(before, schema, given, state)
-    if schema.fingerprint() != before.fingerprint():
+def _extend(state: Path, schema_path: Path) -> None:
+    new, existing = load_schema(schema_path), schema_in(state)
+    _check_unchanged(existing, new, schema_path, state)
+    if new.fingerprint() != existing.fingerprint():
         # The service must be stopped: running processes do not read the schema again.
-        alone = claim(state / "run.lock")
+        lock = claim(state / "run.lock")
         try:
-            replace_file(state / _SCHEMA, given.read_bytes())
+            replace_file(state / _SCHEMA, schema_path.read_bytes())
         finally:
-            alone.release()
+            lock.release()
 
 
-def _check_unchanged(before: Schema, schema: Schema, given: Path, state: Path) -> None:
-    """Raise StateMismatch unless all existing collections are unchanged."""
-    for name, collection in before.collections.items():
-        there = schema.collections.get(name)
-        if there is None or there.fingerprint() != collection.fingerprint():
-            what = "has no" if there is None else "has another schema for the"
+def _check_unchanged(existing: Schema, new: Schema, schema_path: Path, state: Path) -> None:
+    """Raise StateMismatch unless all existing collections are unchanged in the new schema."""
+    for name, collection in existing.collections.items():
+        new_collection = new.collections.get(name)
+        if new_collection is None or new_collection.fingerprint() != collection.fingerprint():
+            problem = "has no" if new_collection is None else "has another schema for the"
             raise StateMismatch(
-                f"{given} {what} collection {name!r} of the index in {state}. The schema of a "
-                "collection cannot change: keep it, add a new collection with the new schema, and "
-                "copy the documents into that"
+                f"{schema_path} {problem} collection {name!r} of the index in {state}. The schema "
+                "of a collection cannot change: keep the old collection in the file, add a new one "
+                "with the new schema, and copy the documents into the new one"
             )
 
 
@@ -104,7 +106,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def pin_searcher_count(state: Path, requested: int | None) -> int:
-    """Return the number of shards of an index, which is fixed at its first start.
+    """Return the number of shards of an index, which is fixed at the index's first start.
 
     `requested`: number of searchers; None: the existing number, or 1 at the first start.
     Precondition: `define` was called. Raises StateMismatch if the existing number differs,
@@ -115,14 +117,14 @@ def pin_searcher_count(state: Path, requested: int | None) -> int:
         if not path.exists():
             replace_file(path, str(requested or 1).encode())
         data = path.read_bytes()
-    there = _number_in(data, path)
-    if requested not in (None, there):
+    existing = _parse_count(data, path)
+    if requested not in (None, existing):
         raise StateMismatch(
-            f"the index in {state} has {there} searchers, a number that cannot change: give "
-            f"--searchers {there}, or leave it out; for another number create an index in another "
-            "--state, and load the documents again"
+            f"the index in {state} has {existing} searchers, a number that cannot change: use "
+            f"--searchers {existing}, or leave --searchers out; for another number create an index "
+            "in another --state, and load the documents again"
         )
-    return there
+    return existing
 
 
 def check_definition(state: Path) -> None:
@@ -135,11 +137,11 @@ def check_definition(state: Path) -> None:
         if (state / _SCHEMA).exists():
             schema_in(state)
         if path.exists():
-            _number_in(path.read_bytes(), path)
+            _parse_count(path.read_bytes(), path)
 
 
-def _number_in(data: bytes, path: Path) -> int:
-    """Parse the number of searchers in a file. Raises StateMismatch."""
+def _parse_count(data: bytes, path: Path) -> int:
+    """Parse the content of the file with the number of searchers. Raises StateMismatch."""
     if not re.fullmatch(rb"[1-9]\d?", data):
         raise StateMismatch(
             f"{path} is damaged: write the number of searchers into it, as many as there are "
@@ -158,12 +160,12 @@ def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
     return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
 
 
-def make(place: ViewLocation) -> Searcher:
-    """Create a shard of the view."""
+def make(location: ViewLocation) -> Searcher:
+    """Create a shard of the view, in a searcher process."""
     from driftline.index.searcher.searcher import Searcher  # not needed by the gateway
 
-    schema = schema_in(Path(place.options["state"]))
-    return Searcher(schema, place.directory, place.shard, place.shards)
+    schema = schema_in(Path(location.options["state"]))
+    return Searcher(schema, location.directory, location.shard, location.shards)
 
 
 # On a cluster.
@@ -187,8 +189,8 @@ def write_wheel(state: Path) -> Path:
     """Write the wheel of a state directory's index and return its path. Raises Unavailable.
 
     Equal schemas give equal bytes, so a restarted service uploads the wheel only if its schema has
-    changed. Hosts import from the wheel without installing it, so it has only the files that this
-    needs. Precondition: `define` was called.
+    changed. Hosts import from the wheel without installing it, so the wheel contains only the
+    module and the file WHEEL. Precondition: `define` was called.
     """
     file = state / f"{_WHEEL_NAME}-{_WHEEL_VERSION}-py3-none-any.whl"
     with translate_os_errors("state directory", state):
@@ -196,9 +198,9 @@ def write_wheel(state: Path) -> Path:
             f"{_WHEEL_NAME}.py": (state / _FLOW_FILE).read_text(),
             f"{_WHEEL_NAME}-{_WHEEL_VERSION}.dist-info/WHEEL": _WHEEL,
         }
-        made = BytesIO()
-        with ZipFile(made, "w") as archive:
+        content = BytesIO()
+        with ZipFile(content, "w") as archive:
             for name, text in files.items():
                 archive.writestr(ZipInfo(name, _ZIP_TIMESTAMP), text)  # uncompressed
-        _write(file, made.getvalue())
+        _write(file, content.getvalue())
     return file

@@ -49,11 +49,11 @@ from driftline.serve.running.cluster_deployment import ServiceCluster
 from driftline.serve.running.deployment import Deploy, ServiceOptions, deploy_locally
 from driftline.serve.running.run import run_service
 
-STATE = "driftline-index", "driftline-service"
+DEFAULT_STATES = "driftline-index", "driftline-service"
 """Default of --state: for the index, and for a FLOW."""
 
 
-IN_CLUSTER = "--name", "--wheel", "--journal-key", "--bind", "--advertise"
+CLUSTER_OPTIONS = "--name", "--wheel", "--journal-key", "--bind", "--advertise"
 """Options that only a service on a cluster accepts."""
 
 
@@ -69,7 +69,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
             return value
         host, _, port = str(value).rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
-            self.fail(f"{value!r} is not HOST:PORT, as 127.0.0.1:8080", param, ctx)
+            self.fail(f"{value!r} is not HOST:PORT, such as 127.0.0.1:8080", param, ctx)
         return host.strip("[]"), int(port)
 
 
@@ -172,47 +172,50 @@ def serve(
     each start.
     """
     if bool(certificate) != bool(key):
-        raise click.UsageError("--certificate and --key come together")
+        raise click.UsageError("--certificate and --key must be given together")
     if flow is not None and (schema is not None or searchers is not None):
-        raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
+        raise click.UsageError(
+            "--schema and --searchers cannot be given with FLOW: they are for the index, which has "
+            "its own flow"
+        )
     if cluster_address is None:
         refuse_options(
-            IN_CLUSTER, "without a cluster: give its ZooKeeper servers, --zookeeper HOSTS"
+            CLUSTER_OPTIONS, "without a cluster: give its ZooKeeper servers, --zookeeper HOSTS"
         )
     elif flow is None and wheel is not None:
-        raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
+        raise click.UsageError(
+            "--wheel cannot be given without FLOW: the index builds its own wheel from the schema"
+        )
     access = None if tokens is None else Access(tokens)
     check_exposure(http[0], access, is_encrypted=certificate is not None)
-    state = state or Path(STATE[flow is not None]).absolute()
+    state = state or Path(DEFAULT_STATES[flow is not None]).absolute()
     require_utf8(state)
     settings = HttpSettings(access)
-    make = _index if flow is None else partial(_flow, flow)
+    load = _load_index if flow is None else partial(_load_flow_service, flow)
     keys = Path(network.keys) if network.keys else None
-    reach = SenderRules(keys=keys, sources=("writes",))
+    sender_rules = SenderRules(keys=keys, sources=("writes",))
     with ExitStack() as stack:
         # Check ports and addresses first, so that a failure leaves no new state directory behind.
         listener, address = open_listener(ListenAddress(*http, certificate or "", key or ""))
         stack.callback(listener.close)
         if zmq:
-            check_input(0, zmq, reach)
+            check_input(0, zmq, sender_rules)
             check_free(zmq)
         cluster = None
         if cluster_address is not None:
-            tree, at = (
-                stack.enter_context(cluster_address.open_tree()),
-                name or f"{socket.gethostname()}-serve",
-            )
+            tree = stack.enter_context(cluster_address.open_tree())
+            service_name = name or f"{socket.gethostname()}-serve"
             cluster = ServiceCluster(
-                tree, at, network, cluster_address.session_s, journal_key, wheel
+                tree, service_name, network, cluster_address.session_s, journal_key, wheel
             )
             cluster.check()
         stack.enter_context(importable_wheel(wheel))
         options = ServiceOptions(
-            *make(state, schema, searchers, settings),
+            *load(state, schema, searchers, settings),
             state=state,
             listen_address=address,
             producers=zmq,
-            sender_rules=reach,
+            sender_rules=sender_rules,
             nodes=nodes,
             snapshot_interval_s=snapshot_interval_ms / 1000,
             retained_bytes=None if retain_mb is None else retain_mb << 20,
@@ -230,24 +233,25 @@ def serve(
                 stack.enter_context(importable_wheel(cluster.wheel))
                 options = replace(options, flow=WHEEL_FLOW)
             deploy = cluster.deploy
-        if run_service(options, listener, _ready, deploy):
+        if run_service(options, listener, _report_ready, deploy):
             text = "ended normally: run the same command again to resume"
         else:
             text = "cancelled by a command: accepted records are processed when the service resumes"
         log.info(text, extra=event_fields("service-ended"))
 
 
-def _ready(address: ListenAddress) -> None:
+def _report_ready(address: ListenAddress) -> None:
     click.echo(f"ready: {address.url}")
 
 
-_Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
+_ServiceParts = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
 """Name of the flow, its views, and the factory of the HTTP application."""
 
 
-def _index(
+def _load_index(
     state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
-) -> _Made:
+) -> _ServiceParts:
+    """Create or load the index in a state directory."""
     name = define(state, schema)
     views = views_of(state, pin_searcher_count(state, searchers))
     return name, views, partial(_index_application, state, settings)
@@ -257,13 +261,16 @@ def _index_application(state: Path, settings: HttpSettings, backend: Backend) ->
     return application(backend, schema_in(state), settings, page_routes())
 
 
-def _flow(
+def _load_flow_service(
     flow: str, state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
-) -> _Made:
+) -> _ServiceParts:
+    """Load a flow of the user; the other arguments are those of `_load_index`."""
     loaded = load_flow(flow)
     restore_logging()
     if len(loaded.sources) != 1:
-        raise FlowError(f"{flow} has {len(loaded.sources)} sources: a service has one")
+        raise FlowError(
+            f"{flow} has {len(loaded.sources)} sources: a service needs a flow with one source"
+        )
     sinks = [sink.name for sink in loaded.sinks]
     app = partial(_flow_application, sinks, settings)
     return flow, key_value_views(loaded), app

@@ -16,13 +16,13 @@ from driftline.serve.running.verification import look_beside
 _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
 
 
-def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
+def check_segments(directory: Path, parts: Iterable[bytes]) -> int:
     """Verify the segment files that a checkpoint names, and return their number.
 
-    `saved`: parts of the checkpoint. Returns 0 for views without segment files. Raises
-    SnapshotDamaged, OSError; Unavailable if numpy is not installed.
+    `directory`: of the segment files; `parts`: parts of the checkpoint. Returns 0 for views without
+    segment files. Raises SnapshotDamaged, OSError; Unavailable if numpy is not installed.
     """
-    rows = map(_row, saved)
+    rows = map(_row, parts)
     is_searcher = _is_searcher(next(rows, None))
     names = dict(pair for row in rows if is_searcher for pair in _segment_entries(row))
     if not names:
@@ -30,7 +30,8 @@ def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
     try:  # without segments, `verify` also works if the extra `index` is not installed
         from driftline.index.postings.sections import DamagedSegment, OtherFormat, Sections
     except ModuleNotFoundError as error:
-        raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
+        problem = f"checking the segments of an index needs {error.name}"
+        raise Unavailable(f"{problem}: pip install 'driftline[index]'") from None
     for name, checksum in names.items():
         path = directory / name
         if not path.exists():
@@ -49,20 +50,20 @@ def _row(part: bytes) -> object:
     try:
         return unpack(part)
     except MalformedMessage:
-        raise SnapshotDamaged("a checkpoint has not the parts that were written") from None
+        raise SnapshotDamaged("a part of the checkpoint is damaged") from None
 
 
 def _is_searcher(row: object) -> bool:
-    """Return whether this row is the first part that `Searcher.save` writes."""
+    """Return whether the first row of a checkpoint is the one that `Searcher.save` writes."""
     match row:
-        case (str(form), *_):
-            return form.startswith("searcher ")
+        case (str(file_format), *_):
+            return file_format.startswith("searcher ")
     return False
 
 
 def _segment_entries(row: object) -> Iterator[tuple[str, int]]:
-    """Yield segment names and checksums if this row is the part of `CollectionIndex.save` that
-    contains them."""
+    """Yield the segment names and checksums in a row; only the first row that
+    `CollectionIndex.save` writes contains any."""
     for each in row if isinstance(row, tuple) else ():
         match each:
             case (str(name), int(checksum)) if _NAME.fullmatch(name):

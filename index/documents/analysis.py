@@ -11,7 +11,7 @@
 
 A word is a run of letters, digits and underscores of any script. By Unicode's rule WB4 (UAX #29),
 combining marks and format characters, such as soft hyphens and joiners, belong to the word that
-they follow. Format characters, variation selectors and enclosing marks are removed from it:
+they follow. Format characters, variation selectors and enclosing marks are removed from words, so
 "co\u00adop" is found by "coop". A zero-width space separates words. Canonically equal texts have
 the same words.
 
@@ -48,18 +48,18 @@ _STEM_CACHE_SIZE = 1 << 16
 
 
 class UnknownAnalyser(DriftlineError):
-    """Raised if no analyser has the name."""
+    """Raised if no analyser has the given name."""
 
 
 class Analyser(Protocol):
-    """Splits a text into words.
+    """Splitter of texts into words.
 
     Invariant: `words` and `word_spans` describe the same words, in the same order.
     """
 
     @property
     def name(self) -> str:
-        """Name of the analyser for `analyser`."""
+        """Argument of `analyser` that returns this analyser."""
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text; the position of a word is its index."""
@@ -68,18 +68,18 @@ class Analyser(Protocol):
         """Return the span of each word in the text."""
 
     def unstemmed(self, text: str) -> list[str]:
-        """Return the words before stemming, to match prefixes that a user typed."""
+        """Return the words before stemming, for prefixes, which cannot be stemmed."""
 
 
 def analyser(name: str) -> Analyser:
     """Return the analyser with a name. Raises UnknownAnalyser."""
-    found = _analysers().get(name)
-    if found is None:
+    by_name = _analysers()
+    if name not in by_name:
         raise UnknownAnalyser(
-            f"there is no analyser {name!r}{did_you_mean(name, _analysers())}; "
-            f"there are {', '.join(_analysers())}"
+            f"there is no analyser {name!r}{did_you_mean(name, by_name)}; "
+            f"the analysers are {', '.join(by_name)}"
         )
-    return found
+    return by_name[name]
 
 
 @cache
@@ -87,29 +87,29 @@ def _analysers() -> dict[str, Analyser]:
     modules = (module.name for module in iter_modules(snowballstemmer.__path__))
     languages = (name.removesuffix("_stemmer") for name in modules if name.endswith("_stemmer"))
     stemmed = ((Turkish if name == "turkish" else Stemmed)(name) for name in sorted(languages))
-    found: list[Analyser] = [Plain(), Folded(), Bigrams(), *stemmed]
-    return {each.name: each for each in found}
+    analysers: list[Analyser] = [Plain(), Folded(), Bigrams(), *stemmed]
+    return {each.name: each for each in analysers}
 
 
 class Plain:
-    """Words in lower case."""
+    """Analyser whose words are in lower case."""
 
     name = "plain"
 
     def words(self, text: str) -> list[str]:
         if text.isascii():
-            return _cut(_ASCII.findall(self._lower(text)))
+            return _cut(_MARKLESS_WORD.findall(self._lower(text)))
         low = unicodedata.normalize("NFC", self._lower(text))
         patterns = _patterns()
         if patterns.special.search(low) is None:  # most texts; takes a third of the time
-            return _cut(_ASCII.findall(low))
+            return _cut(_MARKLESS_WORD.findall(low))
         return _cut(
             patterns.word.findall(unicodedata.normalize("NFC", patterns.ignored.sub("", low)))
         )
 
     def word_spans(self, text: str) -> list[WordSpan]:
-        pattern = _ASCII if text.isascii() else _patterns().original_word
-        return [found.span() for found in pattern.finditer(text)]
+        pattern = _MARKLESS_WORD if text.isascii() else _patterns().original_word
+        return [match.span() for match in pattern.finditer(text)]
 
     def unstemmed(self, text: str) -> list[str]:
         return self.words(text)
@@ -119,7 +119,7 @@ class Plain:
 
 
 class Stemmed(Plain):
-    """Plain words, reduced by the Snowball stemmer of a language."""
+    """Analyser that reduces plain words by the Snowball stemmer of a language."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -141,7 +141,7 @@ class Stemmed(Plain):
 
 
 class Turkish(Stemmed):
-    """Turkish words: lower case maps I to a dotless i, and a dotted capital I to i."""
+    """Analyser of Turkish: lower case maps I to a dotless i, and a dotted capital I to i."""
 
     def _lower(self, text: str) -> str:
         composed = unicodedata.normalize("NFC", text)  # compose I and a dot above
@@ -149,10 +149,10 @@ class Turkish(Stemmed):
 
 
 class Folded(Plain):
-    """Words without case, accents, and differences of width or form: Unicode's folding.
+    """Analyser that ignores case, accents, and differences of width or form (NFKD, case folding).
 
     Letters with a stroke and ligatures become the letters that people type for them: ø becomes o.
-    Voicing marks of Japanese syllables stay. Syllables of Hangul become their letters.
+    Voicing marks of Japanese kana stay. Syllables of Hangul become their letters.
     """
 
     name = "folded"
@@ -163,13 +163,14 @@ class Folded(Plain):
 
     def word_spans(self, text: str) -> list[WordSpan]:
         low = folded(text)
-        return _to_original_spans(text, [found.span() for found in _folded_word(low).finditer(low)])
+        return _to_original_spans(text, [match.span() for match in _folded_word(low).finditer(low)])
 
 
 class Bigrams(Folded):
-    """Folded words; in a run of Han, Kana or Hangul, each two adjacent characters are a word.
+    """Analyser of folded words that splits Han, Kana and Hangul into bigrams.
 
-    These scripts are written with few or no spaces. A run of one character is one word.
+    These scripts are written with few or no spaces. In a run of their syllables, each two adjacent
+    ones are a word; a run of one syllable is one word.
     """
 
     name = "cjk"
@@ -188,27 +189,29 @@ def folded(text: str) -> str:
 
 
 class _Folds(dict[int, str]):
-    """Code point -> its folded text."""
+    """Cache: code point -> its folded text."""
 
     def __missing__(self, number: int) -> str:
         parts = unicodedata.normalize("NFKD", _patterns().ignored.sub("", chr(number)))
-        kept = (part for part in parts if part in _VOICED or not unicodedata.combining(part))
-        self[number] = "".join(kept).casefold().translate(_TYPED)
+        base = (part for part in parts if part in _VOICING or not unicodedata.combining(part))
+        self[number] = "".join(base).casefold().translate(_TYPED)
         return self[number]
 
 
 _FOLDS = _Folds()
 _TYPED = str.maketrans({"ø": "o", "æ": "ae", "œ": "oe", "ł": "l", "đ": "d", "\u0131": "i"})
+"""Letters that NFKD does not decompose -> the letters that people type for them."""
 
 
 class _Stemmer(Protocol):
     def stemWord(self, word: str) -> str: ...
 
 
-_ASCII = re.compile(r"\w+")
-"""Words of a text without marks."""
+_MARKLESS_WORD = re.compile(r"\w+")
+"""A word of a text without combining marks and ignored characters."""
 
-_VOICED = "\u3099\u309a"
+_VOICING = "\u3099\u309a"
+"""Voicing marks of Japanese kana."""
 _SELECTORS = {
     0x34F,
     *range(0x180B, 0x180E),
@@ -233,15 +236,17 @@ _ASCII_OR_NOT = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 def _folded_word(low: str) -> re.Pattern[str]:
     """Return the word pattern for a folded text."""
-    return _ASCII if low.isascii() else _patterns().word
+    return _MARKLESS_WORD if low.isascii() else _patterns().word
 
 
 class _Patterns(NamedTuple):
     """Patterns that handle all combining marks, for which Python's `re` has no class."""
 
     special: re.Pattern[str]
-    """Rare characters; without them, `word` and `_ASCII` match the same."""
+    """A mark, or an ignored or astral character; in texts without any, `word` and `_MARKLESS_WORD`
+    match the same."""
     ignored: re.Pattern[str]
+    """A character that is removed from words."""
     word: re.Pattern[str]
     """A word of a text without ignored characters."""
     original_word: re.Pattern[str]
@@ -249,6 +254,7 @@ class _Patterns(NamedTuple):
     run: re.Pattern[str]
     """Either a run of syllables of Han, Kana or Hangul, which is group 1, or another word."""
     syllable: re.Pattern[str]
+    """One of these syllables, with its marks."""
 
 
 @cache
@@ -299,7 +305,7 @@ def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
 
 
 def _bigrams(low: str) -> Iterator[WordSpan]:
-    """Yield the spans of the words of a folded text."""
+    """Yield the spans of the words of a folded text; in a CJK run, of its bigrams."""
     patterns = _patterns()
     for run in patterns.run.finditer(low):
         if run[1] is None:
@@ -309,10 +315,10 @@ def _bigrams(low: str) -> Iterator[WordSpan]:
         yield from zip([run.start(), *ends], ends[1:] or ends, strict=False)
 
 
-def _to_original_spans(text: str, places: list[WordSpan]) -> list[WordSpan]:
+def _to_original_spans(text: str, spans: list[WordSpan]) -> list[WordSpan]:
     """Map spans in `folded(text)` to spans in `text`."""
     if text.isascii():
-        return places
+        return spans
     origins: list[int] = []  # position in `text` of each character of the folded text
     for part in _ASCII_OR_NOT.finditer(text):
         if part[0].isascii():
@@ -322,7 +328,7 @@ def _to_original_spans(text: str, places: list[WordSpan]) -> list[WordSpan]:
                 origins += [at] * _length(character)
     origins.append(len(text))
     # Characters that fold to nothing, such as accents, belong to the word before them.
-    return [(origins[start], max(origins[end - 1] + 1, origins[end])) for start, end in places]
+    return [(origins[start], max(origins[end - 1] + 1, origins[end])) for start, end in spans]
 
 
 @lru_cache(1 << 14)

@@ -1,8 +1,7 @@
 """HTTP answers of an index, as the server sends them and clients read them.
 
 The OpenAPI description of the service (`GET /openapi.json`) is generated from these types and
-contains their docstrings. A label or T is a text. Texts compare like the positions of writes: the
-label of a later write is larger.
+contains their docstrings. A label or T is a text; the label of a later write is a larger text.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ Label = Annotated[str, Meta(extra_json_schema={"$ref": "#/components/schemas/Lab
 """The label of a write, or a T."""
 
 Id = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
-Total = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+NonNegative = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
 
 
 class Written(Struct, frozen=True, omit_defaults=True):
     """A durable write; `label`: its position in the order of all writes.
 
-    `repeated`: an earlier write had the same key, and this is the label of the earlier write;
+    `repeated`: an earlier write had the same key, and `label` is the label of the earlier write;
     `absent`: there was no document to delete.
     """
 
@@ -33,7 +32,7 @@ class Written(Struct, frozen=True, omit_defaults=True):
 
 
 class Document(Struct, frozen=True):
-    """A document as of `at`; `label`: label of the write that created this version."""
+    """A document as of `at`; `label`: label of the write that created this version of it."""
 
     id: Id
     label: Label
@@ -44,7 +43,7 @@ class Document(Struct, frozen=True):
 class Hit(Struct, frozen=True, omit_defaults=True):
     """A matching document.
 
-    `label`: label of the write that created this version; `snippet`: HTML, in which `<mark>` is the
+    `label`: label of the document's current version; `snippet`: HTML, in which `<mark>` is the
     only markup; `fields`: the requested fields that the document has.
     """
 
@@ -59,17 +58,18 @@ class FacetValue(Struct, frozen=True):
     """A value of a field, and the number of matching documents that have it."""
 
     value: str
-    count: Total
+    count: NonNegative
 
 
 class SearchResult(Struct, frozen=True, omit_defaults=True):
     """A page of search results as of `at`; `total`: number of matches on all pages.
 
-    `cursor`: requests the next page, as of the same `at`; null: this page is the last one.
+    `cursor`: token to request the next page as of the same `at`; null: this page is the last one.
+    `facets`: for each requested field, the counts of its values.
     """
 
     at: Label
-    total: Total
+    total: NonNegative
     hits: tuple[Hit, ...]
     cursor: str | None
     facets: Mapping[str, tuple[FacetValue, ...]] = {}
@@ -79,24 +79,25 @@ class CountAnswer(Struct, frozen=True):
     """The number of documents that match a query as of `at`."""
 
     at: Label
-    total: Total
+    total: NonNegative
 
 
 class ScoreShare(Struct, frozen=True):
-    """The amount that a leaf of the query adds to a score.
+    """The amount that a leaf of the query, such as a word or a phrase, adds to a score.
 
-    `frequency`: occurrences of the leaf in the document; `length`: number of words of its field in
-    the document. Over all documents of the collection as of T, `average`: average length of the
-    field; `documents`: how many have the field; `having`: how many contain each word of the leaf.
-    `weight`: weight of the field in the schema; `rarity`: inverse document frequency of the leaf.
+    `frequency`: occurrences of the leaf in the document; `length`: number of words in the leaf's
+    field of the document. Over all documents of the collection as of T, `average`: average length
+    of the field; `documents`: number of documents with the field; `having`: number of documents
+    with each word of the leaf. `weight`: weight of the field in the schema; `rarity`: inverse
+    document frequency of the leaf.
     """
 
     leaf: str
     score: float
-    frequency: Total
-    length: Total
+    frequency: NonNegative
+    length: NonNegative
     average: float
-    documents: Total
+    documents: NonNegative
     having: Sequence[int]
     weight: float
     rarity: float
@@ -124,7 +125,7 @@ class Explained(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
-    """A new version of a document; `document`: null if it was deleted."""
+    """A new version of a document; `document`: null if the document was deleted."""
 
     label: Label
     id: Id
@@ -141,14 +142,14 @@ class Watch(Struct, frozen=True):
 
 
 class WatchList(Struct, frozen=True):
-    """A page of the stored queries, ordered by id; `total`: their number on all pages."""
+    """A page of the stored queries, ordered by id; `total`: number of stored queries in all."""
 
-    total: Total
+    total: NonNegative
     watches: Sequence[Watch]
 
 
 class WatchEvent(Struct, frozen=True):
-    """A document "entered" or "left" the results of a watch, by the write with this label."""
+    """A document "entered" or "left" the results of a watch; `label`: the write that caused it."""
 
     label: Label
     id: Id

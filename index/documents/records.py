@@ -13,8 +13,8 @@ from msgspec import Struct
 class Write(Struct, frozen=True):
     """Write request for a document; `document`: None deletes it.
 
-    `expected`: time of the version that must exist, 0 if none may exist, None for no condition.
-    `key`: idempotency key chosen by the client, so that the write can be resent; "": none.
+    `expected`: label time of the version that must be current; 0: the document must not exist;
+    None: no condition. `key`: idempotency key chosen by the client; "": none.
     """
 
     collection: str
@@ -47,6 +47,6 @@ class WatchWrite(Struct, frozen=True):
     def record(self) -> dict[str, object]:
         """Return a record of the flow's source.
 
-        It has "watch" instead of "id", which distinguishes it from the record of a `Write`.
+        It has a field "watch" instead of "id"; the record of a `Write` has "id".
         """
         return {"collection": self.collection, "watch": self.id, "query": self.query}

@@ -13,8 +13,9 @@ A TOML file has a table for each collection:
     published = {kind = "date"}
     source = {kind = "stored"}
 
-Without `others`, a document with unnamed fields is rejected. The default analyser is `plain`.
-Fields are numbered in the order of their names, so the order of fields in the file has no effect.
+Without `others`, a document with unnamed fields is rejected. The default analyser is `plain`. Text
+fields and value fields (keyword, number, date) are numbered separately, in the order of their
+names, so the order of fields in the file has no effect on their numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import re
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -46,7 +47,7 @@ FIELDS_MAX = 256
 """Largest number of fields of a document, and of a collection."""
 
 WEIGHT_MAX = 1_000_000
-"""Largest weight of a field."""
+"""Largest weight of a text field."""
 
 ID_BYTES_MAX = 512
 """Largest size of an id, in bytes of UTF-8."""
@@ -55,7 +56,7 @@ ID = "id"
 """Reserved field name: the id of a document is not one of its fields."""
 
 Others = Literal["stored", "refused"]
-"""Treatment of fields that a collection does not name."""
+"""Treatment of document fields that a collection does not name."""
 
 
 class SchemaError(DriftlineError):
@@ -80,7 +81,7 @@ class DocumentTooLarge(DocumentRefused):
 
 
 class TextField(Struct, frozen=True):
-    """A text field, searched by its words; `number`: its index among the text fields.
+    """A text field, searched by its words; `number`: index among the collection's text fields.
 
     `weight`: factor of the field's share in scores.
     """
@@ -92,7 +93,7 @@ class TextField(Struct, frozen=True):
 
 
 class ValueField(Struct, frozen=True):
-    """A field of keywords, a number or a date; `number`: its index among such fields."""
+    """A keyword, number or date field; `number`: index among the collection's value fields."""
 
     name: str
     number: int
@@ -141,7 +142,7 @@ class Collection:
         check_id(id)
         if not isinstance(document, dict):
             raise DocumentRefused(
-                f"{short_repr(document)} is not a document; that is a JSON object"
+                f"{short_repr(document)} is not a document; a document is a JSON object"
             )
         if len(document) > FIELDS_MAX:
             raise DocumentRefused(
@@ -151,7 +152,7 @@ class Collection:
         for name, value in document.items():
             if not isinstance(name, str):
                 raise DocumentRefused(
-                    f"{short_repr(name)} is not a name of a field; that is a text"
+                    f"{short_repr(name)} is not a name of a field; use a text as name"
                 )
             try:
                 size += size_of(name) + size_of(value)
@@ -161,7 +162,7 @@ class Collection:
         if size > DOCUMENT_BYTES_MAX:
             raise DocumentTooLarge(
                 f"the document has {size} bytes; the most is {DOCUMENT_BYTES_MAX}: "
-                "make several of it"
+                "split it into several documents"
             )
 
     def _check_field(self, name: str, value: object) -> None:
@@ -169,7 +170,7 @@ class Collection:
         field = self.by_name.get(name)
         if name == ID:
             raise ValueError(
-                "the id is given beside the document, and is not a field of it: leave it out"
+                "the id is given beside the document; remove this field from the document"
             )
         if field is None and self.others == "refused":
             raise ValueError(
@@ -184,8 +185,8 @@ class Collection:
             value_of(field.kind, value)
 
     def fingerprint(self) -> str:
-        """Return a digest that changes if documents are indexed, matched or scored differently."""
-        return _digest((self.others, *sorted(map(_described, self.fields))))
+        """Return a digest of all settings that affect how documents are stored and searched."""
+        return _digest((self.others, *sorted(map(_settings_of, self.fields))))
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class Schema:
     collections: Mapping[str, Collection]
 
     def fingerprint(self) -> str:
-        """Return a digest that differs if the name or fingerprint of any collection does."""
+        """Return a digest of the names and fingerprints of all collections."""
         named = sorted(self.collections.items())
         return _digest([(name, collection.fingerprint()) for name, collection in named])
 
@@ -211,11 +212,11 @@ def load_schema(path: Path) -> Schema:
 def read_schema(data: bytes, where: str) -> Schema:
     """Read a schema from TOML; `where`: its origin, for errors. Raises SchemaError."""
     try:
-        found = tomllib.loads(data.decode())
+        root = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{where} is not valid TOML: {_why(error, data)}") from None
-    _check_keys(found, ("collections",), where)
-    tables = _table(found.get("collections"), f"{where}: the table [collections]")
+    _check_keys(root, ("collections",), where)
+    tables = _table(root.get("collections"), f"{where}: the table [collections]")
     return Schema({name: _collection(name, table, where) for name, table in tables.items()})
 
 
@@ -230,17 +231,17 @@ def _why(error: Exception, data: bytes) -> str:
             return str(error)
         case RecursionError():
             return "it is nested too deep"
-    return "a number in it has thousands of digits"
+    return "a number in it has thousands of digits"  # `int` raises ValueError for these
 
 
-def _collection(name: str, found: object, origin: str) -> Collection:
+def _collection(name: str, value: object, origin: str) -> Collection:
     where = f"{origin}, collection {short_repr(name)}"
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
         raise SchemaError(
             f"{where}: a name has at most 64 of the characters a-z, 0-9, - and _, and begins "
             "with a letter or a digit"
         )
-    table = _table(found, where)
+    table = _table(value, where)
     _check_keys(table, ("fields", "others"), where)
     others = table.get("others", "refused")
     if others not in ("stored", "refused"):
@@ -256,38 +257,43 @@ def _collection(name: str, found: object, origin: str) -> Collection:
 
 
 def _field(
-    name: str, found: object, where: str, texts: Iterator[int], values: Iterator[int]
+    name: str,
+    value: object,
+    where: str,
+    text_numbers: Iterator[int],
+    value_numbers: Iterator[int],
 ) -> Field:
-    """Parse a field; `texts`, `values`: counters that number the fields of each kind."""
+    """Parse a field; `text_numbers`, `value_numbers`: counters for text fields, value fields."""
     where = f"{where}, field {short_repr(name)}"
     if re.fullmatch(r"[^\W\d][\w.-]{0,63}", name) is None or name == ID:
         raise SchemaError(
             f"{where}: a name has at most 64 letters, digits, _, - and ., begins with a letter "
             f"or _, and is not {ID!r}"
         )
-    table = _table(found, where)
+    table = _table(value, where)
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in tuple(Kind):
-        near = did_you_mean(kind, map(str, Kind)) if isinstance(kind, str) else ""
-        said = "it has no kind" if kind is None else f"its kind is {short_repr(kind)}"
+        hint = did_you_mean(kind, map(str, Kind)) if isinstance(kind, str) else ""
+        problem = "it has no kind" if kind is None else f"its kind is {short_repr(kind)}"
         raise SchemaError(
-            f'{where}: {said}{near}; it can be {", ".join(Kind)}: field = {{kind = "text"}}'
+            f"{where}: {problem}{hint}; the kinds are {', '.join(Kind)}; write for example "
+            f'{name} = {{kind = "text"}}'
         )
     _check_keys(table, ("kind", "analyser", "weight") if kind == Kind.TEXT else ("kind",), where)
     match Kind(kind):
         case Kind.TEXT:
             by, weight = table.get("analyser", "plain"), table.get("weight", 1.0)
-            return TextField(name, next(texts), _analyser(by, where), _weight(weight, where))
+            return TextField(name, next(text_numbers), _analyser(by, where), _weight(weight, where))
         case Kind.STORED:
             return StoredField(name)
         case other:
-            return ValueField(name, next(values), other)
+            return ValueField(name, next(value_numbers), other)
 
 
 def _analyser(name: object, where: str) -> Analyser:
     if not isinstance(name, str):
         raise SchemaError(
-            f'{where}: the analyser is {short_repr(name)}; write its name, as "english"'
+            f'{where}: the analyser is {short_repr(name)}; write a name, such as "english"'
         )
     try:
         return analyser(name)
@@ -302,32 +308,33 @@ def _weight(weight: object, where: str) -> float:
         or not 0 < weight <= WEIGHT_MAX
     ):
         raise SchemaError(
-            f"{where}: the weight is {short_repr(weight)}; it is a number above 0, "
-            f"up to {WEIGHT_MAX}"
+            f"{where}: the weight is {short_repr(weight)}; write a number above 0, up to "
+            f"{WEIGHT_MAX}"
         )
     return float(weight)
 
 
-def _table(found: object, where: str) -> dict[str, object]:
-    if found is None:
+def _table(value: object, where: str) -> dict[str, object]:
+    """Return a value that must be a non-empty table. Raises SchemaError."""
+    if value is None:
         raise SchemaError(f"{where} is missing")
-    if not isinstance(found, dict):
-        raise SchemaError(f"{where} is {short_repr(found)}; it has to be a table")
-    if not found:
+    if not isinstance(value, dict):
+        raise SchemaError(f"{where} is {short_repr(value)}; it has to be a table")
+    if not value:
         raise SchemaError(f"{where} is empty")
-    return found
+    return value
 
 
-def _check_keys(table: Iterable[str], keys: Iterable[str], where: str) -> None:
+def _check_keys(table: Iterable[str], allowed: Sequence[str], where: str) -> None:
     for key in table:
-        if key not in keys:
+        if key not in allowed:
             raise SchemaError(
-                f"{where}: there is no key {short_repr(key)}{did_you_mean(key, keys)}; "
-                f"there are {', '.join(keys)}"
+                f"{where}: there is no key {short_repr(key)}{did_you_mean(key, allowed)}; "
+                f"the possible keys are: {', '.join(allowed)}"
             )
 
 
-def _described(field: Field) -> tuple[object, ...]:
+def _settings_of(field: Field) -> tuple[object, ...]:
     match field:
         case TextField():
             return field.name, Kind.TEXT.value, field.number, field.analyser.name, field.weight
@@ -341,18 +348,18 @@ def _digest(value: object) -> str:
     return blake2b(pack(value), digest_size=8).hexdigest()
 
 
-def check_id(found: object) -> None:
+def check_id(id: object) -> None:
     """Validate the id of a document or a watch. Raises DocumentRefused if it is invalid."""
-    if not isinstance(found, str):
-        raise DocumentRefused(f"the id {short_repr(found)} is not a text")
+    if not isinstance(id, str):
+        raise DocumentRefused(f"the id {short_repr(id)} is not a text")
     try:
-        size = len(utf8(found))
-    except ValueError as error:
+        size = len(utf8(id))
+    except ValueError as error:  # whose message begins with the id
         raise DocumentRefused(f"the id {error}") from None
     if not 1 <= size <= ID_BYTES_MAX:
         raise DocumentRefused(f"the id has {size} bytes; it can have 1 to {ID_BYTES_MAX}")
-    if _CONTROL.search(found) is not None:
-        raise DocumentRefused(f"the id {short_repr(found)} has a control character")
+    if _CONTROL.search(id) is not None:
+        raise DocumentRefused(f"the id {short_repr(id)} has a control character")
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -365,7 +372,7 @@ others = "stored"
 title = {kind = "text", weight = 2.0}
 text = {kind = "text"}
 """
-"""Content of the schema file of an index that was created without one."""
+"""Content of the schema file that an index gets if it is created without one."""
 
 DEFAULT = read_schema(DEFAULT_FILE, "the default schema")
 """Schema of an index that was created without a schema file."""

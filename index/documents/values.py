@@ -34,7 +34,7 @@ NO_DATE = -(2**63)
 
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"(?:[01]\d|2[0-3]):\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?"
-_MOMENT = re.compile(f"{_DATE}(?P<time>[T ]{_TIME})?", re.ASCII)
+_DATE_OR_TIME = re.compile(f"{_DATE}(?P<time>[T ]{_TIME})?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
 
@@ -50,11 +50,11 @@ class Kind(StrEnum):
 
 
 ValueKind = Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
-"""Kinds of the fields that are compared by value."""
+"""Kinds of the value fields: all whose values are compared, neither text nor stored fields."""
 
 
 def value_of(kind: ValueKind, value: object) -> Value:
-    """Convert a field's value to its comparable form.
+    """Convert a JSON value of a field of this kind to a `Value`.
 
     Raises ValueError with a user message.
     """
@@ -65,7 +65,7 @@ def value_of(kind: ValueKind, value: object) -> Value:
             return tuple(map(_keyword, value))
         case Kind.KEYWORD, _:
             raise ValueError(
-                f"{short_repr(value)} is not a keyword; that is a text or a list of texts"
+                f"{short_repr(value)} is not a keyword; write a text or a list of texts"
             )
         case Kind.NUMBER, int() | float() if not isinstance(value, bool):
             return _number(value)
@@ -73,7 +73,7 @@ def value_of(kind: ValueKind, value: object) -> Value:
             raise ValueError(f"{short_repr(value)} is not a number")
         case Kind.DATE, str():
             return period_of(value)[0]
-    raise ValueError(f"{short_repr(value)} is not a date; that is a text like 2020-01-31")
+    raise ValueError(f"{short_repr(value)} is not a date; write a text like 2020-01-31")
 
 
 def number_of(text: str) -> float:
@@ -86,31 +86,31 @@ def number_of(text: str) -> float:
 def period_of(text: str) -> tuple[int, int]:
     """Return the first and last microsecond, since 1970, of a date or a date-time.
 
-    A date is the whole day; a date-time is one microsecond. Texts without an offset are in UTC.
+    A date is the whole day; a date-time is one microsecond. Texts without a UTC offset are in UTC.
     Raises ValueError with a user message.
     """
-    found = _MOMENT.fullmatch(text)
+    syntax = _DATE_OR_TIME.fullmatch(text)
     try:
-        moment = datetime.fromisoformat(text) if found is not None else None
+        moment = datetime.fromisoformat(text) if syntax is not None else None
     except ValueError:  # such as the 31st of June
         moment = None
-    if found is not None and moment is None:
+    if syntax is not None and moment is None:
         raise ValueError(
             f"{short_repr(text)} is not a date: there is no such day, or time of a day"
         )
-    if found is None or moment is None:
+    if syntax is None or moment is None:
         raise ValueError(
-            f"{short_repr(text)} is not a date; that is a text like 2020-01-31 or "
+            f"{short_repr(text)} is not a date; write a text like 2020-01-31 or "
             "2020-01-31T12:00:00+01:00"
         )
-    first = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    length = _MICROSECOND if found["time"] else _DAY
-    microseconds = (first - _EPOCH) // _MICROSECOND
-    return microseconds, microseconds + length // _MICROSECOND - 1
+    start = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    length = _MICROSECOND if syntax["time"] else _DAY
+    first = (start - _EPOCH) // _MICROSECOND
+    return first, first + length // _MICROSECOND - 1
 
 
 def date_in_words(microseconds: int) -> str:
-    """Format a date in UTC."""
+    """Format a date, given in microseconds since 1970, as ISO 8601 in UTC."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:  # a bound that datetime cannot represent
@@ -119,10 +119,10 @@ def date_in_words(microseconds: int) -> str:
 
 
 def size_of(value: object, levels: int = LEVELS_MAX) -> int:
-    """Return the size of a value in bytes: texts in UTF-8, 8 for everything else.
+    """Return the size of a value in bytes: texts in UTF-8, and 8 per other value, list or object.
 
-    Raises ValueError with a user message for values that JSON cannot represent, or that common JSON
-    readers cannot read.
+    `levels`: nesting levels allowed. Raises ValueError with a user message for values that JSON
+    cannot represent, or that common JSON readers cannot read.
     """
     match value:
         case str():
@@ -137,15 +137,15 @@ def size_of(value: object, levels: int = LEVELS_MAX) -> int:
             _number(value)
             return 8
         case list() | tuple() | dict() if levels == 0:
-            raise ValueError(f"it is nested more than {LEVELS_MAX} deep")
+            raise ValueError(f"the value is nested more than {LEVELS_MAX} levels deep")
         case list() | tuple():
             return 8 + sum(size_of(each, levels - 1) for each in value)
         case dict():
             if not all(isinstance(key, str) for key in value):
-                raise ValueError("the name of a value is not a text")
+                raise ValueError("a key of an object is not a text")
             pairs = (each for pair in value.items() for each in pair)
             return 8 + sum(size_of(each, levels - 1) for each in pairs)
-    raise ValueError(f"{short_repr(value)} is nothing that JSON can hold")
+    raise ValueError(f"{short_repr(value)} is not a JSON value")
 
 
 def utf8(text: str) -> bytes:
@@ -153,7 +153,9 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{short_repr(text)} is not Unicode: it has half a character") from None
+        raise ValueError(
+            f"{short_repr(text)} is not valid Unicode: it has an unpaired surrogate"
+        ) from None
 
 
 def short_repr(value: object) -> str:
@@ -162,7 +164,7 @@ def short_repr(value: object) -> str:
 
 
 class _Short(Repr):
-    """Writes booleans and None as JSON does."""
+    """Formatter that writes booleans and None as JSON does."""
 
     def repr_bool(self, value: bool, level: int) -> str:
         return "true" if value else "false"
@@ -177,7 +179,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 def _keyword(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{short_repr(value)} is not a keyword; that is a text")
+        raise ValueError(f"{short_repr(value)} is not a keyword; write a text")
     size = len(utf8(value))
     if size > KEYWORD_BYTES_MAX:
         raise ValueError(f"a keyword has {size} bytes; the most is {KEYWORD_BYTES_MAX}")

@@ -1,13 +1,13 @@
-"""Outputs of the flow of an index: the versions of documents, one item each.
+"""Outputs of the flow of an index: the versions of documents, one per item.
 
 A version is one state of a document, or its deletion. It carries its words with their positions, so
-that consumers need not analyse text. It also carries the words of the version that it replaces:
-every shard maintains exact statistics of all documents, also of documents in other shards.
+that consumers need not analyse text. It also carries the words of the version that it replaces,
+because every shard maintains exact statistics of all documents, also of those in other shards.
 
 On the wire a text field is (length, words, numbers as bytes). Words are in order of first
 appearance. For each word, the numbers are: the number of its positions; the distance of its first
 position from the first position of the previous word; the distance of each further position from
-its predecessor. Numbers are nearly always small and are encoded with 7 bits per byte; the high bit
+its predecessor. Numbers are encoded as varints: 7 bits per byte, lowest bits first; the high bit
 means that the number continues in the next byte.
 
 >>> version = DocumentVersion("documents", "7", (words_of("a cat eats a cat".split()),), (), b"{}")
@@ -44,19 +44,19 @@ class Words(NamedTuple):
 
 
 class ReplacedField(NamedTuple):
-    """Statistics to subtract when a text is replaced: its length, and each different word once."""
+    """Statistics to subtract when a text is replaced; `words`: each different word once."""
 
     length: int
     words: tuple[str, ...]
 
 
 class DocumentVersion(NamedTuple):
-    """A state of a document; `deleted`: the document no longer exists.
+    """A state of a document, or its deletion (`deleted`).
 
     `fields`: words of each text field; `values`: value of each keyword, number and date field; both
     by field number, None for a field that the document lacks. `stored`: the document as canonical
     JSON, empty if deleted. `replaced`: per text field, the statistics of the version that this one
-    replaces; None if it replaces none.
+    replaces, None if that version lacks the field; None as a whole if this is a first version.
     """
 
     collection: str
@@ -69,16 +69,16 @@ class DocumentVersion(NamedTuple):
 
 
 def words_of(words: Iterable[str]) -> Words:
-    """Collect the words of a text; `words`: in the order of the text."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    """Collect the words of a text with their positions; `words`: in the order of the text."""
+    by_word: defaultdict[str, list[int]] = defaultdict(list)
     position = -1
     for position, word in enumerate(words):
-        found[word].append(position)
-    return Words(position + 1, tuple(zip(found, map(tuple, found.values()), strict=True)))
+        by_word[word].append(position)
+    return Words(position + 1, tuple(zip(by_word, map(tuple, by_word.values()), strict=True)))
 
 
 def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
-    """Return the statistics to subtract when a version is replaced: `replaced` of the next one."""
+    """Return the value of `replaced` for the next version of the document."""
     return tuple(
         None
         if field is None
@@ -87,13 +87,13 @@ def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...
     )
 
 
-def packed(before: tuple[ReplacedField | None, ...]) -> bytes:
-    """Pack `replaced` for the wire and the flow's state; it takes a tenth of the memory."""
-    return pack(tuple(field and tuple(field) for field in before))
+def pack_replaced(replaced: tuple[ReplacedField | None, ...]) -> bytes:
+    """Pack `replaced` for the wire and the flow's state, into a tenth of the memory."""
+    return pack(tuple(field and tuple(field) for field in replaced))
 
 
 class VersionSummary(NamedTuple):
-    """Version without words and values, for consumers that do not index it."""
+    """A version without words and values, for consumers that do not index documents."""
 
     collection: str
     id: str
@@ -111,7 +111,7 @@ def decode_summary(payload: object) -> VersionSummary:
 
 def encode(version: DocumentVersion) -> tuple[object, ...]:
     """Encode a version as a payload."""
-    before = version.replaced
+    replaced = version.replaced
     return (
         version.collection,
         version.id,
@@ -119,7 +119,7 @@ def encode(version: DocumentVersion) -> tuple[object, ...]:
         version.values,
         version.stored,
         int(version.deleted),
-        None if before is None else packed(before),
+        None if replaced is None else pack_replaced(replaced),
     )
 
 
@@ -132,17 +132,17 @@ _Encoded = tuple[
     Literal[0, 1],
     bytes | None,
 ]
-_EncodedBefore = tuple[tuple[int, tuple[str, ...]] | None, ...]
+_UnpackedReplaced = tuple[tuple[int, tuple[str, ...]] | None, ...]
 
 
 def decode(payload: object) -> DocumentVersion:
     """Decode what `encode` returns. Raises MalformedMessage if the payload is not a version."""
     try:
-        found: _Encoded = msgspec.convert(payload, _Encoded)
-        collection, id_, fields, values, stored, deleted, before = found
-        replaces: _EncodedBefore | None = None
-        if before is not None:
-            replaces = msgspec.convert(unpack(before), _EncodedBefore)
+        encoded: _Encoded = msgspec.convert(payload, _Encoded)
+        collection, id_, fields, values, stored, deleted, packed = encoded
+        replaced: _UnpackedReplaced | None = None
+        if packed is not None:
+            replaced = msgspec.convert(unpack(packed), _UnpackedReplaced)
         return DocumentVersion(
             collection,
             id_,
@@ -151,8 +151,8 @@ def decode(payload: object) -> DocumentVersion:
             stored,
             bool(deleted),
             None
-            if replaces is None
-            else tuple(None if field is None else ReplacedField(*field) for field in replaces),
+            if replaced is None
+            else tuple(None if field is None else ReplacedField(*field) for field in replaced),
         )
     except (ValueError, msgspec.ValidationError) as error:
         raise MalformedMessage(f"not a version of a document: {error}") from None
@@ -160,30 +160,31 @@ def decode(payload: object) -> DocumentVersion:
 
 def _encode_words(field: Words) -> tuple[object, ...]:
     numbers: list[int] = []
-    first = 0
+    previous_first = 0
     for _, positions in field.words:
-        numbers += (len(positions), positions[0] - first)
-        first = positions[0]
+        numbers += (len(positions), positions[0] - previous_first)
+        previous_first = positions[0]
         if len(positions) > 1:
             numbers += map(sub, positions[1:], positions)
     return field.length, tuple([word for word, _ in field.words]), encode_varints(numbers)
 
 
 def _decode_words(length: int, words: tuple[str, ...], data: bytes) -> Words:
-    rest = iter(_decode_varints(data))
+    numbers = iter(_decode_varints(data))
     first = 0
-    found: list[tuple[str, tuple[int, ...]]] = []
+    word_positions: list[tuple[str, tuple[int, ...]]] = []
     try:
         for word in words:
-            count = next(rest)
-            first += next(rest)
+            count = next(numbers)
+            first += next(numbers)
             if count == 1:
-                found.append((word, (first,)))
+                word_positions.append((word, (first,)))
             else:
-                found.append((word, tuple(accumulate(islice(rest, count - 1), initial=first))))
+                positions = tuple(accumulate(islice(numbers, count - 1), initial=first))
+                word_positions.append((word, positions))
     except StopIteration:
         raise ValueError("a word has no positions") from None
-    return Words(length, tuple(found))
+    return Words(length, tuple(word_positions))
 
 
 def encode_varints(numbers: Sequence[int]) -> bytes:

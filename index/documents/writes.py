@@ -1,11 +1,11 @@
 """Flow of an index: maps each write to one output, its outcome.
 
 The flow first analyses the text of each write. Then it decides the writes of each document in label
-order. A write creates a version, unless its condition does not hold, its key repeats the key of an
-earlier write, or there is no document to delete. The outcome of a write has the label of the write.
+order. A write creates a version, unless its condition does not hold, its idempotency key repeats
+that of an earlier write, or there is no document to delete. The outcome has the label of the write.
 
-The same flow puts and removes watches, which are stored queries, so each has a position in the
-order of all writes. The flow passes such a write on unchanged and does not parse the query.
+The same flow puts and removes watches, which are stored queries, so each watch write has a position
+in the order of all writes. The flow passes it on unchanged and does not parse the query.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from driftline.index.documents.versions import (
     Words,
     decode,
     encode,
-    packed,
+    pack_replaced,
     replaced_fields,
     words_of,
 )
@@ -42,10 +42,10 @@ from driftline.index.documents.versions import (
 SINK = "documents"
 
 KEYS_PER_DOCUMENT = 8
-"""Number of recent keys that are stored per document to detect repeated writes."""
+"""Number of recent idempotency keys that are stored per document to detect repeated writes."""
 
 KEY_LENGTH_MAX = 200
-"""Largest length of a key, in characters."""
+"""Largest length of an idempotency key, in characters."""
 
 QUERY_LENGTH_MAX = 4096
 """Largest length of a watch's query, in characters; equal to the limit of the query parser."""
@@ -59,10 +59,10 @@ Reason = Literal["changed", "repeated", "absent"]
 
 
 class Watched(NamedTuple):
-    """Outcome of a watch write: the watch has this query from its label on; None: it is removed.
+    """Outcome of a watch write: the new query of a watch from the label on; None: removed.
 
-    It is emitted even if the watch already has this query. The query is unparsed text and may be
-    invalid; consumers of the output parse it.
+    The flow emits this outcome even if the watch already has this query. The query is unparsed text
+    and may be invalid; consumers of the output parse it.
     """
 
     collection: str
@@ -73,10 +73,10 @@ class Watched(NamedTuple):
 class NotWritten(NamedTuple):
     """A write that created no version.
 
-    `reason` is "changed" if the condition does not hold; `time` is the label time of the current
-    version, 0 if there is none. It is "repeated" if an earlier write has the same key; `time` is
-    the label time of that write. It is "absent" if there is no document to delete; `time` is that
-    of an earlier write with the same key, 0 if there is none.
+    `reason` and `time`, a label time:
+    "changed": the condition does not hold; time of the current version, 0 if there is none.
+    "repeated": an earlier write had the same idempotency key; time of that write.
+    "absent": no document to delete; time of an earlier write with the same key, 0 if there is none.
     """
 
     collection: str
@@ -88,20 +88,20 @@ class NotWritten(NamedTuple):
 Outcome = DocumentVersion | NotWritten | Watched
 
 PackedStatistics = bytes
-"""The statistics that a version's replacement subtracts, packed."""
+"""`pack_replaced` of the statistics to subtract when a version is replaced."""
 
 DocumentState = tuple[int, PackedStatistics | None, tuple[tuple[str, int], ...]]
 """State of a document: (time, replaced, keys).
 
 `time`: label time of the current version, 0 if there is none; `replaced`: statistics that the next
-version subtracts; `keys`: (key, label time) of the last writes with a key. The time of a deletion
-that found no document is negated.
+version subtracts, None if there is no current version; `keys`: (idempotency key, label time) of the
+last writes with a key. The time of a deletion that found no document is negated.
 """
 
-Analysed = tuple[tuple[object, ...], PackedStatistics, int | None, str]
-"""(encoded version without `replaced`, statistics that its replacement subtracts, expected, key)"""
+AnalysedWrite = tuple[tuple[object, ...], PackedStatistics, int | None, str]
+"""(encoded version without `replaced`, `replaced` of the next version, expected, key)"""
 
-Ordered = Analysed | Watched
+DecisionInput = AnalysedWrite | Watched
 """Input of `_decide`. On the wire a `Watched` becomes a plain tuple of length 3."""
 
 
@@ -121,10 +121,10 @@ def document_flow(schema: Schema) -> Flow:
 def outcome_of(payload: object) -> Outcome:
     """Decode an output of the flow. Raises MalformedMessage for anything else."""
     if isinstance(payload, tuple) and len(payload) == 2:
-        kind, found = payload
+        kind, fields = payload
         if kind == VERSION:
-            return decode(found)
-        match found:
+            return decode(fields)
+        match fields:
             case (str(collection), str(id), (str() | None) as query) if kind == WATCHED:
                 return Watched(collection, id, query)
             case (str(collection), str(id), int(time)) if kind in get_args(Reason):
@@ -132,10 +132,10 @@ def outcome_of(payload: object) -> Outcome:
     raise MalformedMessage("not an outcome of a write")
 
 
-def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
+def _analysis(schema: Schema) -> Callable[[dict[str, object]], DecisionInput]:
     """Return the function that analyses writes for the collections of a schema."""
 
-    def analyse(record: dict[str, object]) -> Ordered:
+    def analyse(record: dict[str, object]) -> DecisionInput:
         write = write_of(record, schema)
         if isinstance(write, WatchWrite):
             return Watched(write.collection, write.id, write.query)
@@ -144,7 +144,7 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
             version = deletion(collection, write.id)
         else:
             version = version_of(collection, write.id, write.document)
-        return encode(version), packed(replaced_fields(version)), write.expected, write.key
+        return encode(version), pack_replaced(replaced_fields(version)), write.expected, write.key
 
     return analyse
 
@@ -179,36 +179,36 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
             assert document is None or isinstance(document, dict), "it was checked"
             return Write(collection.name, str(id), document, expected, key)
     raise DocumentRefused(
-        f"{short_repr(record)} is not a write, as `Write` and `WatchWrite` make it"
+        f"{short_repr(record)} is not a write; build it with `Write` or `WatchWrite`"
     )
 
 
 def _collection(name: object, schema: Schema, what: str) -> Collection:
-    found = schema.collections.get(name) if isinstance(name, str) else None
-    if found is None:
-        there = ", ".join(schema.collections)
-        text = (
-            f"{what} is for the collection {short_repr(name)}, which is not there; there is {there}"
+    """Return a collection; `what`: the document or watch, for the error. Raises DocumentRefused."""
+    collection = schema.collections.get(name) if isinstance(name, str) else None
+    if collection is None:
+        raise DocumentRefused(
+            f"{what} is for the collection {short_repr(name)}, which does not exist; "
+            f"the collections are {', '.join(schema.collections)}"
         )
-        raise DocumentRefused(text)
-    return found
+    return collection
 
 
-def _check_length(what: str, text: str, most: int) -> None:
-    if len(text) > most:
-        raise DocumentRefused(f"the {what} has {len(text)} characters; the most is {most}")
+def _check_length(what: str, text: str, length_max: int) -> None:
+    if len(text) > length_max:
+        raise DocumentRefused(f"the {what} has {len(text)} characters; the most is {length_max}")
 
 
 def _with_name(
     error: DocumentRefused, what: str, id: object, collection: Collection
 ) -> DocumentRefused:
-    """Return the same error with id and collection: a dead letter contains only its text."""
+    """Return the error with id and collection in its text, all that a dead letter contains."""
     return type(error)(f"{what} {short_repr(id)} of {short_repr(collection.name)}: {error}")
 
 
-def _check_no_other_fields(more: Mapping[object, object]) -> None:
-    if more:
-        raise DocumentRefused(f"a write has no {short_repr(next(iter(more)))}")
+def _check_no_other_fields(others: Mapping[object, object]) -> None:
+    if others:
+        raise DocumentRefused(f"a write has no field {short_repr(next(iter(others)))}")
 
 
 def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> DocumentVersion:
@@ -239,34 +239,34 @@ def _value(field: ValueField, value: object) -> Value | None:
     return None if value is None else value_of(field.kind, value)
 
 
-def _key(write: Ordered) -> tuple[object, ...]:
-    """Return the flow's key of a write: the collection and id of its document or watch."""
+def _key(write: DecisionInput) -> tuple[object, ...]:
+    """Return the key for `key_by`: the collection and id of the document, or of the watch."""
     return (WATCHED, *write[:2]) if len(write) == 3 else write[0][:2]
 
 
 def _decide(
-    context: Context, write: Ordered, document: ValueState[DocumentState]
+    context: Context, write: DecisionInput, document: ValueState[DocumentState]
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Decide the outcome of a write, given the state after all earlier writes of its document."""
+    """Decide the outcome of a write, given the state after all earlier writes of the document."""
     if len(write) == 3:
         yield WATCHED, write
         return
-    encoded, away, expected, key = write
+    encoded, next_replaced, expected, key = write
     collection, id, *_, deleted, _ = encoded
-    time, before, keys = document.get((0, None, ()))
-    earlier = dict(keys).get(key) if key else None
-    if earlier is not None:
-        yield "repeated" if earlier > 0 else "absent", (collection, id, abs(earlier))
+    current_time, replaced, keys = document.get((0, None, ()))
+    repeated_time = dict(keys).get(key) if key else None
+    if repeated_time is not None:
+        yield "repeated" if repeated_time > 0 else "absent", (collection, id, abs(repeated_time))
         return
-    if expected is not None and expected != time:
-        yield "changed", (collection, id, time)
+    if expected is not None and expected != current_time:
+        yield "changed", (collection, id, current_time)
         return
-    now = context.label[0]
-    is_absent = deleted and not time
+    time = context.label[0]
+    is_absent = deleted and not current_time
     if key:
-        keys = (*keys, (key, -now if is_absent else now))[-KEYS_PER_DOCUMENT:]
+        keys = (*keys, (key, -time if is_absent else time))[-KEYS_PER_DOCUMENT:]
     if not deleted:
-        document.set((now, away, keys))
+        document.set((time, next_replaced, keys))
     elif keys:
         document.set((0, None, keys))
     else:
@@ -274,4 +274,4 @@ def _decide(
     if is_absent:
         yield "absent", (collection, id, 0)
     else:
-        yield VERSION, (*encoded[:-1], before)
+        yield VERSION, (*encoded[:-1], replaced)

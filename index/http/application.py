@@ -21,28 +21,29 @@ from driftline.serve.http.application import build
 from driftline.serve.http.operations import Call, HttpSettings, Operation
 
 TEXT = (
-    "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "
-    "what was written, `at=T` repeats a read exactly, `from=T` resumes a stream."
+    "A search index. The answer to a write has a label, its position in the order of all writes. "
+    "`after=LABEL` makes a read include that write; `at=T` repeats an earlier read exactly, where "
+    "T is the `at` of its answer; `from=T` resumes a stream."
 )
 
 FIGURES = {
     "documents": "Documents of a shard.",
-    "versions": "Versions of documents that the shard has, also of those that are deleted.",
-    "tail_versions": "Of these: those in memory, not in a segment.",
-    "segments": "Segments of the shard.",
-    "segment_bytes": "Bytes of their files.",
+    "versions": "Versions of documents in the shard, also of deleted documents.",
+    "tail_versions": "Versions that are in memory, and not yet in a segment file.",
+    "segments": "Segment files of the shard.",
+    "segment_bytes": "Total size of the segment files, in bytes.",
     "postings": "Postings in segments.",
     "postings_bytes": "Bytes of these postings, with positions.",
     "bytes_per_posting": "Bytes of a posting in segments.",
     "bytes_per_posting_without_positions": "Bytes of a posting in segments, without positions.",
     "watches": "Watches of the shard.",
-    "watches_without_anchor": "Watches without an anchor: each version is looked at for them.",
-    "watch_events": "Events of watches that are retained.",
+    "watches_without_anchor": "Watches without an anchor, which are evaluated for every version.",
+    "watch_events": "Retained events of watches.",
 }
 """Descriptions of the figures of a searcher, by name."""
 
 READY_S = 2.0
-"""Timeout in seconds of the readiness check per collection."""
+"""Timeout of the readiness check per collection, in seconds."""
 
 
 def application(
@@ -54,15 +55,15 @@ def application(
     """Build the application. `pages`: further routes, such as the web page."""
     settings = settings or HttpSettings()
     index = Index(backend, schema, settings)
-    own = operations(index)
+    unprefixed = operations(index)
 
     async def ready() -> None:
         for collection in schema.collections.values():
             await index.wait_visible(collection, index.newest, READY_S)
 
-    below = [each.prefixed("/collections/{collection}", COLLECTION) for each in own]
-    every = [*own, *below, _collections(schema)]
-    return build("Driftline index", TEXT, every, backend, ready, settings, pages, FIGURES)
+    prefixed = [each.prefixed("/collections/{collection}", COLLECTION) for each in unprefixed]
+    routes = [*unprefixed, *prefixed, _collections(schema)]
+    return build("Driftline index", TEXT, routes, backend, ready, settings, pages, FIGURES)
 
 
 def operations(index: Index) -> list[Operation]:
@@ -79,11 +80,11 @@ def operations(index: Index) -> list[Operation]:
 def _collections(schema: Schema) -> Operation:
     listing = answers.Collections(list(map(_describe, schema.collections.values())))
 
-    async def does(call: Call) -> Response:
+    async def handle(call: Call) -> Response:
         return json_of(listing)
 
     text = "The collections and their fields."
-    return Operation("GET", "/collections", does, "collections", text, answer=COLLECTIONS)
+    return Operation("GET", "/collections", handle, "collections", text, answer=COLLECTIONS)
 
 
 def _describe(collection: Collection) -> CollectionShown:

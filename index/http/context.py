@@ -25,7 +25,7 @@ VIEW = "documents"
 """Name of the view that contains all collections."""
 
 DEFAULT_NAME = "documents"
-"""Collection for a path without a collection, if the index has several (`Index.default`)."""
+"""Collection of requests whose path names none, if the index has several (`Index.default`)."""
 
 COLLECTION = Parameter(
     "collection", text_up_to(64), "", "The collection.", {"type": "string"}, True, "path"
@@ -36,7 +36,7 @@ ID = Parameter(
     "id",
     text_up_to(ID_BYTES_MAX, "bytes"),
     "",
-    "The id: 1 to 512 bytes of UTF-8, percent-encoded; a slash is %2F.",
+    "The id of the document: 1 to 512 bytes of UTF-8, percent-encoded; a slash is %2F.",
     ID_SCHEMA,
     True,
     "path",
@@ -53,7 +53,7 @@ class Index:
 
     @property
     def default(self) -> str:
-        """Name of the collection for a path without one; the schema may lack this collection."""
+        """Name of the collection for a path that names none; the schema may lack it."""
         collections = self.schema.collections
         return DEFAULT_NAME if len(collections) > 1 else next(iter(collections))
 
@@ -61,15 +61,15 @@ class Index:
         """Return the collection that a request names, or the default. Raises ApiError."""
         collections = self.schema.collections
         name = call[COLLECTION] or self.default
-        found = collections.get(name)
-        if found is None:
+        collection = collections.get(name)
+        if collection is None:
             raise ApiError(
                 "absent",
-                f"there is no collection {name!r}{did_you_mean(name, collections)}; "
-                f"there is {', '.join(collections)}, as in /collections/{next(iter(collections))}"
-                "/search",
+                f"there is no collection {name!r}{did_you_mean(name, collections)}; the "
+                f"collections are {', '.join(collections)}, as in "
+                f"/collections/{next(iter(collections))}/search",
             )
-        return found
+        return collection
 
     def as_of(self, call: Call) -> int:
         """Return the T of a read (`reads.as_of`). Raises ApiError."""
@@ -85,8 +85,8 @@ class Index:
     ) -> list[T]:
         """Ask all shards, and return the answers of those that have one. Raises ApiError.
 
-        `kind`: type of the answers; `after`: a T that the shards must have applied first, by
-        default that of the request.
+        `kind`: type of the answers; `after`: T that the shards must have reached before they
+        answer, by default the request's parameter `after`.
         """
         after = call[AFTER] if after is None else after
         return await self._ask(question, after, call.settings.timeout_s, kind, call.client)
@@ -97,23 +97,25 @@ class Index:
         """Ask all shards and return the first answer. Raises ApiError "absent" if there is none."""
         for answer in await self.ask(call, question, kind, after):
             return answer
-        raise ApiError("absent", "there is no such document")
+        raise ApiError("absent", "there is no such document or watch")
 
-    async def wait_visible(self, collection: Collection, time: int, within_s: float) -> None:
+    async def wait_visible(self, collection: Collection, time: int, timeout_s: float) -> None:
         """Wait until all shards can answer as of `time`. Raises ApiError."""
         question = CountQuestion(collection=collection.name, q=NO_MATCH_QUERY, at=time)
-        await self._ask(question, time, within_s, FoundTotal)
+        await self._ask(question, time, timeout_s, FoundTotal)
 
     async def _ask(
-        self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
+        self, question: IndexQuestion, after: int, timeout_s: float, kind: type[T], client: str = ""
     ) -> list[T]:
-        """Ask all shards; `client`: for fair scheduling between clients and collections."""
-        asked, asker = to_message(question), f"{client}/{question.collection}"
-        answers = await self.backend.ask(VIEW, asked, after=after, timeout_s=within_s, client=asker)
+        """Ask all shards; `client`: name of the client, for fair scheduling."""
+        message, scheduled_client = to_message(question), f"{client}/{question.collection}"
+        answers = await self.backend.ask(
+            VIEW, message, after=after, timeout_s=timeout_s, client=scheduled_client
+        )
         try:
             return [msgspec.convert(answer, kind) for answer in answers]
         except msgspec.ValidationError as error:
-            raise MalformedMessage(f"a searcher has answered something else: {error}") from None
+            raise MalformedMessage(f"a searcher sent an invalid answer: {error}") from None
 
 
 NO_MATCH_QUERY = "-*"

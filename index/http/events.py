@@ -58,7 +58,7 @@ from driftline.serve.http.reads import changes, progress_event, since_of
 from driftline.serve.views.tokens import token_of
 
 EVENTS_PER_REQUEST = 1_000
-"""Maximum events of a watch that are requested at a time from a shard."""
+"""Maximum events of a watch in one answer of a shard."""
 
 ID = Parameter[str](
     "id", text_up_to(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path"
@@ -67,14 +67,14 @@ LIMIT = Parameter[int](
     "limit",
     integer_between(1, WATCHES_MAX),
     100,
-    "How many watches.",
+    "Maximum number of watches.",
     {"type": "integer", "minimum": 1, "maximum": WATCHES_MAX, "default": 100},
 )
 START_AFTER = Parameter[str](
     "start_after",
     text_up_to(512, "bytes"),
     "",
-    "Only watches whose ids come after this one.",
+    "Return only watches whose ids are larger than this one.",
     {"type": "string"},
 )
 
@@ -92,7 +92,7 @@ _BODY = Body(
 def change_operation(index: Index) -> Operation:
     """Return `GET /changes`."""
 
-    async def does(call: Call) -> EventStream:
+    async def handle(call: Call) -> EventStream:
         collection = index.collection(call)
         since = since_of(call, index.backend)
 
@@ -105,7 +105,7 @@ def change_operation(index: Index) -> Operation:
     return Operation(
         "GET",
         "/changes",
-        does,
+        handle,
         "changes",
         "Each new version of a document, in order, as server-sent events.",
         (FROM, LAST_EVENT_ID),
@@ -124,46 +124,46 @@ def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | N
     for item in items:
         if item.sink < 0:
             continue  # a dead letter: a producer sent an invalid write
-        found = outcome(item.value)
-        if isinstance(found, VersionSummary) and found.collection == collection.name:
-            if found.deleted:
-                return {"id": found.id, "deleted": True}
-            return {"id": found.id, "document": json.loads(found.stored)}
+        version = outcome(item.value)
+        if isinstance(version, VersionSummary) and version.collection == collection.name:
+            if version.deleted:
+                return {"id": version.id, "deleted": True}
+            return {"id": version.id, "document": json.loads(version.stored)}
     return None
 
 
 def watch_operations(index: Index) -> list[Operation]:
     """Return all operations on watches."""
-    watching = _Watching(index)
+    watches = _WatchHandlers(index)
     path = "/watches/{id:path}"
     return [
         Operation(
-            "GET", path + "/events", watching.events, "watch_events",
-            "Each version of a document that begins or ceases to match, as server-sent events.",
+            "GET", path + "/events", watches.events, "watch_events",
+            "Documents that start or stop matching the query, as server-sent events.",
             (ID, FROM, LAST_EVENT_ID), answer=schemas.WATCH_EVENTS, refusals=(404, 410),
             streams=True, tag="watches",
         ),
         Operation(
-            "PUT", path, watching.put, "put_watch", "Store a query, in place of what is there.",
+            "PUT", path, watches.put, "put_watch", "Store or replace a query.",
             (ID, WAIT), "write", _BODY, schemas.WRITTEN, (404, 408, 413, 503, 507),
             tag="watches",
         ),
         Operation(
-            "DELETE", path, watching.delete, "delete_watch", "Remove a stored query.",
+            "DELETE", path, watches.delete, "delete_watch", "Remove a stored query.",
             (ID, WAIT), "write", None, schemas.WRITTEN, (404, 503, 507), tag="watches",
         ),
         Operation(
-            "GET", path, watching.get, "get_watch", "A stored query.",
+            "GET", path, watches.get, "get_watch", "A stored query.",
             (ID, AFTER), answer=schemas.WATCH, refusals=(404, 503), tag="watches",
         ),
         Operation(
-            "GET", "/watches", watching.list_watches, "watches", "Stored queries, by their ids.",
+            "GET", "/watches", watches.list_watches, "watches", "Stored queries, by their ids.",
             (LIMIT, START_AFTER, AFTER), answer=schemas.WATCHES, refusals=(404, 503), tag="watches",
         ),
     ]  # fmt: skip
 
 
-class _Watching:
+class _WatchHandlers:
     def __init__(self, index: Index) -> None:
         self._index = index
 
@@ -174,12 +174,12 @@ class _Watching:
                 parse_query(query, collection)
                 return await self._write(call, collection, query)
             case {"q": str(), **rest}:
-                why = f"there is no {short_repr(next(iter(rest)))}"
+                problem = f"it has no field {short_repr(next(iter(rest)))}"
             case {"q": _}:
-                why = "the query is a text"
+                problem = "the query must be a text"
             case _:
-                why = 'this has no "q"'
-        raise ApiError("invalid", f'a watch is {{"q": QUERY}}: {why}')
+                problem = 'the field "q" is missing'
+        raise ApiError("invalid", f'a watch has the form {{"q": QUERY}}: {problem}')
 
     async def delete(self, call: Call) -> Response:
         return await self._write(call, self._index.collection(call), None)
@@ -220,29 +220,31 @@ class _Watching:
     async def _events(
         self, call: Call, collection: Collection, events: Sequence[WatchEvent], reached: int
     ) -> AsyncGenerator[bytes, None]:
-        told_at = monotonic()
+        """Yield the given events, which are complete below the T `reached`, and all later ones."""
+        progress_at = monotonic()  # time of the last progress event
         try:
             yield _as_events(events)
-            wanted = max(reached, self._index.backend.time)
-            async with aclosing(self._index.backend.spans(wanted)) as spans:
+            target = max(reached, self._index.backend.time)  # T up to which to read events
+            async with aclosing(self._index.backend.spans(target)) as spans:
                 async for span in spans:
                     if span.items:
-                        wanted = max(wanted, span.time)
+                        target = max(target, span.time)
                     is_behind = True
                     while is_behind:
-                        if reached < wanted:
-                            # Read up to the newest T of the shards; if they lag, wait for the next.
-                            step = min(wanted, max(self._index.newest, reached + 1))
+                        if reached < target:
+                            # Read up to the newest T of all shards; if that is not above `reached`,
+                            # wait until the shards have applied one more time.
+                            step = min(target, max(self._index.newest, reached + 1))
                             events, reached = await self._read_events(
                                 call, collection, reached, step
                             )
                             if events:
                                 yield _as_events(events)
-                        is_behind = reached < wanted
-                        if not (is_behind or span.items):  # empty `span`: nothing to read
-                            wanted = reached = max(reached, span.time)
-                        if monotonic() >= told_at + call.settings.heartbeat_s:
-                            told_at = monotonic()
+                        is_behind = reached < target
+                        if not (is_behind or span.items):  # an empty span has no events to read
+                            target = reached = max(reached, span.time)
+                        if monotonic() >= progress_at + call.settings.heartbeat_s:
+                            progress_at = monotonic()
                             yield progress_event(reached)
         except DriftlineError as error:
             yield event(error_body(to_api_error(error)), name="error")
@@ -252,15 +254,14 @@ class _Watching:
     ) -> tuple[list[WatchEvent], int]:
         """Return events of all shards from `since` on, and the T below which they are complete.
 
-        There may be more events from that T on. `after`: wait until the shards have applied all
-        outputs below this T. Raises ApiError.
+        `after`: T that the shards must have reached; the call waits for this. Raises ApiError.
         """
         question = EventsQuestion(
             collection=collection.name, watch=call[ID], since=since, limit=EVENTS_PER_REQUEST
         )
-        found = await self._index.ask(call, question, FoundEvents, after)
-        reached = min(each.upto for each in found)
-        events = merge(*(each.events for each in found), key=attrgetter("label"))
+        shard_answers = await self._index.ask(call, question, FoundEvents, after)
+        reached = min(each.upto for each in shard_answers)
+        events = merge(*(each.events for each in shard_answers), key=attrgetter("label"))
         return [each for each in events if each.label <= token_of(reached)], reached
 
 

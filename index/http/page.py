@@ -53,7 +53,7 @@ HEADERS = {
 
 
 def page_routes() -> list[Route]:
-    """Return `/`, and `/page/NAME` for each file of the page; reading them requires no right."""
+    """Return the route `/`, and `/page/NAME` for each other file; they require no access token."""
     files = sorted(path for path in FILES.iterdir() if path.suffix in MEDIA_TYPES)
     return [_route(path) for path in files]
 
@@ -67,8 +67,8 @@ def _route(path: Path) -> Route:
         request_log = request.scope.get(REQUEST_LOG_KEY)
         if isinstance(request_log, RequestLog):
             request_log.operation = "page"
-        known = request.headers.get("if-none-match", "")
-        if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
+        cached_tags = request.headers.get("if-none-match", "")
+        if tag in (each.strip().removeprefix("W/") for each in cached_tags.split(",")):
             return Response(status_code=304, headers=headers)
         return Response(data, headers=headers, media_type=MEDIA_TYPES[path.suffix])
 

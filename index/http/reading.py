@@ -1,6 +1,7 @@
 """Reads of an index: search, count, explain and documents, each as of a T.
 
-The hits of all shards are merged into one list. A cursor requests its next page, as of the same T.
+The hits of all shards are merged into one list. A cursor in an answer requests the next page of the
+list, as of the same T.
 
 >>> cursor = Cursor(7, 3, 0.5, 2, None)
 >>> text = encode(cursor, b"documents cat")
@@ -62,12 +63,13 @@ from driftline.serve.views.tokens import token_of
 SNIPPETS_MAX = 100
 """Maximum hits per answer with snippets."""
 FACET_VALUES_MAX = 100
-"""Maximum values per facet in an answer: the most frequent ones."""
+"""Maximum values per facet in an answer, which contains the most frequent ones."""
 
 CURSOR_LENGTH_MAX = 4096
 """Largest length of a cursor, in characters; its sort value may be a keyword of 1024 bytes."""
 
 _CURSOR_SCOPE = "q, sort and collection"
+"""Parameters that a request with a cursor must repeat, for errors."""
 
 Q = Parameter[str](
     "q",
@@ -82,14 +84,14 @@ LIMIT = Parameter[int](
     "limit",
     integer_between(1, LIMIT_MAX),
     10,
-    "How many hits; with snippets at most 100.",
+    "Maximum number of hits; with snippets at most 100.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 10},
 )
 CURSOR = Parameter[str](
     "cursor",
     text_up_to(CURSOR_LENGTH_MAX),
     "",
-    "Go on where an answer to the same query ended, as of the same T.",
+    "From an answer to the same query: return the next page, as of the same T.",
     {"type": "string", "maxLength": CURSOR_LENGTH_MAX},
 )
 SORT = Parameter[str](
@@ -99,8 +101,10 @@ SORT = Parameter[str](
     "A keyword, number or date field by which hits are sorted; -field: descending.",
     {"type": "string"},
 )
-FACET = RepeatedParameter("facet", "A keyword field whose values are counted in all that is found.")
-FIELD = RepeatedParameter("field", "A field of the documents found that is wanted in the answer.")
+FACET = RepeatedParameter(
+    "facet", "A keyword field whose values are counted in all matching documents."
+)
+FIELD = RepeatedParameter("field", "A document field to return with each hit.")
 SNIPPETS = Parameter[bool](
     "snippets",
     flag,
@@ -112,27 +116,28 @@ SNIPPETS = Parameter[bool](
 
 def read_operations(index: Index) -> list[Operation]:
     """Return all read operations."""
-    reads = _Reads(index)
-    refused = 404, 410, 503
-    queried = *refused, 422
+    reads = _ReadHandlers(index)
+    refusals = 404, 410, 503  # HTTP statuses
+    query_refusals = *refusals, 422
     times = AT, AFTER
     return [  # requests are matched in this order: the most frequent operations are first
         Operation(
             "GET", "/search", reads.search, "search", "Search documents.",
             (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
-            answer=schemas.SEARCH, refusals=queried, tag="search",
+            answer=schemas.SEARCH, refusals=query_refusals, tag="search",
         ),
         Operation(
             "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
-            (ID, *times), answer=schemas.DOCUMENT_ANSWER, refusals=refused, tag="documents",
+            (ID, *times), answer=schemas.DOCUMENT_ANSWER, refusals=refusals, tag="documents",
         ),
         Operation(
             "GET", "/count", reads.count, "count", "How many documents a query finds.",
-            (Q, *times), answer=schemas.COUNT, refusals=queried, tag="search",
+            (Q, *times), answer=schemas.COUNT, refusals=query_refusals, tag="search",
         ),
         Operation(
             "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
-            (Q, EXPLAINED_ID, *times), answer=schemas.EXPLAINED, refusals=queried, tag="search",
+            (Q, EXPLAINED_ID, *times), answer=schemas.EXPLAINED, refusals=query_refusals,
+            tag="search",
         ),
     ]  # fmt: skip
 
@@ -142,7 +147,7 @@ EXPLAINED_ID = Parameter[str](
 )
 
 
-class _Reads:
+class _ReadHandlers:
     def __init__(self, index: Index) -> None:
         self._index = index
 
@@ -154,13 +159,13 @@ class _Reads:
         if cursor is None:
             time = self._index.as_of(call)
         elif call[AT] not in (None, cursor.time):
-            raise ApiError("invalid", "at is not the T of the cursor: leave it out")
+            raise ApiError("invalid", "`at` is not the T of the cursor: leave `at` out")
         else:
             time = cursor.time
         if call[SNIPPETS] and call[LIMIT] > SNIPPETS_MAX:
             raise ApiError(
                 "invalid",
-                f"the most hits with snippets are {SNIPPETS_MAX}: give snippets=0, or a smaller "
+                f"at most {SNIPPETS_MAX} hits can have snippets: set snippets=0, or a smaller "
                 "limit",
                 {"parameter": "limit"},
             )
@@ -175,24 +180,26 @@ class _Reads:
             snippets=call[SNIPPETS],
             omits_stored=not (call[SNIPPETS] or call[FIELD]),
         )
-        found = merge_answers(await self._index.ask(call, question, FoundHits), call[LIMIT], sort)
-        seen, rest = (0 if cursor is None else cursor.seen) + len(found.hits), None
-        if found.hits and seen < found.total:
-            place = found.hits[-1].sort_position
-            after = Cursor(time, seen, place.score, place.time, place.value)
-            rest = encode(after, _query(call, collection))
-        hits = tuple(to_hit(hit, call[FIELD], call[SNIPPETS]) for hit in found.hits)
+        merged = merge_answers(await self._index.ask(call, question, FoundHits), call[LIMIT], sort)
+        seen, next_cursor = (0 if cursor is None else cursor.seen) + len(merged.hits), None
+        if merged.hits and seen < merged.total:
+            last = merged.hits[-1].sort_position
+            after = Cursor(time, seen, last.score, last.time, last.value)
+            next_cursor = encode(after, _query(call, collection))
+        hits = tuple(to_hit(hit, call[FIELD], call[SNIPPETS]) for hit in merged.hits)
         facets = {
             name: tuple(FacetValue(*each) for each in values.items())
-            for name, values in found.facets.items()
+            for name, values in merged.facets.items()
         }
-        return json_of(answers.SearchResult(token_of(time), found.total, hits, rest, facets))
+        return json_of(
+            answers.SearchResult(token_of(time), merged.total, hits, next_cursor, facets)
+        )
 
     async def count(self, call: Call) -> Response:
         collection, time = self._collection_of_query(call), self._index.as_of(call)
         question = CountQuestion(collection=collection.name, q=call[Q], at=time)
-        found = sum(each.total for each in await self._index.ask(call, question, FoundTotal))
-        return json_of(answers.CountAnswer(token_of(time), found))
+        total = sum(each.total for each in await self._index.ask(call, question, FoundTotal))
+        return json_of(answers.CountAnswer(token_of(time), total))
 
     async def explain(self, call: Call) -> Response:
         collection, time = self._collection_of_query(call), self._index.as_of(call)
@@ -204,18 +211,18 @@ class _Reads:
     async def get(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
         question = GetQuestion(collection=collection.name, id=call[ID], at=time)
-        found = await self._index.ask_shard(call, question, StoredDocument)
-        label = token_of(found.time + 1)
+        document = await self._index.ask_shard(call, question, StoredDocument)
+        label = token_of(document.time + 1)
         body = dumps({"id": call[ID], "label": label, "at": token_of(time)})
         return json_answer(
-            body[:-1] + b',"document":' + found.stored + b"}", {"ETag": f'"{label}"'}
+            body[:-1] + b',"document":' + document.stored + b"}", {"ETag": f'"{label}"'}
         )
 
     def _collection_of_query(self, call: Call) -> Collection:
-        """Return the collection of a request with a query.
+        """Return the collection of a request with a query. Raises ApiError.
 
-        A query that may have too many words with * or ~ is checked here, so that its refusal does
-        not wait for a searcher. Raises ApiError.
+        A query that may have too many words with * or ~ is parsed here, so that the gateway can
+        reject it without waiting for a searcher.
         """
         collection = self._index.collection(call)
         if call[Q].count("*") + call[Q].count("~") > EXPANDED_MAX:
@@ -232,17 +239,20 @@ def _check_fields(call: Call, collection: Collection) -> None:
     """Raise ApiError for a field that no document of the collection can have."""
     for name in call[FIELD]:
         if name not in collection.by_name and collection.others == "refused":
-            there = ", ".join(collection.by_name)
+            names = ", ".join(collection.by_name)
             raise ApiError(
                 "invalid",
                 f"the collection {collection.name!r} has no field {name[:64]!r}"
-                f"{did_you_mean(name[:64], collection.by_name)}; it has {there}",
+                f"{did_you_mean(name[:64], collection.by_name)}; it has {names}",
                 {"parameter": "field"},
             )
 
 
 def _sort(text: str) -> tuple[Sort | None, str]:
-    """Parse `sort=`; return the direction, with a placeholder as field number, and the field."""
+    """Parse `sort=`; return the sort order and the field name.
+
+    The order has a placeholder as field number: only its direction is used.
+    """
     if not text:
         return None, ""
     descending = text.startswith("-")
@@ -257,41 +267,39 @@ def merge_answers(answers: Iterable[FoundHits], limit: int, sort: Sort | None = 
     for answer in answers:
         total += answer.total
         hits += answer.hits
-        for name, found in answer.facets.items():
-            counts.setdefault(name, Counter()).update(found)
-    hits.sort(
-        key=lambda hit: sort_key(hit.sort_position, sort)
-    )  # the lists are sorted, so this merges them
-    return FoundHits(
-        total, hits[:limit], {name: _top_values(found) for name, found in counts.items()}
-    )
+        for name, shard_counts in answer.facets.items():
+            counts.setdefault(name, Counter()).update(shard_counts)
+    # The lists are sorted, so this merges them.
+    hits.sort(key=lambda hit: sort_key(hit.sort_position, sort))
+    facets = {name: _top_values(each) for name, each in counts.items()}
+    return FoundHits(total, hits[:limit], facets)
 
 
 def to_hit(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
-    """Convert a hit to the form that clients receive."""
-    snippet = marked(hit.snippets) if with_snippet else ""
-    wanted: dict[str, msgspec.Raw] = {}
+    """Convert a hit to the form that clients receive; `fields`: names of the fields to include."""
+    snippet = snippet_html(hit.snippets) if with_snippet else ""
+    values: dict[str, msgspec.Raw] = {}
     if fields:
         document = msgspec.json.decode(hit.stored, type=dict[str, msgspec.Raw])
-        wanted = {name: document[name] for name in fields if name in document}
-    return answers.Hit(hit.id, hit.score, token_of(hit.time + 1), snippet, wanted)
+        values = {name: document[name] for name in fields if name in document}
+    return answers.Hit(hit.id, hit.score, token_of(hit.time + 1), snippet, values)
 
 
-def marked(pieces: Mapping[str, Snippet]) -> str:
+def snippet_html(by_field: Mapping[str, Snippet]) -> str:
     """Return the best snippet of a document as HTML, in which `<mark>` is the only markup.
 
-    The best snippet has the most marks; if several do, it is the longest and then the first.
+    The best snippet has the most marks; of those, the longest text; of those, it is the first.
     """
-    if not pieces:
+    if not by_field:
         return ""
-    piece = max(pieces.values(), key=lambda each: (len(each.marks), len(each.text)))
-    text: list[str] = ["…"] if piece.start else []
+    best = max(by_field.values(), key=lambda each: (len(each.marks), len(each.text)))
+    html: list[str] = ["…"] if best.start else []
     at = 0
-    for start, end in piece.marks:
-        text += (escape(piece.text[at:start]), "<mark>", escape(piece.text[start:end]), "</mark>")
+    for start, end in best.marks:
+        html += (escape(best.text[at:start]), "<mark>", escape(best.text[start:end]), "</mark>")
         at = end
-    text.append(escape(piece.text[at:]))
-    return "".join((*text, "…" if piece.more else ""))
+    html.append(escape(best.text[at:]))
+    return "".join((*html, "…" if best.more else ""))
 
 
 def _top_values(counts: Counter[str]) -> dict[str, int]:
@@ -314,12 +322,12 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor, query: bytes) -> str:
-    """Encode a cursor; `query`: identity of its query (`_query`)."""
+    """Encode a cursor; `query`: identity of the query that the cursor continues (`_query`)."""
     return encode_cursor(tuple(cursor), query)
 
 
 def decode(text: str, query: bytes) -> Cursor:
-    """Decode what `encode` returns. Raises ApiError if it is invalid or of another query."""
+    """Decode a cursor. Raises ApiError if the text is invalid, or is a cursor of another query."""
     match decode_cursor(text, query, _CURSOR_SCOPE):
         case (
             int(time),

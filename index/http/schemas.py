@@ -42,10 +42,10 @@ def document_schema(collection: Collection) -> dict[str, Json]:
                 properties[field.name] = {}
             case _:
                 properties[field.name] = _SCHEMA_OF_KIND[field.kind]
-    found = {**DOCUMENT, "properties": properties}
+    schema = {**DOCUMENT, "properties": properties}
     if collection.others == "refused":
-        found["additionalProperties"] = False
-    return found
+        schema["additionalProperties"] = False
+    return schema
 
 
 SEARCH = body_of(answers.SearchResult)
@@ -65,15 +65,16 @@ NDJSON = "application/x-ndjson"
 def _ndjson_body(
     name: str,
     text: str,
-    of_line: Mapping[str, Json],
+    line_schema: Mapping[str, Json],
     example: Json = None,
     components: Mapping[str, Json] | None = None,
 ) -> Body:
+    """Return a body of JSON lines; `name`: name of the schema of a line; `text`: description."""
     schema: dict[str, Json] = {
         "type": "string",
         "description": f"{text}: each is a {name} (#/components/schemas/{name}).",
     }
-    return Body(schema, NDJSON, example, StreamItem(name, of_line), components or {})
+    return Body(schema, NDJSON, example, StreamItem(name, line_schema), components or {})
 
 
 BULK = _ndjson_body(

@@ -5,9 +5,9 @@ the flow accepts. It answers a write when it is durable; a write with a conditio
 waits for its outcome.
 
 A request to `POST /documents:bulk` has one write per line; the answer has a line for each write.
-Reading lines, writing and sending answers overlap. Buffers between them are bounded, so a client
-that does not read its answers slows down only its request. Writes are passed on in line order, so
-labels ascend. An invalid line has an error as its answer; other lines are unaffected.
+Reading lines, writing and sending answers overlap. The buffers between these steps are bounded, so
+a client that does not read its answers slows down only its request. The gateway passes on writes in
+line order, so labels ascend. The answer to an invalid line is an error; other lines are unaffected.
 """
 
 from __future__ import annotations
@@ -47,58 +47,64 @@ from driftline.serve.http.parameters import LABEL_REF, Parameter, choice, text_u
 from driftline.serve.views.tokens import time_of, token_of
 
 ANSWERS_BYTES_MAX = 8 << 20
-"""Largest size of buffered answers: some 100,000, for clients that send all before they read."""
+"""Largest size of buffered answers, for clients that read nothing before they have sent all lines.
+
+This is enough for some 100,000 answers.
+"""
 
 SEND_AFTER_S = 0.05
 """A client that sends nothing for this many seconds may be waiting for answers."""
 
 SERVICE_ENDS = ApiError(
     "unavailable",
-    "the service ends: this line and later ones may have been stored, or not; send them again",
+    "the service is stopping: this line and later ones may or may not be stored; send them again",
 )
 
 NO_LABEL = "none"
 
 
 def _condition(text: str) -> int:
+    """Parse `if_label=`; return the label time of the version that must exist, 0 for none."""
     if text == NO_LABEL:
         return 0
     time = time_of(text)
     if time < 2:
-        raise ValueError(f"no document has the label {text}; that there is none: {NO_LABEL!r}")
+        raise ValueError(
+            f"no document has the label {text}; to require that there is no document, use "
+            f"{NO_LABEL!r}"
+        )
     return time - 1
 
 
-_within = text_up_to(KEY_LENGTH_MAX)
+_read_key = text_up_to(KEY_LENGTH_MAX)
 
 
 def _key(text: str) -> str:
-    """Parse `key=`. An empty key, such as from an unset variable, is an error: it would mean no
-    key."""
+    """Parse `key=`. Raises ValueError for an empty key, which may come from an unset variable."""
     if not text:
-        raise ValueError("it is empty: give this write a name, or leave `key` out")
-    return _within(text)
+        raise ValueError("it is empty: choose a key for this write, or leave `key` out")
+    return _read_key(text)
 
 
 IF_LABEL = Parameter[int | None](
     "if_label",
     _condition,
     None,
-    "Write only if the document that is there has this label; `none`: only if there is none.",
+    "Write only if the current document has this label; `none`: only if there is no document.",
     {"anyOf": [LABEL_REF, {"const": NO_LABEL}]},
 )
 KEY = Parameter[str](
     "key",
     _key,
     "",
-    "A name for this write, so that it may be sent again: it is done once.",
+    "Idempotency key: a write that is sent again with the same key is applied once.",
     {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
 )
 WAIT = Parameter[str](
     "wait",
     choice("durable", "visible"),
     "durable",
-    "When to answer: when the write is durable, or when it can be found, too.",
+    "When to answer: once the write is durable, or once reads can also see it.",
     {"type": "string", "enum": ["durable", "visible"], "default": "durable"},
 )
 
@@ -117,16 +123,19 @@ def check_document(
 
 
 async def write_document(index: Index, write: Write, *, bulk: bool = False) -> Written:
-    """Write a document and return the answer; `bulk`: it is one write of many. Raises ApiError."""
+    """Write a document and return the answer. Raises ApiError.
+
+    `bulk`: whether the write belongs to a bulk request.
+    """
     time = await index.backend.write(write.record(), bulk=bulk)
     answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
         return answer
     for item in await index.backend.wait_for_outputs(time, index.settings.timeout_s):
         match outcome(item.value):
-            case NotWritten(reason="changed", time=there):
-                label = token_of(there + 1) if there else None
-                text = f"its label is {label}" if label else "there is no such document"
+            case NotWritten(reason="changed", time=current):
+                label = token_of(current + 1) if current else None
+                text = f"the label is {label}" if label else "there is no such document"
                 raise ApiError("changed", f"the condition does not hold: {text}", {"label": label})
             case NotWritten(reason="repeated", time=earlier):
                 return Written(write.id, token_of(earlier + 1), repeated=True)
@@ -151,16 +160,16 @@ def write_operations(index: Index) -> list[Operation]:
         collection = index.collection(call)
         document = loads(await call.body())
         if document is None:
-            raise ApiError("invalid", "null is not a document; that is a JSON object")
-        return await do(call, collection, document)
+            raise ApiError("invalid", "null is not a document; a document is a JSON object")
+        return await write(call, collection, document)
 
     async def delete(call: Call) -> Response:
-        return await do(call, index.collection(call), None)
+        return await write(call, index.collection(call), None)
 
-    async def do(call: Call, collection: Collection, document: object) -> Response:
+    async def write(call: Call, collection: Collection, document: object) -> Response:
         content = check_document(collection, call[ID], document)
-        write = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
-        answer = await write_document(index, write)
+        record = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
+        answer = await write_document(index, record)
         if call[WAIT] == "visible":
             await index.wait_visible(collection, time_of(answer.label), index.settings.timeout_s)
         return json_of(answer)
@@ -169,14 +178,14 @@ def write_operations(index: Index) -> list[Operation]:
     document = DOCUMENT if default is None else document_schema(default)
     parameters = ID, IF_LABEL, KEY, WAIT
     path = "/documents/{id:path}"
-    refusals = 404, 408, 409, 503, 507
+    refusals = 404, 408, 409, 503, 507  # HTTP statuses
     return [
         Operation(
             "PUT",
             path,
             put,
             "put_document",
-            "Put a document in place of what is there.",
+            "Create or replace a document.",
             parameters,
             "write",
             Body(document, example={"title": "Tea", "text": "Tea is made of leaves."}),
@@ -202,8 +211,8 @@ def write_operations(index: Index) -> list[Operation]:
 class Bulk:
     """Response to a bulk request, as an ASGI application.
 
-    `key`: idempotency key of the request, "" if it has none; `visible`: whether to wait until reads
-    can see the writes.
+    `key`: prefix of the writes' idempotency keys, "" for writes without keys; `visible`: whether to
+    wait until reads can see the writes.
     """
 
     def __init__(
@@ -218,19 +227,23 @@ class Bulk:
         self._in_progress: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
             asyncio.Queue(index.settings.window)
         )
-        """(number of a line, its answer or the task that returns it), in order; None: the end."""
+        """(number of a line, its answer or the task that returns the answer), in order; None: end
+        of the lines."""
         self._answered = 0
         """Number of the last line whose answer was collected."""
         self._writes: set[asyncio.Task[bytes]] = set()
         """Writes in progress."""
-        self._last = 0
+        self._last_time = 0
         """Largest label in an answer, as a time."""
         self._answers = bytearray()
+        """Collected answers that were not sent."""
         self._is_complete = False
+        """Whether all answers were collected."""
         self._body_is_read = asyncio.Event()
-        self._changed = asyncio.Event()
-        """Set when answers are ready to be sent."""
+        self._send_due = asyncio.Event()
+        """Set when answers are ready to be sent, or all were collected."""
         self._sent = asyncio.Event()
+        """Set after each send of answers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {"content-type": NDJSON, "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -240,22 +253,22 @@ class Bulk:
             asyncio.ensure_future(work)
             for work in (self._read(scope[REQUEST_LOG_KEY]), self._collect(), self._send(send))
         ]
-        ends = False
+        is_shutdown = False
         try:
             for task in asyncio.as_completed(tasks):
                 await task
         except asyncio.CancelledError:  # only a shutdown cancels this request
-            ends = True
+            is_shutdown = True
         finally:
             in_progress = [*tasks, *self._writes]
             for each in in_progress:
                 each.cancel()
             await asyncio.gather(*in_progress, return_exceptions=True)
-        if ends and tasks[-1].cancelled():
-            last = bytes(self._answers) + _problem(self._answered + 1, "", SERVICE_ENDS)
+        if is_shutdown and tasks[-1].cancelled():
+            rest = bytes(self._answers) + _problem(self._answered + 1, "", SERVICE_ENDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(0):  # send only if this does not block
-                    await send(_part(last, more=False))
+                    await send(_part(rest, more=False))
 
     async def _read(self, request_log: RequestLog) -> None:
         """Read the lines and start their writes."""
@@ -269,7 +282,7 @@ class Bulk:
                     problem = _problem(number, "", ApiError("large", text))
                     await self._in_progress.put((number, problem))
                 elif line.strip():
-                    await self._in_progress.put((number, self._begin(number, line)))
+                    await self._in_progress.put((number, self._begin_write(number, line)))
                     await asyncio.sleep(0)  # yield to other tasks
         except ApiError as error:
             request_log.code = error.code
@@ -277,7 +290,8 @@ class Bulk:
         self._body_is_read.set()
         await self._in_progress.put(None)
 
-    def _begin(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
+    def _begin_write(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
+        """Start the write of a line; return a task that returns the answer, or an error line."""
         id = ""
         try:
             id, document = _parse_line(loads(line))
@@ -296,50 +310,51 @@ class Bulk:
             answer = await write_document(self._index, write, bulk=True)
         except ApiError as error:
             return _problem(number, write.id, error)
-        self._last = max(self._last, time_of(answer.label))
+        self._last_time = max(self._last_time, time_of(answer.label))
         return msgspec.json.encode(answer) + b"\n"
 
     async def _collect(self) -> None:
         """Collect the answers in the order of lines."""
-        while (next_one := await self._in_progress.get()) is not None:
-            number, answer = next_one
+        while (entry := await self._in_progress.get()) is not None:
+            number, answer = entry
             self._answers += answer if isinstance(answer, bytes) else await answer
             self._answered = number
-            self._changed.set()
+            self._send_due.set()
             while len(self._answers) > ANSWERS_BYTES_MAX:
                 self._sent.clear()
                 await self._sent.wait()
-        if self._visible and self._last:
+        if self._visible and self._last_time:
             try:
                 await self._index.wait_visible(
-                    self._collection, self._last, self._settings.timeout_s
+                    self._collection, self._last_time, self._settings.timeout_s
                 )
             except ApiError as error:
                 self._answers += dumps(error_body(error)) + b"\n"
         self._is_complete = True
-        self._changed.set()
+        self._send_due.set()
 
     def _client_sends(self) -> bool:
-        """Return whether the client still sends lines, and the answers have room."""
+        """Return whether the client still sends lines, and the buffer of answers is not full."""
         is_read, is_full = self._body_is_read.is_set(), len(self._answers) > ANSWERS_BYTES_MAX
         return not (is_read or is_full or self._reader.waits_s >= SEND_AFTER_S)
 
     async def _send(self, send: Send) -> None:
         """Send the answers.
 
-        While the client sends lines they wait, up to `ANSWERS_BYTES_MAX`: it may read nothing
-        before it has sent all, and a connection with unread answers is closed after a while.
+        While the client sends lines, answers wait, up to `ANSWERS_BYTES_MAX`: the client may read
+        no answer before it has sent all lines, and the server closes a connection whose answers
+        stay unread.
         """
         while not self._is_complete or self._answers:
-            await self._changed.wait()
+            await self._send_due.wait()
             while self._client_sends():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(SEND_AFTER_S):
                         await self._body_is_read.wait()
-            self._changed.clear()
+            self._send_due.clear()
             if data := bytes(self._answers):
                 await send(_part(data))
-                del self._answers[: len(data)]  # after sending: a shutdown sends the rest
+                del self._answers[: len(data)]  # only now: a shutdown during `send` sends `data`
             self._sent.set()
         await send(_part(b"", more=False))
 
@@ -352,55 +367,55 @@ LINES_WITHOUT_PAUSE = 500
 """Number of lines of a body that are read before other requests get a turn."""
 
 
-async def read_lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
-    """Yield the lines of a body as they arrive; None for a line of more than `most` bytes.
+async def read_lines(reader: BodyReader, line_bytes_max: int) -> AsyncIterator[bytes | None]:
+    """Yield the lines of a body as they arrive; None for a line of more than `line_bytes_max`.
 
     Raises ApiError if the body, or a line of it, arrives too slowly; ClientLeft.
     """
-    rest = bytearray()
-    skips = False
+    line = bytearray()
+    is_skipping = False  # the rest of a line that is too long
     async for part in reader.parts():
-        *whole, last = part.split(b"\n")
-        if whole:
+        *ends, beginning = part.split(b"\n")  # ends of lines, and the beginning of the next one
+        if ends:
             reader.reset_rate()
-        for number, piece in enumerate(whole, 1):
+        for number, end in enumerate(ends, 1):
             if number % LINES_WITHOUT_PAUSE == 0:
-                await asyncio.sleep(0)  # other requests: a compressed part may have many lines
-            rest += piece
-            if skips:
-                skips = False
-            elif len(rest) > most:
+                await asyncio.sleep(0)  # yield: a compressed part may have many lines
+            line += end
+            if is_skipping:
+                is_skipping = False
+            elif len(line) > line_bytes_max:
                 yield None
             else:
-                yield bytes(rest)
-            rest.clear()
-        if not skips:
-            rest += last
-            if len(rest) > most:
-                skips = True
-                rest.clear()
+                yield bytes(line)
+            line.clear()
+        if not is_skipping:
+            line += beginning
+            if len(line) > line_bytes_max:
+                is_skipping = True
+                line.clear()
                 yield None
-    if rest:
-        yield bytes(rest)
+    if line:
+        yield bytes(line)
 
 
-_LINE = '{"id": ..., and the fields}, or {"delete": id}'
+_LINE_FORMS = '{"id": ..., and the fields} or {"delete": id}'
 
 
 def _explain_invalid(line: object) -> str:
     """Return why a line is not a write."""
     match line:
         case {"delete": _}:
-            return 'beside "delete" there is nothing else'
+            return 'a line with "delete" has no other fields'
         case {**_fields}:
-            return 'this has neither "id" nor "delete"'
+            return 'this object has neither "id" nor "delete"'
         case [*_]:
-            return "a list of documents is sent as several lines, without [ and ]"
-    return "this is not an object"
+            return "send a list of documents as several lines, without [ and ]"
+    return "this is not a JSON object"
 
 
 def _parse_line(line: object) -> tuple[str, object]:
-    """Return the id and the document of a line; None is a deletion. Raises ApiError."""
+    """Return the id and the document of a line, or None for a deletion. Raises ApiError."""
     document: object = None
     match line:
         case {"delete": id, **rest} if not rest:
@@ -408,17 +423,19 @@ def _parse_line(line: object) -> tuple[str, object]:
         case {"id": id, **fields}:
             document = fields
         case _:
-            raise ApiError("invalid", f"a line is {_LINE}: {_explain_invalid(line)}")
+            problem = _explain_invalid(line)
+            raise ApiError("invalid", f"a line has the form {_LINE_FORMS}: {problem}")
     if not isinstance(id, str):
         raise ApiError("invalid", "the id is not a text", {"field": "id"})
     try:
         id.encode()
     except UnicodeEncodeError:  # the answer could not contain this id
-        raise ApiError("invalid", "the id has half a character", {"field": "id"}) from None
+        raise ApiError("invalid", "the id has an unpaired surrogate", {"field": "id"}) from None
     return id, document
 
 
 def _problem(number: int, id: str, error: ApiError) -> bytes:
+    """Return the answer line for a line that failed."""
     result: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **error_body(error)}
     return dumps(result) + b"\n"
 
@@ -435,7 +452,7 @@ def bulk_operation(index: Index) -> Operation:
         "/documents:bulk",
         bulk,
         "bulk",
-        "Put and delete many documents; a line in answer to each line, in order.",
+        "Put and delete many documents: one per line, with an answer per line, in order.",
         (KEY, WAIT),
         "write",
         BULK,

@@ -1,1 +1,1 @@
-"""Postings: versions that contain a word, with positions; in memory, in segment files, merged."""
+"""Postings (versions that contain a word, with positions) in memory and in segment files."""

@@ -1,4 +1,4 @@
-"""Storage of documents in compressed blocks: reading one document decompresses some 16 KiB."""
+"""Storage of documents in compressed blocks: reading a document decompresses about 16 KiB."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Block = tuple[list[int], bytes]
 
 
 def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
-    """Pack documents into blocks."""
+    """Pack documents into blocks, in order."""
     pending = _Pending()
     for document in documents:
         pending.add(document)
@@ -25,13 +25,13 @@ def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
         yield pending.block()
 
 
-def repack(found: Iterable[Block]) -> Iterator[Block]:
+def repack(source: Iterable[Block]) -> Iterator[Block]:
     """Repack blocks so that all but the last are at least half full.
 
     A block that is already half full is nearly always passed on unchanged.
     """
     pending = _Pending()
-    for sizes, data in found:
+    for sizes, data in source:
         if not pending.sizes and sum(sizes) >= BLOCK_BYTES // 2:
             yield sizes, data
             continue
@@ -54,7 +54,7 @@ def documents_of(sizes: list[int], data: bytes) -> Iterator[bytes]:
 
 
 def document(data: bytes, begin: int, end: int) -> bytes:
-    """Return the document at [begin, end) of the uncompressed block."""
+    """Return the document at the bytes [begin, end) of the decompressed block."""
     return zlib.decompress(data)[begin:end]
 
 
@@ -73,6 +73,6 @@ class _Pending:
 
     def block(self) -> Block:
         """Compress all pending documents into a block."""
-        found = self.sizes, zlib.compress(b"".join(self._documents), _LEVEL)
+        block = self.sizes, zlib.compress(b"".join(self._documents), _LEVEL)
         self.sizes, self.size, self._documents = [], 0, []
-        return found
+        return block

@@ -1,4 +1,7 @@
-"""In-memory part of an index, the *tail*: the newest versions; the only part that grows.
+"""In-memory part of a shard: the newest versions.
+
+The last part of a shard, its *tail*, is the only one that grows. A checkpoint seals the tail and
+starts an empty one; a sealed tail does not change, and a segment file replaces it later.
 
 Each text field has one flat table, with a row per word of each version: ordinal, frequency, and the
 start of its positions. Each word has the list of its rows. Adding a version therefore appends to a
@@ -29,21 +32,21 @@ from driftline.index.postings.segment_reader import RUN_SIZE, WORD_COST, Column,
 Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
 
-RECENT = 1 << 10
-"""New words are sorted apart until there are more than this many; then all words are sorted."""
+RECENT_MAX = 1 << 10
+"""Number of new words that are sorted separately; if there are more, all words are sorted."""
 
 
 class MemorySegment:
-    """The newest versions of a collection, from the ordinal `first` on. Not thread-safe."""
+    """The newest versions of a shard, from the ordinal `first` on. Not thread-safe."""
 
     def __init__(self, first: int, text_fields: int, value_fields: Sequence[ValueKind]) -> None:
         self.first = first
         self.count = 0
         self.text_fields = text_fields
         self.value_fields = tuple(value_fields)
-        self._times = _Growing(np.dtype(np.int64))
+        self._times = _GrowingArray(np.dtype(np.int64))
         self._texts = [_MemoryTextField() for _ in range(text_fields)]
-        self._values = [_values(kind) for kind in value_fields]
+        self._columns = [_column(kind) for kind in value_fields]
         self._ids: list[str] = []
         self._stored: list[bytes] = []
 
@@ -52,7 +55,7 @@ class MemorySegment:
         ordinal = self.count
         for text, field in zip(self._texts, version.fields, strict=True):
             text.add(ordinal, field)
-        for column, value in zip(self._values, version.values, strict=True):
+        for column, value in zip(self._columns, version.values, strict=True):
             column.add(value)
         self._times.append(time)
         self._ids.append(version.id)
@@ -85,13 +88,13 @@ class MemorySegment:
         return False
 
     def pair(self, field: int, first: str, second: str) -> None:
-        raise NotImplementedError("a tail keeps no pairs")
+        raise NotImplementedError("a memory segment has no pairs")
 
     def words(self, field: int, start: str) -> Iterator[str]:
         return self._texts[field].words(start)
 
     def values(self, number: int) -> Column:
-        return self._values[number].view()
+        return self._columns[number].view()
 
     def id(self, ordinal: int) -> str:
         return self._ids[ordinal]
@@ -105,13 +108,13 @@ class MemorySegment:
     def documents(self) -> Iterator[tuple[list[int], bytes]]:
         return blocks(self._stored)
 
-    def free(self, most: int) -> bool:
-        """Free the rows of up to `most` words per field; return whether any are left.
+    def free(self, words_max: int) -> bool:
+        """Free the rows of up to `words_max` words per field; return whether any words are left.
 
-        Precondition: nothing reads the segment any more.
+        Precondition: no reader uses the segment any longer.
         """
         for text in self._texts:
-            for _ in range(min(most, len(text.rows))):
+            for _ in range(min(words_max, len(text.rows))):
                 text.rows.popitem()
         return any(text.rows for text in self._texts)
 
@@ -140,7 +143,7 @@ class TailPostings:
         return self._text.positions_of(self._rows[rows])
 
 
-class _Growing(Generic[Scalar]):
+class _GrowingArray(Generic[Scalar]):
     """Array of numbers that grows at its end."""
 
     def __init__(self, dtype: np.dtype[Scalar]) -> None:
@@ -161,35 +164,37 @@ class _Growing(Generic[Scalar]):
         self.count = count
 
     def view(self) -> NDArray[Scalar]:
-        """Return the current values, read-only; later calls of `append` do not change them."""
+        """Return the current values, read-only; later additions do not change them."""
         view: NDArray[Scalar] = self._buffer[: self.count]
         view.flags.writeable = False
         return view
 
-    def _grow(self, by: int) -> None:
-        room = np.zeros(2 * (self.count + by), self._buffer.dtype)
-        room[: self.count] = self._buffer[: self.count]
-        self._buffer = room
+    def _grow(self, added_count: int) -> None:
+        larger = np.zeros(2 * (self.count + added_count), self._buffer.dtype)
+        larger[: self.count] = self._buffer[: self.count]
+        self._buffer = larger
 
 
 class _MemoryTextField:
     """Postings and lengths of one text field, for all versions of the segment.
 
-    A row of the table is (ordinal, frequency, start of its positions in `_positions`).
+    A row of the table is (ordinal, frequency, start of its positions in `_positions`); the columns
+    are `ordinals`, `frequencies` and `_begins`. `lengths` has a number per version.
     """
 
     def __init__(self) -> None:
         self.rows: dict[str, array[int]] = {}
         """Word -> its rows in the table."""
-        self.lengths = _Growing(np.dtype(np.uint32))
-        self.ordinals = _Growing(np.dtype(np.uint32))
-        self.frequencies = _Growing(np.dtype(np.uint32))
-        self._begins = _Growing(np.dtype(np.int64))
-        self._positions = _Growing(np.dtype(np.uint32))
+        self.lengths = _GrowingArray(np.dtype(np.uint32))
+        self.ordinals = _GrowingArray(np.dtype(np.uint32))
+        self.frequencies = _GrowingArray(np.dtype(np.uint32))
+        self._begins = _GrowingArray(np.dtype(np.int64))
+        self._positions = _GrowingArray(np.dtype(np.uint32))
         self._sorted: list[str] = []
         self._recent: list[str] = []
         self._new: list[str] = []
-        """Each word is in one list: `_sorted` and `_recent` are sorted, `_new` is not."""
+        """Each word is in exactly one of these lists: `_sorted` and `_recent` are in order, `_new`
+        is not."""
 
     def add(self, ordinal: int, field: Words | None) -> None:
         if field is None or not field.words:
@@ -199,12 +204,12 @@ class _MemoryTextField:
         row = self.ordinals.count
         rows = self.rows
         for word, _ in field.words:
-            found = rows.get(word)
-            if found is None:
+            word_rows = rows.get(word)
+            if word_rows is None:
                 rows[word] = array("I", (row,))
                 self._new.append(word)
             else:
-                found.append(row)
+                word_rows.append(row)
             row += 1
         positions = [positions for _, positions in field.words]
         counts = np.array(list(map(len, positions)))
@@ -216,18 +221,19 @@ class _MemoryTextField:
         self._positions.extend(list(chain.from_iterable(positions)))
 
     def positions_of(self, rows: Numbers) -> tuple[Numbers, Indices]:
-        """Return the concatenated positions of table rows, and the edges of each row in them."""
+        """Return the concatenated positions of table rows, and where each row's positions begin,
+        followed by the end."""
         counts = self.frequencies.view()[rows].astype(np.intp)
         return self._positions.view()[ranges(self._begins.view()[rows], counts)], list_offsets(
             counts
         )
 
     def words(self, start: str) -> Iterator[str]:
-        """Yield the words from `start` on, in order; words added during iteration are omitted."""
+        """Yield the words from `start` on, in order, except words added during the iteration."""
         if self._new:
             self._recent = sorted(self._recent + self._new)
             self._new = []
-            if len(self._recent) > RECENT:
+            if len(self._recent) > RECENT_MAX:
                 self._sorted = sorted(self._sorted + self._recent)
                 self._recent = []
         return merge(_from(start, self._sorted), _from(start, self._recent))
@@ -261,12 +267,12 @@ def _from(start: str, words: list[str]) -> Iterator[str]:
     return map(words.__getitem__, range(bisect_left(words, start), len(words)))
 
 
-class _Numbers(Generic[Number]):
-    """Column of a number or date field, for all versions of the segment."""
+class _NumberColumn(Generic[Number]):
+    """Column of a number or date field; `missing`: the entry of a version without a value."""
 
     def __init__(self, missing: float, dtype: np.dtype[Number]) -> None:
         self._missing = missing
-        self._column: _Growing[Number] = _Growing(dtype)
+        self._column: _GrowingArray[Number] = _GrowingArray(dtype)
 
     def add(self, value: Value | None) -> None:
         self._column.append(value if isinstance(value, (float, int)) else self._missing)
@@ -275,17 +281,18 @@ class _Numbers(Generic[Number]):
         return self._column.view()
 
 
-class _Keywords:
+class _KeywordColumn:
     """Column of a keyword field. Keywords are numbered in order of first appearance."""
 
     def __init__(self) -> None:
         self._numbers_of: dict[str, int] = {}
-        self._offsets = _Growing(np.dtype(np.int64))
+        self._offsets = _GrowingArray(np.dtype(np.int64))
         self._offsets.append(0)
-        self._numbers = _Growing(np.dtype(np.uint32))
+        self._numbers = _GrowingArray(np.dtype(np.uint32))
         self._words: list[str] = []
+        """The keywords that existed at the last call of `view`, sorted."""
         self._ranks = np.zeros(0, np.uint32)
-        """Rank of each keyword number in `_words`, the keywords as sorted at the last request."""
+        """Keyword number -> index in `_words`."""
 
     def add(self, value: Value | None) -> None:
         for word in value if isinstance(value, tuple) else ():
@@ -302,9 +309,11 @@ class _Keywords:
         return Keywords(self._offsets.view(), self._ranks[self._numbers.view()], self._words)
 
 
-def _values(kind: ValueKind) -> _Numbers[np.float64] | _Numbers[np.int64] | _Keywords:
+def _column(
+    kind: ValueKind,
+) -> _NumberColumn[np.float64] | _NumberColumn[np.int64] | _KeywordColumn:
     if kind is Kind.KEYWORD:
-        return _Keywords()
+        return _KeywordColumn()
     if kind is Kind.NUMBER:
-        return _Numbers(np.nan, np.dtype(np.float64))
-    return _Numbers(NO_DATE, np.dtype(np.int64))
+        return _NumberColumn(np.nan, np.dtype(np.float64))
+    return _NumberColumn(NO_DATE, np.dtype(np.int64))

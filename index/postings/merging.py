@@ -1,9 +1,9 @@
-"""Writing of segment files: from a tail, or from adjacent parts that are merged.
+"""Writing of a segment file from adjacent parts: sealed tails, or segments to merge.
 
-Both read the words of all parts in order, one run at a time. The postings of a word in the merged
+`write` reads the words of all parts in order, one run at a time. The postings of a word in the new
 segment are its postings in each part, concatenated. Memory use is limited to one run per part, the
 words of a field, one column at a time, and the postings of common words. A merge may drop versions
-that no query can read any more.
+that no query can read any longer.
 """
 
 from __future__ import annotations
@@ -32,63 +32,63 @@ from driftline.index.postings.packing import (
 from driftline.index.postings.pairs import CommonWords
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.segment_reader import Column, Keywords, Merged, Run, SegmentReader
+from driftline.index.postings.segment_reader import Column, Keywords, MergeInput, Run, SegmentReader
 
 _COPY_BYTES = 1 << 20
 """Bytes to copy per step."""
 
 
 def write(
-    parts: Sequence[SegmentReader], path: Path, kept: NDArray[np.bool_] | None = None
+    parts: Sequence[SegmentReader], path: Path, keep_mask: NDArray[np.bool_] | None = None
 ) -> Segment:
     """Write adjacent parts to a file, durably, and open it.
 
-    `kept`: per version, whether to write it; None: write all. The file appears under its name only
-    when it is complete. Precondition: a tail among the parts does not grow meanwhile. Raises
-    DamagedSegment if a part is damaged; OSError.
+    `keep_mask`: per version, whether to write it; None: write all. The file appears under its name
+    only when it is complete. Precondition: no part grows meanwhile. Raises DamagedSegment if a part
+    is damaged; OSError.
     """
     if any(part.first + part.count != after.first for part, after in pairwise(parts)):
         raise ValueError("the parts do not follow each other")
     if len({(part.text_fields, tuple(part.value_fields)) for part in parts}) != 1:
         raise ValueError("the parts differ in their fields")
-    one = parts[0]
-    merged: Sequence[Merged] = parts if kept is None else _remaining(parts, kept)
+    first_part = parts[0]
+    text_fields, value_fields = first_part.text_fields, tuple(first_part.value_fields)
+    inputs: Sequence[MergeInput] = parts if keep_mask is None else _compact(parts, keep_mask)
     with SectionWriter(path) as writer:
-        _write_versions(writer, merged)
-        for field in range(one.text_fields):
-            lengths = [part.lengths(field) for part in merged]
+        _write_versions(writer, inputs)
+        for field in range(text_fields):
+            lengths = [part.lengths(field) for part in inputs]
             writer.add(f"lengths {field}", np.concatenate(lengths))
-            _write_text_field(writer, merged, field, path.parent)
-        for number in range(len(one.value_fields)):
-            _write_values(writer, merged, number)
-        count, size = (
-            sum(part.count for part in merged),
-            sum(part.postings_count for part in merged),
-        )
-        writer.publish((one.first, count, size, one.text_fields, tuple(one.value_fields)))
+            _write_text_field(writer, inputs, field, path.parent)
+        for number in range(len(value_fields)):
+            _write_values(writer, inputs, number)
+        count = sum(part.count for part in inputs)
+        postings_count = sum(part.postings_count for part in inputs)
+        writer.publish((first_part.first, count, postings_count, text_fields, value_fields))
     return Segment(path)
 
 
-def _remaining(parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> list[Merged]:
-    pieces = np.split(kept, list_offsets(np.array([part.count for part in parts]))[1:-1])
-    return [_CompactedSegment(part, piece) for part, piece in zip(parts, pieces, strict=True)]
+def _compact(parts: Sequence[SegmentReader], keep_mask: NDArray[np.bool_]) -> list[MergeInput]:
+    masks = np.split(keep_mask, list_offsets(np.array([part.count for part in parts]))[1:-1])
+    return [_CompactedSegment(part, mask) for part, mask in zip(parts, masks, strict=True)]
 
 
 class _CompactedSegment:
-    """A part without some of its versions; `kept`: per version, whether it remains.
+    """A part without some of its versions; `keep_mask`: per version, whether it remains.
 
     Remaining versions get new ordinals without gaps, in the same order. Words and keywords that no
     remaining version has are dropped.
     """
 
-    def __init__(self, part: Merged, kept: NDArray[np.bool_]) -> None:
-        self.count = int(np.count_nonzero(kept))
+    def __init__(self, part: MergeInput, keep_mask: NDArray[np.bool_]) -> None:
+        self.count = int(np.count_nonzero(keep_mask))
         self.postings_count = 0
-        """Postings of the runs read so far."""
+        """Number of remaining postings in the runs read so far."""
         self._part = part
-        self._keep_mask = kept
-        self._rows = np.flatnonzero(kept)
-        self._numbers = list_offsets(kept.view(np.uint8))[:-1].astype(np.uint32)
+        self._keep_mask = keep_mask
+        self._rows = np.flatnonzero(keep_mask)
+        """Old ordinals of the remaining versions."""
+        self._new_ordinals = list_offsets(keep_mask.view(np.uint8))[:-1].astype(np.uint32)
         """Old ordinal -> new ordinal; valid only for remaining versions."""
 
     @property
@@ -121,42 +121,42 @@ class _CompactedSegment:
 
     def runs(self, field: int) -> Iterator[Run]:
         for run in self._part.runs(field):
-            kept = self._keep_mask[run.ordinals]
-            counts = np.add.reduceat(kept, list_offsets(run.counts)[:-1], dtype=np.intp)
-            ordinals = self._numbers[run.ordinals[kept]]
+            keep = self._keep_mask[run.ordinals]
+            counts = np.add.reduceat(keep, list_offsets(run.counts)[:-1], dtype=np.intp)
+            ordinals = self._new_ordinals[run.ordinals[keep]]
             self.postings_count += len(ordinals)
             if len(ordinals):
                 yield Run(
                     list(compress(run.words, counts > 0)),
                     counts[counts > 0],
                     ordinals,
-                    run.frequencies[kept],
-                    run.positions[np.repeat(kept, run.frequencies)],
+                    run.frequencies[keep],
+                    run.positions[np.repeat(keep, run.frequencies)],
                 )
 
     def documents(self) -> Iterator[Block]:
-        kept = iter(self._keep_mask.tolist())
+        mask = iter(self._keep_mask.tolist())
         for sizes, data in self._part.documents():
-            stay = list(islice(kept, len(sizes)))
-            if all(stay):
+            block_mask = list(islice(mask, len(sizes)))
+            if all(block_mask):
                 yield sizes, data
-            elif any(stay):
-                yield from blocks(compress(documents_of(sizes, data), stay))
+            elif any(block_mask):
+                yield from blocks(compress(documents_of(sizes, data), block_mask))
 
 
-def _write_versions(writer: SectionWriter, parts: Sequence[Merged]) -> None:
+def _write_versions(writer: SectionWriter, parts: Sequence[MergeInput]) -> None:
     writer.add("times", np.concatenate([part.times for part in parts]))
     ids = (part.id(ordinal) for part in parts for ordinal in range(part.count))
     _write_texts(writer, "ids", ids)
     writer.begin("stored")
     sizes: list[int] = []
-    places = [(0, 0)]
-    for block, data in repack(chain.from_iterable(part.documents() for part in parts)):
+    block_starts = [(0, 0)]
+    for block_sizes, data in repack(chain.from_iterable(part.documents() for part in parts)):
         writer.append(data)
-        sizes += block
-        places.append((len(sizes), places[-1][1] + len(data)))
+        sizes += block_sizes
+        block_starts.append((len(sizes), block_starts[-1][1] + len(data)))
     writer.add("stored at", narrow_list_offsets(np.array(sizes, np.intp)))
-    writer.add("blocks", np.array(places))
+    writer.add("blocks", np.array(block_starts))
 
 
 def _write_texts(writer: SectionWriter, name: str, texts: Iterable[str]) -> None:
@@ -169,7 +169,7 @@ def _write_texts(writer: SectionWriter, name: str, texts: Iterable[str]) -> None
     writer.add(f"{name} at", narrow_list_offsets(np.array(sizes, np.intp)))
 
 
-def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -> None:
+def _write_values(writer: SectionWriter, parts: Sequence[MergeInput], number: int) -> None:
     """Write the column of a value field."""
     columns = [part.values(number) for part in parts]
     keywords = [column for column in columns if isinstance(column, Keywords)]
@@ -192,7 +192,7 @@ def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -
 
 
 def _write_text_field(
-    writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path
+    writer: SectionWriter, parts: Sequence[MergeInput], field: int, folder: Path
 ) -> None:
     """Write the words of a text field, and the pairs of its common words."""
     common = CommonWords()
@@ -215,10 +215,10 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
     `which`: suffix of the section names; `folder`: for a temporary file of positions.
     """
     texts = bytearray()
-    nothing = np.zeros(0, np.intp)
-    counts, texts_sizes, postings_sizes, positions_sizes = ([nothing] for _ in range(4))
+    empty = np.zeros(0, np.intp)
+    counts, texts_sizes, postings_sizes, positions_sizes = ([empty] for _ in range(4))
     writer.begin(f"postings {which}")
-    with TemporaryFile(dir=folder) as aside:
+    with TemporaryFile(dir=folder) as positions_file:
         for run in runs:
             words = [word.encode() for word in run.words]
             texts += b"".join(words)
@@ -228,12 +228,12 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
             writer.append(data.data)
             postings_sizes.append(sizes)
             data, sizes = _pack_positions(run)
-            aside.write(data.data)
+            positions_file.write(data.data)
             positions_sizes.append(sizes)
         writer.begin(f"positions {which}")
-        aside.seek(0)
-        while copied := aside.read(_COPY_BYTES):
-            writer.append(copied)
+        positions_file.seek(0)
+        while chunk := positions_file.read(_COPY_BYTES):
+            writer.append(chunk)
     writer.add(f"postings {which} at", narrow_list_offsets(np.concatenate(postings_sizes)))
     writer.add(f"positions {which} at", narrow_list_offsets(np.concatenate(positions_sizes)))
     writer.add(f"counts {which}", np.concatenate(counts).astype(np.uint32))
@@ -244,42 +244,43 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
 
 def _pack_postings(run: Run) -> tuple[Bytes, Indices]:
     """Pack the ordinals and frequencies of each word; return the bytes, and the size per word."""
-    twice = np.repeat(run.counts, 2)
-    begins = list_offsets(twice)
-    both = np.empty(begins[-1], np.uint32)
-    both[ranges(begins[:-1:2], run.counts)] = delta_encode(run.ordinals, run.counts)
-    both[ranges(begins[1::2], run.counts)] = run.frequencies - np.uint32(1)
-    data, places = pack_lists(both, twice)
-    return data, np.diff(places[::2])
+    counts = np.repeat(run.counts, 2)  # of the alternating lists of ordinals and frequencies
+    begins = list_offsets(counts)
+    values = np.empty(begins[-1], np.uint32)
+    values[ranges(begins[:-1:2], run.counts)] = delta_encode(run.ordinals, run.counts)
+    values[ranges(begins[1::2], run.counts)] = run.frequencies - np.uint32(1)
+    data, byte_offsets = pack_lists(values, counts)
+    return data, np.diff(byte_offsets[::2])
 
 
 def _pack_positions(run: Run) -> tuple[Bytes, Indices]:
+    """Pack the positions of each word; return the bytes, and the size per word."""
     per_posting = run.frequencies.astype(np.intp)
     per_word = np.diff(list_offsets(per_posting)[list_offsets(run.counts)])
-    data, places = pack_lists(delta_encode(run.positions, per_posting), per_word)
-    return data, np.diff(places)
+    data, byte_offsets = pack_lists(delta_encode(run.positions, per_posting), per_word)
+    return data, np.diff(byte_offsets)
 
 
-def _runs(parts: Sequence[Merged], field: int) -> Iterator[Run]:
+def _runs(parts: Sequence[MergeInput], field: int) -> Iterator[Run]:
     """Yield the words of all parts in order; ordinals are relative to the first part."""
     firsts = list_offsets(np.array([part.count for part in parts]))
-    sources = [part.runs(field) for part in parts]
-    heads = [next(source, None) for source in sources]
+    iterators = [part.runs(field) for part in parts]
+    heads = [next(iterator, None) for iterator in iterators]
     while any(heads):
-        bound = min(run.words[-1] for run in heads if run)
+        last_word = min(run.words[-1] for run in heads if run)
         pieces: list[Run] = []
         for i, run in enumerate(heads):
-            number = bisect_right(run.words, bound) if run else 0
-            if run and number:
-                piece, rest = _cut(run, number)
-                moved = piece.ordinals + firsts[i].astype(np.uint32)
-                pieces.append(piece._replace(ordinals=moved))
-                heads[i] = rest if rest.words else next(sources[i], None)
+            count = bisect_right(run.words, last_word) if run else 0
+            if run and count:
+                piece, rest = _cut(run, count)
+                shifted = piece.ordinals + firsts[i].astype(np.uint32)
+                pieces.append(piece._replace(ordinals=shifted))
+                heads[i] = rest if rest.words else next(iterators[i], None)
         yield _join(pieces) if len(pieces) > 1 else pieces[0]
 
 
 def _cut(run: Run, words: int) -> tuple[Run, Run]:
-    """Split a run into its first words and the rest."""
+    """Split a run after its first `words` words."""
     postings = int(run.counts[:words].sum())
     positions = int(run.frequencies[:postings].sum())
     return Run(
@@ -298,7 +299,7 @@ def _cut(run: Run, words: int) -> tuple[Run, Run]:
 
 
 def _join(runs: Sequence[Run]) -> Run:
-    """Merge runs into one; postings of a word keep the order of the runs."""
+    """Merge runs into one; the postings of a word are in the order of the runs."""
     words = sorted(set().union(*(run.words for run in runs)))
     number_of = {word: i for i, word in enumerate(words)}
     numbers = np.concatenate(

@@ -3,8 +3,8 @@
 A packed list begins with one byte, the width of its values: 1, 2 or 4 bytes; 0 if all values are 0.
 The values follow, little-endian. A single list can be read without a copy (`unpack_list`).
 
->>> data, places = pack_lists(np.array([3, 4, 900], np.uint32), np.array([2, 1]))
->>> data.tobytes().hex(" "), places
+>>> data, offsets = pack_lists(np.array([3, 4, 900], np.uint32), np.array([2, 1]))
+>>> data.tobytes().hex(" "), offsets
 ('01 03 04 02 84 03', array([0, 3, 6]))
 >>> unpack_list(data, 3, 1)
 (array([900], dtype=uint16), 6)
@@ -25,8 +25,8 @@ _WIDTHS = 1, 2, 4
 _MAXIMA = np.array([0, 0xFF, 0xFFFF], np.uint32)
 """Largest values of the widths 0, 1 and 2."""
 
-_LONG = 256
-"""Lists with more values are copied one by one; all shorter lists are copied together."""
+_BULK_MAX = 256
+"""Lists with at most this many values are copied together; longer lists are copied one by one."""
 
 Numbers = NDArray[np.uint32]
 Indices = NDArray[np.intp]
@@ -58,28 +58,28 @@ def ranges(begins: Indices | Numbers, counts: Indices) -> Indices:
     >>> ranges(np.array([7, 2]), np.array([2, 3]))
     array([7, 8, 2, 3, 4])
     """
-    before = list_offsets(counts)
-    return np.repeat(begins - before[:-1], counts) + np.arange(before[-1])
+    offsets = list_offsets(counts)
+    return np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
 
 
-def intersect_indices(ours: Ascending, theirs: Ascending) -> tuple[Indices, Indices]:
-    """Return the indices, in each of two ascending lists, of their common numbers.
+def intersect_indices(left: Ascending, right: Ascending) -> tuple[Indices, Indices]:
+    """Return the indices in `left` and in `right`, two ascending lists, of their common numbers.
 
     >>> intersect_indices(np.array([2, 3, 7]), np.array([1, 3, 4, 7, 9]))
     (array([1, 2]), array([1, 3]))
     """
-    if len(ours) > len(theirs):
-        there, here = intersect_indices(theirs, ours)
-        return here, there
-    positions = np.searchsorted(theirs, ours)
-    # Replace indices beyond the end by any valid one: these numbers equal no value of `theirs`.
-    positions[positions == len(theirs)] = 0
-    rows = np.flatnonzero(theirs[positions] == ours) if len(theirs) else positions
-    return rows, positions[rows]
+    if len(left) > len(right):
+        right_rows, left_rows = intersect_indices(right, left)
+        return left_rows, right_rows
+    positions = np.searchsorted(right, left)
+    # Replace indices beyond the end by any valid one: these numbers equal no value of `right`.
+    positions[positions == len(right)] = 0
+    left_rows = np.flatnonzero(right[positions] == left) if len(right) else positions
+    return left_rows, positions[left_rows]
 
 
 def delta_encode(values: Numbers, counts: Indices) -> Numbers:
-    """Return the gaps of ascending lists: each value minus its predecessor, minus 1.
+    """Return the gaps of strictly ascending lists: each value minus its predecessor, minus 1.
 
     The first value of a list is unchanged.
     """
@@ -96,16 +96,16 @@ def delta_decode(deltas: Narrow, counts: Indices) -> Numbers:
     values = np.cumsum(deltas, dtype=np.uint32)  # all arithmetic here is modulo 2**32
     values += np.arange(len(values), dtype=np.uint32)
     if len(counts) > 1:
-        filled = counts > 0
-        first_rows = list_offsets(counts)[:-1][filled]
-        values -= np.repeat(values[first_rows] - deltas[first_rows], counts[filled])
+        is_filled = counts > 0
+        first_rows = list_offsets(counts)[:-1][is_filled]
+        values -= np.repeat(values[first_rows] - deltas[first_rows], counts[is_filled])
     return values
 
 
 def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
     """Pack lists. Return their bytes, and the byte offset of each list, followed by the end.
 
-    `values`: of all lists, concatenated; `counts`: number of values of each list.
+    `values`: the values of all lists, concatenated; `counts`: number of values of each list.
     """
     starts = list_offsets(counts)
     filled = np.flatnonzero(counts)
@@ -120,7 +120,7 @@ def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
         sizes = counts[lists]
         narrow = values[ranges(starts[lists], sizes)].astype(f"<u{width}").view(np.uint8)
         data[ranges(byte_offsets[lists] + 1, sizes * width)] = narrow
-    for i in np.flatnonzero((counts > _LONG) & (widths > 0)).tolist():
+    for i in np.flatnonzero((counts > _BULK_MAX) & (widths > 0)).tolist():
         long = values[starts[i] : starts[i + 1]].astype(f"<u{widths[i]}")
         data[byte_offsets[i] + 1 : byte_offsets[i + 1]] = long.view(np.uint8)
     return data, byte_offsets
@@ -129,7 +129,10 @@ def pack_lists(values: Numbers, counts: Indices) -> tuple[Bytes, Indices]:
 def unpack_lists(
     data: Bytes, begins: Indices | Numbers, counts: Indices
 ) -> tuple[Numbers, Indices]:
-    """Unpack the lists that begin at `begins`; return their values, and the end of each list."""
+    """Unpack lists; return their concatenated values, and the byte offset of each list's end.
+
+    `begins`: byte offset of each list; `counts`: number of values of each list.
+    """
     starts = list_offsets(counts)
     widths = data[begins].astype(np.intp)
     values = np.zeros(starts[-1], np.uint32)
@@ -137,14 +140,13 @@ def unpack_lists(
         sizes = counts[lists]
         narrow = data[ranges(begins[lists] + 1, sizes * width)].view(f"<u{width}")
         values[ranges(starts[lists], sizes)] = narrow
-    for i in np.flatnonzero((counts > _LONG) & (widths > 0)).tolist():
+    for i in np.flatnonzero((counts > _BULK_MAX) & (widths > 0)).tolist():
         values[starts[i] : starts[i + 1]], _ = unpack_list(data, int(begins[i]), int(counts[i]))
     return values, begins + 1 + counts * widths
 
 
 def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
-    """Unpack one list and return its values and its end; the values are a view of `data`, unless
-    all are 0."""
+    """Unpack one list; return its values, a view of `data` unless all are 0, and its end."""
     width = int(data[begin])
     if not width:
         return np.zeros(count, np.uint8), begin + 1
@@ -156,6 +158,6 @@ def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
 def _by_width(widths: Indices, counts: Indices) -> Iterator[tuple[int, Indices]]:
     """Yield each nonzero width with the indices of its lists, except long lists."""
     for width in _WIDTHS:
-        lists = np.flatnonzero((widths == width) & (counts <= _LONG))
+        lists = np.flatnonzero((widths == width) & (counts <= _BULK_MAX))
         if len(lists):
             yield width, lists

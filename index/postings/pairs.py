@@ -1,8 +1,8 @@
 """Pair postings: postings of two adjacent common words of a text field.
 
 Finding "of the" by the positions of its words is slow: both words are in nearly every text, often
-several times. A segment therefore also stores postings for each two adjacent common words, as if
-the pair were a word at the position of the first. Phrases are then found by pairs, not by words.
+several times. A segment file therefore also stores postings for each two adjacent common words, as
+if the pair were a word at the position of the first. Phrases with common words are found by pairs.
 (As in Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
 """
 
@@ -22,20 +22,20 @@ COMMON_POSITIONS_MIN = 1 << 12
 """Minimum number of positions of a common word; fewer positions are cheap to scan."""
 
 COMMON_MAX = 64
-"""Maximum number of common words per field; pairs increase the size of a field by a ninth."""
+"""Maximum number of common words per field; their pairs increase the size of a field by 1/9."""
 
 POSITIONS_MAX = 1 << 26
 """Maximum total positions of all common words; a merge holds them in memory."""
 
-_VERSIONS = 1 << 14
-"""Versions per step when pairs are computed."""
+_STEP_VERSIONS = 1 << 14
+"""Number of versions whose pairs are computed at a time."""
 
 _WORD_BITS = 6
 _POSITION_BITS = 32
 
 
 def pair_of(first: str, second: str) -> str:
-    """Return the name of a pair. Names sort like pairs: no common word contains `\\0`."""
+    """Return the name of a pair. Names sort like pairs, as no common word contains `\\0`."""
     return f"{first}\0{second}"
 
 
@@ -47,15 +47,15 @@ class _Word(NamedTuple):
     word: str
     ordinals: Numbers
     begins: NDArray[np.intp]
-    """Edges of the positions of each posting in `flat_positions`."""
+    """Start of each posting's positions in `flat_positions`, and the end of the last."""
     flat_positions: Numbers
 
     def keys(self, first: int, number: int) -> NDArray[np.int64]:
-        """Return a sort key per position: ordinal, position and `number`, packed into one integer.
+        """Return a sort key per position: (ordinal, position, `number`), packed into one integer.
 
-        Covers `_VERSIONS` versions from the ordinal `first` on.
+        Covers `_STEP_VERSIONS` versions from the ordinal `first` on; `number`: number of this word.
         """
-        low, high = np.searchsorted(self.ordinals, (first, first + _VERSIONS))
+        low, high = np.searchsorted(self.ordinals, (first, first + _STEP_VERSIONS))
         begins = self.begins[low : high + 1]
         keys = np.repeat(self.ordinals[low:high].astype(np.int64), np.diff(begins))
         keys <<= _POSITION_BITS
@@ -66,12 +66,13 @@ class _Word(NamedTuple):
 
 
 class CommonWords:
-    """Finds the common words of a text field, and then their pairs."""
+    """Collector of the common words of a text field, which then computes their pairs."""
 
     def __init__(self) -> None:
-        self._pairs: list[_Word] = []
-        """A heap whose first word is the least common one."""
-        self._positions = 0
+        self._heap: list[_Word] = []
+        """The common words so far, as a heap; its first word is the least common one."""
+        self._position_count = 0
+        """Total number of positions of these words."""
 
     def add(self, run: Run) -> None:
         """Add the common words of a run. Precondition: no word is added twice."""
@@ -80,58 +81,61 @@ class CommonWords:
             if "\0" in (word := run.words[number]):
                 continue  # analysers emit none, and `pair_of` needs distinct names
             low, high = ends[number : number + 2]
-            at = begins[low : high + 1]
-            positions = run.positions[at[0] : at[-1]].copy()
+            edges = begins[low : high + 1]
+            positions = run.positions[edges[0] : edges[-1]].copy()
             ordinals = run.ordinals[low:high].copy()
             size = len(positions)
-            heappush(self._pairs, _Word(size, word, ordinals, at - at[0], positions))
-            self._positions += size
-            while len(self._pairs) > COMMON_MAX or self._positions > POSITIONS_MAX:
-                self._positions -= heappop(self._pairs).position_count
+            heappush(self._heap, _Word(size, word, ordinals, edges - edges[0], positions))
+            self._position_count += size
+            while len(self._heap) > COMMON_MAX or self._position_count > POSITIONS_MAX:
+                self._position_count -= heappop(self._heap).position_count
 
     def words(self) -> list[str]:
         """Return the common words, in order."""
-        return sorted(found.word for found in self._pairs)
+        return sorted(common.word for common in self._heap)
 
     def runs(self, versions: int) -> Iterator[Run]:
-        """Yield all pairs of adjacent common words in the first `versions` versions, in order."""
-        words = sorted(self._pairs, key=lambda found: found.word)
-        pairs = [np.zeros(0, np.int16)]
-        places = [np.zeros(0, np.int64)]
-        for first in range(0, versions if words else 0, _VERSIONS):
+        """Yield all pairs of adjacent common words in the first `versions` versions, in order.
+
+        A pair has the number `COMMON_MAX` * (number of its first word) + (number of its second).
+        """
+        words = sorted(self._heap, key=lambda common: common.word)
+        pair_chunks = [np.zeros(0, np.int16)]
+        place_chunks = [np.zeros(0, np.int64)]
+        for first in range(0, versions if words else 0, _STEP_VERSIONS):
             keys = np.concatenate([word.keys(first, i) for i, word in enumerate(words)])
             keys.sort()
             numbers = (keys & (1 << _WORD_BITS) - 1).astype(np.int16)
             keys >>= _WORD_BITS
-            follow = np.flatnonzero(np.diff(keys) == 1)
-            pairs.append(numbers[follow] * COMMON_MAX + numbers[follow + 1])
-            places.append(keys[follow])
-        found = np.concatenate(pairs)
-        order = found.argsort(kind="stable")
-        counts = np.bincount(found, minlength=COMMON_MAX * COMMON_MAX)
-        all_places = np.concatenate(places)[order]
+            rows = np.flatnonzero(np.diff(keys) == 1)  # whose next row is the next position
+            pair_chunks.append(numbers[rows] * COMMON_MAX + numbers[rows + 1])
+            place_chunks.append(keys[rows])
+        pairs = np.concatenate(pair_chunks)
+        order = pairs.argsort(kind="stable")
+        counts = np.bincount(pairs, minlength=COMMON_MAX * COMMON_MAX)
+        places = np.concatenate(place_chunks)[order]
         begins = list_offsets(counts).tolist()
-        some: list[int] = []
+        batch: list[int] = []
         for pair in np.flatnonzero(counts).tolist():
-            some.append(pair)
-            if begins[pair + 1] - begins[some[0]] >= RUN_SIZE:
-                yield _run(words, some, counts, all_places[begins[some[0]] : begins[pair + 1]])
-                some = []
-        if some:
-            yield _run(words, some, counts, all_places[begins[some[0]] :])
+            batch.append(pair)
+            if begins[pair + 1] - begins[batch[0]] >= RUN_SIZE:
+                yield _run(words, batch, counts, places[begins[batch[0]] : begins[pair + 1]])
+                batch = []
+        if batch:
+            yield _run(words, batch, counts, places[begins[batch[0]] :])
 
 
 def _run(
     words: list[_Word], pairs: list[int], counts: NDArray[np.intp], places: NDArray[np.int64]
 ) -> Run:
-    """Build the postings of some pairs.
+    """Build a run of some pairs.
 
-    `pairs`: pair numbers; `counts`: number of places per pair number; `places`: (ordinal, position)
-    of the given pairs, packed as in `_Word.keys` and concatenated.
+    `pairs`: pair numbers; `counts`: number of occurrences per pair number; `places`: (ordinal,
+    position) of each occurrence of the pairs, packed as in `_Word.keys` and concatenated.
     """
     ordinals = places >> _POSITION_BITS
     per_pair = counts[pairs]
-    is_first = np.diff(ordinals, prepend=-1) != 0
+    is_first = np.diff(ordinals, prepend=-1) != 0  # the first occurrence in a posting
     is_first[list_offsets(per_pair)[:-1]] = True
     firsts = np.flatnonzero(is_first)
     return Run(

@@ -5,8 +5,8 @@
     table     metadata of the writer; per section: name, offset, size, dtype of its
               numbers ("": bytes), a CRC32 per page
 
-A page is checked when it is first read, so damaged data is never used, and opening a file does not
-read all of it.
+A page is checked before it is first read, so opening a file does not read all of it. Only `verify`
+detects damage that occurs later, in a page that is read from disk again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from driftline.engine.wire.codec import pack, unpack
 
 FORMAT = 2
 
-PAGE = 1 << 16
-"""Bytes per checksum; checking a page takes some 30 microseconds."""
+PAGE_BYTES = 1 << 16
+"""Bytes per checksum; checking a page takes about 30 microseconds."""
 
 _MAGIC = b"drift-ix"
 _HEADER = struct.Struct("<8sI4xQQI")
 _CHECKSUM = struct.Struct("<I")
-_ALIGNED = 64
+_ALIGNMENT = 64
 
 
 class DamagedSegment(DriftlineError):
-    """Raised if an index file does not contain the bytes that were written.
+    """Raised if a segment file does not contain the bytes that were written.
 
     `path`: the file; `problem`: the message without the part about the rebuild.
     """
@@ -52,10 +52,10 @@ class DamagedSegment(DriftlineError):
 class OtherFormat(DriftlineError):
     """Raised if an intact file has an unsupported format; `problem`: as in DamagedSegment."""
 
-    def __init__(self, path: Path, form: int) -> None:
+    def __init__(self, path: Path, file_format: int) -> None:
         self.problem = (
-            f"{path} is not a segment that this version of Driftline reads (format {form}, not "
-            f"{FORMAT})"
+            f"{path} is not a segment that this version of Driftline reads (its format is "
+            f"{file_format}, not {FORMAT})"
         )
         super().__init__(f"{self.problem}; the index is rebuilt from the journal")
 
@@ -65,7 +65,11 @@ def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
 
 
 class Section:
-    """Section of a file mapped into memory."""
+    """Section of a file mapped into memory.
+
+    `data`: the mapped file; `offset`, `size`: bytes of the section in the file; `dtype`: type of
+    its numbers, "" for bytes; `checksums`: the CRC32 of each page.
+    """
 
     def __init__(
         self,
@@ -74,32 +78,36 @@ class Section:
         data: memoryview,
         offset: int,
         size: int,
-        kind: str,
-        sums: bytes,
+        dtype: str,
+        checksums: bytes,
     ) -> None:
         self.size = size
         self.bytes: NDArray[np.uint8] = np.frombuffer(data, np.uint8, size, offset)
         """The section as an array. Call `check` for a range of bytes before reading it."""
         self._path = path
         self._name = name
-        self._kind = kind
+        self._dtype = dtype
         self._data = data[offset : offset + _aligned(size)]
-        self._checksums: list[int] = np.frombuffer(sums, "<u4").tolist()
+        self._checksums: list[int] = np.frombuffer(checksums, "<u4").tolist()
         self._unchecked = bytearray(b"\1" * len(self._checksums))
+        """Per page, whether `check` must still verify it."""
 
     def check(self, begin: int, end: int) -> None:
-        """Verify the checksums of these bytes. Raises DamagedSegment."""
-        first, last = begin // PAGE, -(-end // PAGE)
+        """Verify the pages with these bytes, except those verified before. Raises
+        DamagedSegment."""
+        first, last = begin // PAGE_BYTES, -(-end // PAGE_BYTES)
         page = self._unchecked.find(1, first, last)
         while page >= 0:
-            at = page * PAGE
-            if crc32(self._data[at : at + PAGE]) != self._checksums[page]:
-                raise _damaged(self._path, f"section {self._name!r}", f"checksum at byte {at}")
+            at = page * PAGE_BYTES
+            if crc32(self._data[at : at + PAGE_BYTES]) != self._checksums[page]:
+                raise _damaged(
+                    self._path, f"section {self._name!r}", f"wrong checksum at byte {at}"
+                )
             self._unchecked[page] = 0
             page = self._unchecked.find(1, page + 1, last)
 
     def verify(self) -> None:
-        """Check all bytes, including those already checked. Raises DamagedSegment."""
+        """Verify all pages, including those verified before. Raises DamagedSegment."""
         self._unchecked = bytearray(b"\1" * len(self._checksums))
         self.check(0, self.size)
 
@@ -115,11 +123,11 @@ class Section:
 
     def array(self) -> NDArray[Any]:
         """Return the array that was written. Raises DamagedSegment."""
-        return np.frombuffer(self.read_all(), self._kind)
+        return np.frombuffer(self.read_all(), self._dtype)
 
 
 class Sections:
-    """Reader of a file of sections; the mapping lives as long as anything refers to its data.
+    """Reader of a file of sections; the file stays mapped as long as anything refers to its data.
 
     `metadata`: the argument of `SectionWriter.publish`; `size`: size of the file; `checksum`: CRC32
     of the table, which contains the checksums of all sections. Raises DamagedSegment, OtherFormat,
@@ -129,19 +137,19 @@ class Sections:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < _ALIGNED:
+            if size < _ALIGNMENT:
                 raise _damaged(path, "the header", f"the file ends at byte {size}")
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         header = bytes(data[: _HEADER.size])
         if _CHECKSUM.unpack_from(data, _HEADER.size) != (crc32(header),):
-            raise _damaged(path, "the header", "its checksum")
-        magic, form, offset, length, checksum = _HEADER.unpack(header)
-        if (magic, form) != (_MAGIC, FORMAT):
-            raise OtherFormat(path, form)
+            raise _damaged(path, "the header", "wrong checksum")
+        magic, file_format, offset, length, checksum = _HEADER.unpack(header)
+        if (magic, file_format) != (_MAGIC, FORMAT):
+            raise OtherFormat(path, file_format)
         if size != offset + length:
             raise _damaged(path, "the end", f"{size} bytes, but {offset + length} were written")
         if crc32(data[offset:]) != checksum:
-            raise _damaged(path, "the table", "its checksum")
+            raise _damaged(path, "the table", "wrong checksum")
         self.size, self.checksum = size, checksum
         try:
             self.metadata, self._sections = _read_table(path, data, offset)
@@ -152,7 +160,7 @@ class Sections:
         return self._sections[name]
 
     def verify(self) -> None:
-        """Check all sections, including pages already checked. Raises DamagedSegment."""
+        """Verify all sections, including pages verified before. Raises DamagedSegment."""
         for section in self._sections.values():
             section.verify()
 
@@ -166,8 +174,8 @@ def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str
             sections: dict[str, Section] = {}
             for row in table:
                 match row:
-                    case (str(name), int(offset), int(size), str(kind), bytes(sums)):
-                        sections[name] = Section(path, name, data, offset, size, kind, sums)
+                    case (str(name), int(offset), int(size), str(dtype), bytes(checksums)):
+                        sections[name] = Section(path, name, data, offset, size, dtype, checksums)
                     case _:
                         raise MalformedMessage("not a section")
             return metadata, sections
@@ -178,20 +186,21 @@ def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str
 class SectionWriter:
     """Writer of a file of sections.
 
-    `publish` makes the file complete, durable and visible under its name. A context manager:
-    without `publish` the file is discarded. All methods raise OSError.
+    `publish` makes the file complete, durable and visible under its name. Leaving the context
+    without `publish` discards the file. All methods raise OSError.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._draft = path.with_name(f".{path.name}.{os.getpid()}")
         self._file: BinaryIO = self._draft.open("wb")
-        self._file.write(bytes(_ALIGNED))  # reserved for the header
-        self._offset = _ALIGNED
+        self._file.write(bytes(_ALIGNMENT))  # reserved for the header
+        self._offset = _ALIGNMENT
         self._sections: list[tuple[str, int, int, str, bytes]] = []
+        """Finished sections, as rows of the table; the attributes below are of the current one."""
         self._name = ""
         self._size = 0
-        self._kind = ""
+        self._dtype = ""
         self._checksums: list[int] = []
 
     def __enter__(self) -> SectionWriter:
@@ -209,30 +218,30 @@ class SectionWriter:
     def begin(self, name: str) -> None:
         """Begin a section and end the previous one."""
         self._end()
-        self._name, self._size, self._kind, self._checksums = name, 0, "", []
+        self._name, self._size, self._dtype, self._checksums = name, 0, "", []
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes to the section."""
         self._file.write(data)
         at = 0
         while at < len(data):
-            inside = self._size % PAGE
-            part = data[at : at + PAGE - inside]
-            if inside:
-                self._checksums[-1] = crc32(part, self._checksums[-1])
+            page_offset = self._size % PAGE_BYTES
+            piece = data[at : at + PAGE_BYTES - page_offset]
+            if page_offset:
+                self._checksums[-1] = crc32(piece, self._checksums[-1])
             else:
-                self._checksums.append(crc32(part))
-            self._size += len(part)
-            at += len(part)
+                self._checksums.append(crc32(piece))
+            self._size += len(piece)
+            at += len(piece)
 
     def add(self, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
         """Write an array as a section."""
         self.begin(name)
-        self._kind = array.dtype.str
+        self._dtype = array.dtype.str
         self.append(array.tobytes())
 
     def publish(self, metadata: object) -> None:
-        """Finish the file, sync it and rename it to its name."""
+        """Finish the file, sync it, and rename the draft to the final name."""
         self._end()
         table = pack((metadata, self._sections))
         header = _HEADER.pack(_MAGIC, FORMAT, self._offset, len(table), crc32(table))
@@ -245,15 +254,15 @@ class SectionWriter:
         sync_directory(self._path.parent)
 
     def _end(self) -> None:
-        """Record the finished section and pad it."""
+        """Pad the current section and record it in the table."""
         if self._name:
             size = self._size
             self.append(bytes(_aligned(size) - size))
-            sums = np.array(self._checksums, "<u4").tobytes()
-            self._sections.append((self._name, self._offset, size, self._kind, sums))
+            checksums = np.array(self._checksums, "<u4").tobytes()
+            self._sections.append((self._name, self._offset, size, self._dtype, checksums))
             self._offset += self._size
 
 
 def _aligned(size: int) -> int:
     """Return the padded size of a section."""
-    return -(-size // _ALIGNED) * _ALIGNED
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,27 +1,29 @@
-"""Sealed part of an index: an immutable file mapped into memory.
+"""Part of a shard in an immutable file, mapped into memory.
 
-Its sections, for text field F and value field V (`index.postings.merging` writes them):
+The sections of the file, for text field F and value field V (`index.postings.merging` writes them;
+a section of offsets ends with the end of the last entry):
 
     times                 label time of each version
-    ids, ids at           concatenated texts; edges of each text
+    ids, ids at           concatenated document ids; offset of each id
     stored, stored at, blocks
                           blocks of `index.postings.document_blocks`; start of each document in
                           the concatenated documents; first version and offset of each block
     lengths F             number of words of each version
-    words F, words F at   concatenated words, sorted; edges of each word
+    words F, words F at   concatenated words, sorted; offset of each word
     counts F              number of postings of each word
     postings F, postings F at
-                          per word two packed lists: ordinals (as gaps), frequencies - 1
+                          per word two packed lists: ordinals (as gaps), frequencies - 1;
+                          offset of the lists of each word
     positions F, positions F at
                           per word one packed list: the positions (as gaps) of each posting
     common F, common F at common words of the field (`index.postings.pairs`), if it has any; then
-                          "words F pairs" and so on contain their pairs, like words
+                          "words F pairs", "counts F pairs" and so on contain their pairs
     values V              number or date of each version; or keyword numbers of all versions
     offsets V, keywords V, keywords V at
                           for keywords only: start of each version in `values V`; the keywords
 
-Checksums of postings, positions and stored documents are checked when these are first read; all
-others when the file is opened.
+Pages of the sections `postings`, `positions` and `stored` are verified when they are first read,
+all other sections when the file is opened.
 """
 
 from __future__ import annotations
@@ -61,10 +63,10 @@ from driftline.index.postings.segment_reader import (
 CACHE_RATIO = 1
 """Maximum size of a field's cache of unpacked postings, as a multiple of the packed size."""
 
-BY_VERSION = 8
+DENSE_RATIO = 8
 """If at least one in this many versions contains a word, `dense_frequencies` is available.
 
-It takes a byte or two per version instead of eight bytes per posting.
+That array takes a byte or two per version, instead of eight bytes per posting.
 """
 
 OVERHEAD_BYTES = 512
@@ -72,7 +74,7 @@ OVERHEAD_BYTES = 512
 
 
 class Segment:
-    """Part of an index in a file. Raises DamagedSegment, OtherFormat, OSError."""
+    """Part of a shard in a file. Raises DamagedSegment, OtherFormat, OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,14 +92,15 @@ class Segment:
         self._columns = [_column(file, i, kind) for i, kind in enumerate(self.value_fields)]
 
     @property
-    def postings_bytes(self) -> int:
-        """Size of the postings and their words, without positions."""
-        return sum(kept.postings_bytes for text in self._texts for kept in text.word_tables)
+    def bytes_without_positions(self) -> int:
+        """Size in the file of the words and postings of all text fields, without positions."""
+        tables = (table for text in self._texts for table in text.word_tables)
+        return sum(table.bytes_without_positions for table in tables)
 
     @property
     def positions_bytes(self) -> int:
-        """Size of the positions of all postings."""
-        return sum(kept.positions.size for text in self._texts for kept in text.word_tables)
+        """Size in the file of the positions of all postings."""
+        return sum(table.positions.size for text in self._texts for table in text.word_tables)
 
     def lengths(self, field: int) -> Numbers:
         return self._texts[field].lengths
@@ -153,27 +156,27 @@ class SegmentPostings:
         self.count = int(words.counts[number])
         self._words = words
         self._number = number
-        self._is_by_version = self.count * BY_VERSION >= words.versions
-        self.size = OVERHEAD_BYTES + 16 * self.count + self._is_by_version * words.versions
-        """Approximate bytes when unpacked."""
+        self._is_dense = self.count * DENSE_RATIO >= words.versions
+        self.size = OVERHEAD_BYTES + 16 * self.count + self._is_dense * words.versions
+        """Approximate size when unpacked, in bytes."""
 
     @property
     def ordinals(self) -> Numbers:
-        return self._ordinals[0]
+        return self._cached_ordinals[0]
 
     @cached_property
     def frequencies(self) -> Numbers:
-        return self._unpacked_frequencies(self._ordinals[1])
+        return self._unpack_frequencies(self._cached_ordinals[1])
 
     @cached_property
     def dense_frequencies(self) -> Frequencies | None:
-        if not self._is_by_version:
+        if not self._is_dense:
             return None
-        ordinals, middle = self._unpacked_ordinals()
-        frequencies = self._unpacked_frequencies(middle)
-        often = np.zeros(self._words.versions, np.min_scalar_type(frequencies.max()))
-        often[ordinals] = frequencies
-        return often
+        ordinals, frequencies_at = self._unpack_ordinals()
+        frequencies = self._unpack_frequencies(frequencies_at)
+        dense = np.zeros(self._words.versions, np.min_scalar_type(frequencies.max()))
+        dense[ordinals] = frequencies
+        return dense
 
     def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
         begins = self._begins
@@ -181,22 +184,22 @@ class SegmentPostings:
         section, at = self._words.positions, self._words.positions_at
         begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
-        left_out, _ = unpack_list(section.bytes, begin, int(begins[-1]))
-        return delta_decode(left_out[ranges(begins[rows], counts)], counts), list_offsets(counts)
+        gaps, _ = unpack_list(section.bytes, begin, int(begins[-1]))
+        return delta_decode(gaps[ranges(begins[rows], counts)], counts), list_offsets(counts)
 
     @cached_property
-    def _ordinals(self) -> tuple[Numbers, int]:
-        return self._unpacked_ordinals()
+    def _cached_ordinals(self) -> tuple[Numbers, int]:
+        return self._unpack_ordinals()
 
-    def _unpacked_ordinals(self) -> tuple[Numbers, int]:
+    def _unpack_ordinals(self) -> tuple[Numbers, int]:
         """Return the ordinals, and the byte offset of the packed frequencies."""
         section, at = self._words.postings, self._words.postings_at
         begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
-        left_out, middle = unpack_list(section.bytes, begin, self.count)
-        return delta_decode(left_out, np.array([self.count])), middle
+        gaps, frequencies_at = unpack_list(section.bytes, begin, self.count)
+        return delta_decode(gaps, np.array([self.count])), frequencies_at
 
-    def _unpacked_frequencies(self, begin: int) -> Numbers:
+    def _unpack_frequencies(self, begin: int) -> Numbers:
         less_one, _ = unpack_list(self._words.postings.bytes, begin, self.count)
         frequencies: Numbers = less_one.astype(np.uint32)
         frequencies += np.uint32(1)
@@ -204,7 +207,7 @@ class SegmentPostings:
 
     @cached_property
     def _begins(self) -> Indices:
-        """Edges of the positions of each posting."""
+        """Where the positions of each posting begin in those of the word, followed by the end."""
         return list_offsets(self.frequencies)
 
 
@@ -222,12 +225,15 @@ class _TextField:
 
     @property
     def word_tables(self) -> list[_Words]:
-        """Words, and pairs if any."""
+        """The table of words, and that of pairs if the field has any."""
         return [self.words] if self.pairs is None else [self.words, self.pairs]
 
 
 class _Words:
-    """The sections of a field's words, or of its pairs; `versions`: number of versions."""
+    """The sections of a field's words, or of its pairs.
+
+    `which`: suffix of the section names; `versions`: number of versions of the segment.
+    """
 
     def __init__(self, file: Sections, which: str, versions: int) -> None:
         self.versions = versions
@@ -238,71 +244,74 @@ class _Words:
         self.positions = file[f"positions {which}"]
         self.positions_at = file[f"positions {which} at"].array()
         columns = self.counts, self.postings_at, self.positions_at
-        of_words = self.texts.size + sum(column.nbytes for column in columns)
-        self.postings_bytes = of_words + self.postings.size
+        words_bytes = self.texts.size + sum(column.nbytes for column in columns)
+        self.bytes_without_positions = words_bytes + self.postings.size
         self._cache: dict[str, SegmentPostings | None] = {}
         """LRU cache of postings, the most recent word last; None: the segment lacks the word."""
         self._free_cache_bytes = (self.postings.size + self.positions.size) * CACHE_RATIO
 
     def find(self, word: str) -> SegmentPostings | None:
-        """Return the postings of a word or pair."""
+        """Return the postings of a word or pair; None if the segment lacks it."""
         if word in self._cache:
-            found = self._cache.pop(word)
+            postings = self._cache.pop(word)
         else:
-            at = bisect_left(self.texts, word)
-            is_there = at < len(self.texts) and self.texts[at] == word
-            found = SegmentPostings(self, at) if is_there else None
-            self._free_cache_bytes -= _size(found)
-        self._cache[word] = found
+            number = bisect_left(self.texts, word)
+            exists = number < len(self.texts) and self.texts[number] == word
+            postings = SegmentPostings(self, number) if exists else None
+            self._free_cache_bytes -= _size(postings)
+        self._cache[word] = postings
         while self._free_cache_bytes < 0:
             self._free_cache_bytes += _size(self._cache.pop(next(iter(self._cache))))
-        return found
+        return postings
 
     def of_prefix(self, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield ordinals and frequencies of all words with a prefix, some words at a time."""
         size = len(prefix)
         first = bisect_left(self.texts, prefix)
         last = bisect_right(self.texts, prefix, first, key=lambda word: word[:size])
-        for some in _divided(first, self.counts[first:last] + WORD_COST):
-            _, ordinals, frequencies = self._unpacked(some)
+        for batch in _batches(first, self.counts[first:last] + WORD_COST):
+            _, ordinals, frequencies = self._unpack(batch)
             yield ordinals, frequencies
 
     def runs(self) -> Iterator[Run]:
-        for some in _divided(0, self.counts + np.diff(self.positions_at) + WORD_COST):
-            counts, ordinals, frequencies = self._unpacked(some)
-            self.positions.check(*self.positions_at[[some.start, some.stop]].tolist())
-            before = list_offsets(frequencies)
-            per_word = np.diff(before[list_offsets(counts)])
-            gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[some], per_word)
-            positions = delta_decode(gaps, np.diff(before))
-            yield Run(self.texts[some], counts, ordinals, frequencies, positions)
+        for batch in _batches(0, self.counts + np.diff(self.positions_at) + WORD_COST):
+            counts, ordinals, frequencies = self._unpack(batch)
+            self.positions.check(*self.positions_at[[batch.start, batch.stop]].tolist())
+            begins = list_offsets(frequencies)
+            per_word = np.diff(begins[list_offsets(counts)])
+            gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[batch], per_word)
+            positions = delta_decode(gaps, np.diff(begins))
+            yield Run(self.texts[batch], counts, ordinals, frequencies, positions)
 
-    def _unpacked(self, some: slice) -> tuple[Indices, Numbers, Numbers]:
-        """Return counts, ordinals and frequencies of the postings of some words."""
-        self.postings.check(*self.postings_at[[some.start, some.stop]].tolist())
-        counts = self.counts[some].astype(np.intp)
-        left_out, middles = unpack_lists(self.postings.bytes, self.postings_at[some], counts)
-        frequencies, _ = unpack_lists(self.postings.bytes, middles, counts)
+    def _unpack(self, batch: slice) -> tuple[Indices, Numbers, Numbers]:
+        """Return the number of postings per word, and their ordinals and frequencies.
+
+        `batch`: numbers of the words.
+        """
+        self.postings.check(*self.postings_at[[batch.start, batch.stop]].tolist())
+        counts = self.counts[batch].astype(np.intp)
+        gaps, frequencies_at = unpack_lists(self.postings.bytes, self.postings_at[batch], counts)
+        frequencies, _ = unpack_lists(self.postings.bytes, frequencies_at, counts)
         frequencies += np.uint32(1)
-        return counts, delta_decode(left_out, counts), frequencies
+        return counts, delta_decode(gaps, counts), frequencies
 
 
-def _divided(first: int, sizes: Indices) -> Iterator[slice]:
+def _batches(first: int, sizes: Indices) -> Iterator[slice]:
     """Split adjacent words into slices of about `RUN_SIZE`.
 
     `first`: number of the first word; `sizes`: size of each word.
     """
-    ends = list_offsets(sizes)
-    begin, number = 0, len(sizes)
-    while begin < number:
-        end = min(int(np.searchsorted(ends, ends[begin] + RUN_SIZE)), number)
+    offsets = list_offsets(sizes)
+    begin, count = 0, len(sizes)
+    while begin < count:
+        end = min(int(np.searchsorted(offsets, offsets[begin] + RUN_SIZE)), count)
         yield slice(first + begin, first + end)
         begin = end
 
 
-def _size(found: SegmentPostings | None) -> int:
-    """Return the bytes of a cache entry."""
-    return OVERHEAD_BYTES if found is None else found.size
+def _size(entry: SegmentPostings | None) -> int:
+    """Return the size of a cache entry in bytes."""
+    return OVERHEAD_BYTES if entry is None else entry.size
 
 
 class _StoredTexts(Sequence[str]):
@@ -340,7 +349,7 @@ def _column(file: Sections, number: int, kind: ValueKind) -> Column:
 def _parse_metadata(metadata: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
     """Return first ordinal, number of versions and of postings, text fields, value fields."""
     match metadata:
-        case (int(first), int(count), int(size), int(text_fields), tuple(kinds)):
-            known = {str(kind): kind for kind in get_args(ValueKind)}
-            return first, count, size, text_fields, tuple(known[kind] for kind in kinds)
+        case (int(first), int(count), int(postings), int(text_fields), tuple(kinds)):
+            by_name = {str(kind): kind for kind in get_args(ValueKind)}
+            return first, count, postings, text_fields, tuple(by_name[kind] for kind in kinds)
     raise TypeError("not a segment")

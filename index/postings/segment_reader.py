@@ -1,10 +1,10 @@
-"""Interface of a part of an index: the postings of adjacent versions, in memory or in a file.
+"""Interface of the parts of a shard: the postings of adjacent versions, in memory or in a file.
 
-A version has an *ordinal*: its index in its shard, in label order, from 0 on. A part contains the
-versions [first, first + count); ordinals in the interface of a part are relative to `first`. A part
-grows only at its end, and arrays that it returned do not change. A read as of a time therefore uses
-a prefix of each array. A merge may drop versions that no query can read any more; the ordinals of
-later versions then decrease.
+A shard is one collection in one searcher. Each version in a shard has an *ordinal*: its index in
+label order, from 0 on. A part contains the versions [first, first + count); ordinals in the
+interface of a part are relative to `first`. A part grows only at its end, and arrays that it
+returned do not change. A read as of a time therefore uses a prefix of each array. A merge may drop
+versions that no query can read any longer; the ordinals of later versions then decrease.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from driftline.index.postings.packing import Indices, Numbers
 
 
 class Keywords(NamedTuple):
-    """Column of a keyword field.
+    """Column of a keyword field; `words`: its different keywords, sorted.
 
-    `words` is sorted; the keywords of a version with `ordinal` are ``words[n]`` for n in
-    ``numbers[offsets[ordinal] : offsets[ordinal + 1]]``.
+    The keywords of the version `ordinal` are ``words[n]`` for n in ``numbers[offsets[ordinal] :
+    offsets[ordinal + 1]]``.
     """
 
     offsets: Indices
@@ -32,7 +32,7 @@ class Keywords(NamedTuple):
 
 
 Frequencies = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-"""Number of occurrences of a word per version or per posting."""
+"""Number of occurrences of a word or leaf, per version or per posting."""
 
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
 """Values of a field per version: numbers (NaN if missing), dates (NO_DATE), or keywords."""
@@ -51,21 +51,22 @@ class Postings(Protocol):
 
     @property
     def frequencies(self) -> Numbers:
-        """Occurrences of the word in each version of `ordinals`."""
+        """Number of occurrences of the word in each version of `ordinals`."""
 
     @property
     def dense_frequencies(self) -> Frequencies | None:
-        """Occurrences per version of the part; None if the part does not provide this array."""
+        """Number of occurrences for every version of the part; None if this array is not cheap."""
 
     def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
-        """Return the concatenated positions of rows of `ordinals`, and the edges of each row."""
+        """Return the concatenated positions of some postings, and where those of each one begin,
+        followed by the end; `rows`: indices in `ordinals`."""
 
 
 RUN_SIZE = 1 << 14
 """Approximate size of a run, in postings: some milliseconds of work."""
 
 WORD_COST = 8
-"""Share of each word in the size of a run, in addition to its postings."""
+"""Number of postings that count for a word in the size of a run, besides its own postings."""
 
 
 class Run(NamedTuple):
@@ -82,8 +83,8 @@ class Run(NamedTuple):
     positions: Numbers
 
 
-class Merged(Protocol):
-    """Adjacent versions of a collection, as the input of a merge."""
+class MergeInput(Protocol):
+    """Adjacent versions of a shard, as an input of a merge."""
 
     @property
     def count(self) -> int:
@@ -115,42 +116,39 @@ class Merged(Protocol):
         """Return the document id of a version."""
 
     def runs(self, field: int) -> Iterator[Run]:
-        """Yield all words of a text field in order, some at a time; no run is empty."""
+        """Yield all words of a text field in order, many words per run; no run is empty."""
 
     def documents(self) -> Iterator[tuple[list[int], bytes]]:
-        """Yield the stored bytes of all versions, some at a time.
-
-        Each block holds the size of each document and all of them compressed
-        (`index.postings.document_blocks`).
-        """
+        """Yield the stored documents of all versions, as blocks of
+        `index.postings.document_blocks`."""
 
 
-class SegmentReader(Merged, Protocol):
-    """Searchable adjacent versions of a collection."""
+class SegmentReader(MergeInput, Protocol):
+    """A part of a shard: adjacent versions that can be searched."""
 
     first: int
     """Ordinal of the first version. It decreases when earlier versions are dropped."""
 
     def postings(self, field: int, word: str) -> Postings | None:
-        """Return the postings of a word; None if no version has it."""
+        """Return the postings of a word; None if no version contains the word."""
 
     def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield ordinals and frequencies of all words with a prefix, some at a time.
+        """Yield ordinals and frequencies of all words with a prefix, some words at a time.
 
-        A version appears once for each of its words.
+        An ordinal appears once for each of these words that the version contains.
         """
 
     def has_pair(self, field: int, first: str, second: str) -> bool:
         """Return whether `pair` supports these two words."""
 
     def pair(self, field: int, first: str, second: str) -> Postings | None:
-        """Return the postings of two adjacent words, at the positions of the first.
+        """Return the postings of two adjacent words, at the positions of the first word.
 
-        None if there are none. Precondition: `has_pair`.
+        None if no version contains the pair. Precondition: `has_pair` returns True.
         """
 
     def words(self, field: int, start: str) -> Iterator[str]:
-        """Yield the words of a text field in order, from the first one not before `start`."""
+        """Yield the words >= `start` of a text field, in order."""
 
     def stored(self, ordinal: int) -> bytes:
-        """Return the stored bytes of a version."""
+        """Return the stored document of a version, as JSON."""

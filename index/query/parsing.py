@@ -13,8 +13,8 @@
     \\*  \\(  \\OR            a backslash escapes the next character, or an operator
 
 AND, OR and NOT are operators only in capitals. The grammar is in `grammar.lark`. Query texts are
-untrusted. Length, depth, number of leaves and number of expensive leaves are checked before any
-word is looked up, and the depth is checked without recursion.
+untrusted. Length, depth, number of leaves and number of prefix and fuzzy leaves are checked before
+any word is looked up, and the depth is checked without recursion.
 
 A word without a field is searched in every text field. The field's analyser splits text into words:
 `wi-fi` is the phrase "wi fi". A prefix is not stemmed, although the words of the field may be, so
@@ -23,8 +23,8 @@ A word without a field is searched in every text field. The field's analyser spl
 Text without any word, such as the dash in `rock - roll`, is ignored: as part of the query it would
 match nothing or everything. A query without any word is an error.
 
-Keywords match exactly. A date means the whole day, a date-time one moment: `day:2020-01-31` and
-`day:<=2020-01-31` include all of that day, and `day:>2020-01-31` begins with the next day.
+Keywords match exactly. A date means the whole day, a date-time one microsecond: `day:2020-01-31`
+and `day:<=2020-01-31` include all of that day, and `day:>2020-01-31` begins with the next day.
 
 >>> from driftline.index.documents.schema import DEFAULT
 >>> str(parse("big -title:cat", DEFAULT.collections["documents"]))
@@ -76,20 +76,20 @@ LENGTH_MAX = 4096
 """Largest length of a query, in characters."""
 
 DEPTH_MAX = 64
-"""Largest depth of a tree, in levels."""
+"""Largest depth of a parse tree, in levels."""
 
 LEAVES_MAX = 128
-"""Largest number of leaves of a tree."""
+"""Largest number of leaves of a parse tree."""
 
 EXPANDED_MAX = 16
-"""Largest number of prefix and fuzzy leaves of a tree.
+"""Largest number of prefix and fuzzy leaves of a parse tree.
 
 Each may expand to any number of words and take some tens of milliseconds.
 """
 
 _WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
 
-_BEFORE, _SHOWN = 40, 76
+_CONTEXT_CHARS, _EXCERPT_CHARS = 40, 76
 """Characters of the query that an error shows: before the position, and in total."""
 
 
@@ -109,7 +109,7 @@ class QueryError(DriftlineError):
     Args:
         problem: What is wrong, and what to do.
         query: The text of the query.
-        place: The part of the text that is wrong.
+        span: The part of the text that is wrong.
 
     >>> print(QueryError("there is no field 'titel'", "cat titel:dog", TextSpan(4, 10)))
     there is no field 'titel', at character 5
@@ -117,11 +117,11 @@ class QueryError(DriftlineError):
           ^^^^^^
     """
 
-    def __init__(self, problem: str, query: str = "", place: TextSpan = _BEGINNING) -> None:
+    def __init__(self, problem: str, query: str = "", span: TextSpan = _BEGINNING) -> None:
         self.problem = problem
-        self.position = place.start
-        self.picture = _picture(query, place)
-        text = f"{problem}, at character {place.start + 1}\n{self.picture}" if query else problem
+        self.position = span.start
+        self.picture = _picture(query, span)
+        text = f"{problem}, at character {span.start + 1}\n{self.picture}" if query else problem
         super().__init__(text)
 
 
@@ -133,18 +133,16 @@ def parse(text: str, collection: Collection) -> Query:
     if len(text) > LENGTH_MAX:
         problem = f"the query has {len(text)} characters; the most is {LENGTH_MAX}"
         raise QueryError(problem, text, TextSpan(LENGTH_MAX, LENGTH_MAX))
-    if half := re.search("[\ud800-\udfff]", text):
-        raise QueryError(
-            "the query is not Unicode: here is half a character", text, _match_span(half)
-        )
+    if surrogate := re.search("[\ud800-\udfff]", text):
+        raise QueryError("the query has an unpaired surrogate", text, _match_span(surrogate))
     if not text.strip():
         return query_of(MatchAll())
-    root = _parse_grammar(text)
-    _check_size(root, text)
-    found = _Binder(text, collection).bind(root, None)
-    if found is None:
-        raise QueryError("the query contains no word", text, _span_of(root))
-    return query_of(found)
+    parse_tree = _parse_grammar(text)
+    _check_size(parse_tree, text)
+    root = _Binder(text, collection).bind(parse_tree, None)
+    if root is None:
+        raise QueryError("the query contains no word", text, _span_of(parse_tree))
+    return query_of(root)
 
 
 def _parse_grammar(text: str) -> Tree[Token]:
@@ -154,7 +152,7 @@ def _parse_grammar(text: str) -> Tree[Token]:
     try:
         return _parser().parse(text)
     except UnexpectedInput as error:
-        raise _explained(error, text) from None
+        raise _to_query_error(error, text) from None
 
 
 @cache
@@ -166,13 +164,14 @@ def _parser() -> Lark:
 def _check_size(root: Tree[Token], text: str) -> None:
     """Raise QueryError if a tree is too deep or has too many leaves."""
     leaves = expanded = 0
-    waiting = [(root, 1)]
-    while waiting:
-        node, depth = waiting.pop()
+    stack = [(root, 1)]
+    while stack:
+        node, depth = stack.pop()
         if depth > DEPTH_MAX:
-            raise QueryError(f"it is nested more than {DEPTH_MAX} deep", text, _span_of(node))
+            problem = f"the query is nested more than {DEPTH_MAX} levels deep"
+            raise QueryError(problem, text, _span_of(node))
         if parts := _parts(node):
-            waiting += [(part, depth + 1) for part in reversed(parts)]
+            stack += [(part, depth + 1) for part in reversed(parts)]
         else:
             leaves += 1
             if leaves > LEAVES_MAX:
@@ -208,13 +207,14 @@ def _span_of(node: Tree[Token]) -> TextSpan:
 
 
 class _Binder:
-    """Converter of one parse tree to a query tree; None stands for text without words."""
+    """Converter of one parse tree to a query tree; a subtree without words is converted to None."""
 
     def __init__(self, text: str, collection: Collection) -> None:
         self._text = text
         self._collection = collection
 
     def bind(self, node: Tree[Token], field: TextField | ValueField | None) -> Node | None:
+        """Convert a subtree; `field`: the field in which to search; None: all text fields."""
         parts = _parts(node)
         match node.data:
             case "in_":
@@ -228,7 +228,7 @@ class _Binder:
                 return combine(Or, (self.bind(part, field) for part in parts))
         match field:
             case None:
-                return self._anywhere(node)
+                return self._in_all_texts(node)
             case TextField():
                 return self._in_text(node, field)
             case ValueField(kind=Kind.KEYWORD):
@@ -237,29 +237,31 @@ class _Binder:
                 return self._in_values(node, field)
 
     def _field(self, token: Token) -> TextField | ValueField:
-        name, known = str(token[:-1]), self._collection.by_name
+        name, fields = str(token[:-1]), self._collection.by_name
         start = token.start_pos or 0
-        place = TextSpan(start, start + len(name))
-        field = known.get(name)
+        span = TextSpan(start, start + len(name))
+        field = fields.get(name)
         if field is None:
-            near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            hint = did_you_mean(name, fields) or f"; the fields are {', '.join(fields)}"
             raise QueryError(
-                f"there is no field {short_repr(name)}{near}; if it is not a field, "
+                f"there is no field {short_repr(name)}{hint}; if it is not a field, "
                 "write \\ before it",
                 self._text,
-                place,
+                span,
             )
         if isinstance(field, StoredField):
             problem = f"the field {name!r} is only stored, and cannot be searched"
-            raise QueryError(problem, self._text, place)
+            raise QueryError(problem, self._text, span)
         return field
 
-    def _anywhere(self, leaf: Tree[Token]) -> Node | None:
+    def _in_all_texts(self, leaf: Tree[Token]) -> Node | None:
         if leaf.data == "everything":
             return MatchAll()
         fields = self._collection.texts
         if not fields:
-            raise self._wrong(leaf, "there is no text field to look in: name a field, as year:1990")
+            raise self._error(
+                leaf, "the collection has no text field; name a field, as in year:1990"
+            )
         return combine(Or, (self._in_text(leaf, field) for field in fields))
 
     def _in_text(self, leaf: Tree[Token], field: TextField) -> Node | None:
@@ -271,19 +273,20 @@ class _Binder:
                     return Term(number, name, words[0]) if words else None
                 return Phrase(number, name, tuple(words))
             case "prefix":
-                start = self._one(leaf, "*", analyser.unstemmed(self._prefix(leaf)))
+                start = self._single_word(leaf, "*", analyser.unstemmed(self._prefix(leaf)))
                 return Prefix(number, name, start) if start else None
             case "fuzzy":
-                word = self._one(leaf, "~", analyser.words(self._fuzzy(leaf)))
+                word = self._single_word(leaf, "~", analyser.words(self._fuzzy(leaf)))
                 return Fuzzy(number, name, word) if word else None
             case "everything":
                 return Exists(number, name)
-        raise self._wrong(leaf, f"{name!r} is a text, and has no ranges")
+        raise self._error(leaf, f"{name!r} is a text, and has no ranges")
 
-    def _one(self, leaf: Tree[Token], sign: str, words: list[str]) -> str:
+    def _single_word(self, leaf: Tree[Token], sign: str, words: list[str]) -> str:
+        """Return the only word of a leaf, "" if it has none. Raises QueryError."""
         if len(words) > 1:
-            several = " ".join(words)
-            raise self._wrong(leaf, f"{sign} is for one word, and this is several: {several}")
+            problem = f"{sign} is for one word, and these are several: {' '.join(words)}"
+            raise self._error(leaf, problem)
         return words[0] if words else ""
 
     def _in_keywords(self, leaf: Tree[Token], field: ValueField) -> Node:
@@ -294,25 +297,25 @@ class _Binder:
                 return KeywordPrefix(field.number, field.name, self._prefix(leaf))
             case "everything":
                 return KeywordPrefix(field.number, field.name, "")
-        raise self._wrong(
-            leaf, f"{field.name!r} has keywords: look for one, or for a beginning, as tea*"
+        raise self._error(
+            leaf, f"{field.name!r} has keywords; search for a keyword, or a prefix such as tea*"
         )
 
     def _in_values(self, leaf: Tree[Token], field: ValueField) -> Node:
-        within = _Within(None, None)
+        bounds = _Bounds(None, None)
         match leaf.data:
             case "words" | "phrase":
                 text = self._phrase(leaf)
-                within = _Within(text, text)
+                bounds = _Bounds(text, text)
             case "between" | "compared":
-                within = _within(leaf)
+                bounds = _bounds_of(leaf)
             case "prefix" | "fuzzy":
-                what = f"{field.name!r} is a {field.kind}"
-                raise self._wrong(leaf, f"{what}: look for one, or for a range, as [1990 TO *]")
+                problem = f"{field.name!r} is a {field.kind}; search for a {field.kind}, or a range"
+                raise self._error(leaf, f"{problem} such as [1990 TO *]")
         try:
-            low, high = _numbers(within) if field.kind is Kind.NUMBER else _dates(within)
+            low, high = _numbers(bounds) if field.kind is Kind.NUMBER else _dates(bounds)
         except ValueError as error:
-            raise self._wrong(leaf, str(error)) from None
+            raise self._error(leaf, str(error)) from None
         return Range(field.number, field.name, low, high)
 
     # Texts of leaves.
@@ -321,82 +324,82 @@ class _Binder:
         """Return the text of words or a phrase."""
         token = _tokens(leaf)[0]
         if leaf.data == "phrase":
-            return _unescaped(token[1:-1])
+            return _unescape(token[1:-1])
         if problem := _foreign_syntax(token):
-            raise self._wrong(leaf, problem)
-        return _unescaped(token)
+            raise self._error(leaf, problem)
+        return _unescape(token)
 
     def _prefix(self, leaf: Tree[Token]) -> str:
-        return _unescaped(_tokens(leaf)[0][:-1])
+        return _unescape(_tokens(leaf)[0][:-1])
 
     def _fuzzy(self, leaf: Tree[Token]) -> str:
         text, _, distance = _tokens(leaf)[0].rpartition("~")
         if distance not in ("", "1"):
-            raise self._wrong(leaf, "words can differ by one letter only: cat~1")
-        return _unescaped(text)
+            raise self._error(leaf, "words can differ by one letter only: cat~1")
+        return _unescape(text)
 
-    def _wrong(self, leaf: Tree[Token], problem: str) -> QueryError:
+    def _error(self, leaf: Tree[Token], problem: str) -> QueryError:
         return QueryError(problem, self._text, _span_of(leaf))
 
 
-class _Within(NamedTuple):
-    """A range as written; None: an open end; `with_low`, `with_high`: the bound is included."""
+class _Bounds(NamedTuple):
+    """Bounds of a range, as written; None: an open end."""
 
     low: str | None
     high: str | None
-    with_low: bool = True
-    with_high: bool = True
+    includes_low: bool = True
+    includes_high: bool = True
 
 
-def _within(leaf: Tree[Token]) -> _Within:
+def _bounds_of(leaf: Tree[Token]) -> _Bounds:
     if leaf.data == "compared":
         sign, bound = _tokens(leaf)
         if sign[0] == ">":
-            return _Within(_end(bound), None, with_low=sign != ">")
-        return _Within(None, _end(bound), with_high=sign != "<")
-    first, low, high, last = _tokens(leaf)
-    return _Within(_end(low), _end(high), first == "[", last == "]")
+            return _Bounds(_bound(bound), None, includes_low=sign != ">")
+        return _Bounds(None, _bound(bound), includes_high=sign != "<")
+    left_bracket, low, high, right_bracket = _tokens(leaf)
+    return _Bounds(_bound(low), _bound(high), left_bracket == "[", right_bracket == "]")
 
 
-def _end(token: Token) -> str | None:
+def _bound(token: Token) -> str | None:
     if token == "*":
         return None
-    return _unescaped(token[1:-1]) if token.type == "QUOTED" else str(token)
+    return _unescape(token[1:-1]) if token.type == "QUOTED" else str(token)
 
 
-def _numbers(within: _Within) -> tuple[float, float]:
+def _numbers(bounds: _Bounds) -> tuple[float, float]:
     """Return the smallest and the largest number of a range. Raises ValueError with a user
     message."""
     low, high = -inf, inf
-    if within.low is not None:
-        low = number_of(within.low)
-        low = low if within.with_low else nextafter(low, inf)
-    if within.high is not None:
-        high = number_of(within.high)
-        high = high if within.with_high else nextafter(high, -inf)
+    if bounds.low is not None:
+        low = number_of(bounds.low)
+        low = low if bounds.includes_low else nextafter(low, inf)
+    if bounds.high is not None:
+        high = number_of(bounds.high)
+        high = high if bounds.includes_high else nextafter(high, -inf)
     return low, high
 
 
-def _dates(within: _Within) -> tuple[int, int]:
+def _dates(bounds: _Bounds) -> tuple[int, int]:
     """Return the first and the last microsecond of a range. Raises ValueError with a user
     message."""
     low, high = DATE_MIN, DATE_MAX
-    if within.low is not None:
-        first, last = period_of(within.low)
-        low = first if within.with_low else last + 1
-    if within.high is not None:
-        first, last = period_of(within.high)
-        high = last if within.with_high else first - 1
+    if bounds.low is not None:
+        first, last = period_of(bounds.low)
+        low = first if bounds.includes_low else last + 1
+    if bounds.high is not None:
+        first, last = period_of(bounds.high)
+        high = last if bounds.includes_high else first - 1
     return low, high
 
 
-def _picture(query: str, place: TextSpan) -> str:
+def _picture(query: str, span: TextSpan) -> str:
     """Return two lines: an excerpt of the query around the span, and marks below the span."""
-    first = max(0, place.start - _BEFORE)
-    shown = query[first : first + _SHOWN]
-    shown = "".join(each if each.isprintable() else " " for each in shown)
-    before, at = shown[: place.start - first], shown[place.start - first : place.end - first]
-    return f"  {shown}\n  {' ' * _width(before)}{'^' * max(1, _width(at))}"
+    first = max(0, span.start - _CONTEXT_CHARS)
+    excerpt = query[first : first + _EXCERPT_CHARS]
+    excerpt = "".join(each if each.isprintable() else " " for each in excerpt)
+    before, marked = excerpt[: span.start - first], excerpt[span.start - first : span.end - first]
+    return f"  {excerpt}\n  {' ' * _width(before)}{'^' * max(1, _width(marked))}"
 
 
 def _width(text: str) -> int:
@@ -405,11 +408,11 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.category(each) == "Mn" for each in text)
 
 
-def _match_span(found: re.Match[str]) -> TextSpan:
-    return TextSpan(*found.span())
+def _match_span(match: re.Match[str]) -> TextSpan:
+    return TextSpan(*match.span())
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
@@ -418,12 +421,12 @@ def _unescaped(text: str) -> str:
 
 def _foreign_syntax(token: str) -> str:
     """Return the error for a word with syntax of other query languages; "" if it has none."""
-    if found := re.search(r"(?:\A|\w)(\|\||&&)(?:\Z|\w)", token):
-        sign = found[1]
-        meant = {"||": "OR", "&&": "AND"}[sign]
-        return f"{sign} is written {meant}; write \\{sign} for the characters themselves"
+    if match := re.search(r"(?:\A|\w)(\|\||&&)(?:\Z|\w)", token):
+        sign = match[1]
+        operator = {"||": "OR", "&&": "AND"}[sign]
+        return f"{sign} is written {operator}; write \\{sign} for the characters themselves"
     if token[0] == "!" and token[1:2].isalnum():
-        return f"! is written -, as -{token[1:]}, or NOT; write \\! for the character itself"
+        return f"! is written -, as in -{token[1:]}, or NOT; write \\! for the character itself"
     if re.search(r"\w\^\d", token):
         return "boosting with ^ is not supported; write \\^ for the character itself"
     if re.search(r"\w\?\w", token):
@@ -436,15 +439,15 @@ def _foreign_syntax(token: str) -> str:
     return ""
 
 
-_CHARACTERS = {
-    '"': 'this " has no other one; write \\" for the character itself',
+_PROBLEMS = {
+    '"': 'this " has no closing "; write \\" for the character itself',
     "*": "* can only be at the end of a word, or by itself; write \\* for the character itself",
-    "~": "a ~ can only be at the end of a word, as cat~1; write \\~ for the character itself",
+    "~": "a ~ can only be at the end of a word, as in cat~1; write \\~ for the character itself",
     "\\": "after \\ a character is missing; write \\\\ for the character itself",
 }
 
 
-def _explained(error: UnexpectedInput, text: str) -> QueryError:
+def _to_query_error(error: UnexpectedInput, text: str) -> QueryError:
     """Convert a parser error to a user message."""
     expected: set[str] = set()
     if isinstance(error, UnexpectedToken):
@@ -453,17 +456,21 @@ def _explained(error: UnexpectedInput, text: str) -> QueryError:
         expected = set(error.allowed)
     at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     start = len(text) if at_end else error.pos_in_stream or 0
-    found = re.compile(r"AND|OR|NOT|.|", re.DOTALL).match(text, start)
-    assert found is not None
-    return QueryError(_problem(found[0], expected), text, _match_span(found))
+    match = re.compile(r"AND|OR|NOT|.|", re.DOTALL).match(text, start)
+    assert match is not None
+    return QueryError(_problem(match[0], expected), text, _match_span(match))
 
 
-def _problem(found: str, expected: set[str]) -> str:
-    """Return the error for unexpected text; `found`: "" at the end; `expected`: token names."""
+def _problem(unexpected: str, expected: set[str]) -> str:
+    """Return the error for an unexpected token.
+
+    `unexpected`: its text, "" at the end of the query; `expected`: names of the tokens that fit.
+    """
     if expected & {"BOUND", "_TO", "HIGH"}:
-        return "a range is written [1990 TO 2000], with { or } without that end, or >=1990"
-    if found in _CHARACTERS:
-        return _CHARACTERS[found]
+        return "a range is written [1990 TO 2000] or >=1990; { or } excludes the bound beside it"
+    if unexpected in _PROBLEMS:
+        return _PROBLEMS[unexpected]
     if not expected & {"$END", "_CLOSE", "_OR"}:
-        return f"a word is missing before {found}" if found else "a word is missing at the end"
-    return "unmatched )" if found == ")" else "a ) is missing"
+        place = f"before {unexpected}" if unexpected else "at the end"
+        return f"a word is missing {place}"
+    return "unmatched )" if unexpected == ")" else "a ) is missing"

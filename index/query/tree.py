@@ -7,7 +7,7 @@
     t:cat                 Term
     t:"big cat"           Phrase: adjacent words
     t:cat*  t:cat~  t:*   Prefix, Fuzzy, Exists
-    k:"tea"  k:te*        Keyword, KeywordPrefix
+    k:"tea"  k:te*        Keyword, KeywordPrefix; also "has any keyword", as k:*
     n:[1 TO *]            Range, of numbers or dates
 
 A tree is canonical: an `And` or `Or` has at least two different parts, in the order written, and no
@@ -34,7 +34,7 @@ class MatchAll(Struct, frozen=True):
 
 
 class _OfField(Struct, frozen=True):
-    """Base class of leaves for one field; `field`: its number; `name`: its name, for `str`."""
+    """Base class of leaves for one field; `field`: number of the field; `name`: for `str`."""
 
     field: int
     name: str
@@ -102,7 +102,10 @@ class KeywordPrefix(_OfField, frozen=True):
 
 
 class Range(_OfField, frozen=True):
-    """Documents with low <= value <= high; floats for a number, integer microseconds for a date."""
+    """Documents with low <= value <= high: floats for numbers, microseconds since 1970 for dates.
+
+    An open end is infinite, or `DATE_MIN` or `DATE_MAX`.
+    """
 
     low: float | int
     high: float | int
@@ -112,7 +115,7 @@ class Range(_OfField, frozen=True):
 
 
 class Not(Struct, frozen=True):
-    """Documents that do not match the part."""
+    """Documents that do not match `part`."""
 
     part: Node
 
@@ -152,7 +155,7 @@ class Query(Struct, frozen=True):
     """A query for one collection.
 
     `scoring`: the leaves that add to the score of a matching document, each once, in the order
-    written; without leaves below a `Not`.
+    written; leaves below a `Not` do not add to it.
     """
 
     root: Node
@@ -164,8 +167,8 @@ class Query(Struct, frozen=True):
 
 def query_of(root: Node) -> Query:
     """Return the query with this tree."""
-    scored = (leaf for leaf in leaves(root, negated=False) if isinstance(leaf, Scoring))
-    return Query(root, tuple(dict.fromkeys(scored)))
+    scoring = (leaf for leaf in leaves(root, negated=False) if isinstance(leaf, Scoring))
+    return Query(root, tuple(dict.fromkeys(scoring)))
 
 
 def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
@@ -182,14 +185,14 @@ def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
 
 
 def combine(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | None:
-    """Combine parts into one canonical node; None parts are ignored."""
-    found: dict[Node, None] = {}
+    """Combine the parts that are not None into one canonical node; None if there are none."""
+    distinct: dict[Node, None] = {}
     for part in parts:
         if part is not None:
-            found |= dict.fromkeys(part.parts if isinstance(part, kind) else (part,))
-    if kind is And and len(found) > 1:
-        found.pop(MatchAll(), None)
-    return kind(tuple(found)) if len(found) > 1 else next(iter(found), None)
+            distinct |= dict.fromkeys(part.parts if isinstance(part, kind) else (part,))
+    if kind is And and len(distinct) > 1:
+        distinct.pop(MatchAll(), None)
+    return kind(tuple(distinct)) if len(distinct) > 1 else next(iter(distinct), None)
 
 
 _SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')

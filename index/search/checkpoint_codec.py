@@ -1,10 +1,10 @@
 """Encoding of long lists of numbers and texts as checkpoint parts.
 
-A part with fewer entries than the maximum, possibly none, ends a list.
+A list is one or more parts; the last one has fewer entries than the maximum, possibly none.
 
->>> saved = [*encode_numbers(array("q", range(3))), *encode_texts(["a", "cat"])]
->>> rest = Saved(saved)
->>> rest.numbers(), rest.texts()
+>>> parts = [*encode_numbers(array("q", range(3))), *encode_texts(["a", "cat"])]
+>>> reader = CheckpointReader(parts)
+>>> reader.numbers(), reader.texts()
 (array('q', [0, 1, 2]), ['a', 'cat'])
 """
 
@@ -24,7 +24,7 @@ NUMBERS_PER_PART = 1 << 17
 TEXTS_PER_PART = 1 << 13
 """Maximum texts per part."""
 
-_GREATEST = np.iinfo(np.int64).max
+_INT64_MAX = np.iinfo(np.int64).max
 
 
 def encode_numbers(numbers: array[int]) -> Iterator[bytes]:
@@ -34,18 +34,18 @@ def encode_numbers(numbers: array[int]) -> Iterator[bytes]:
     sufficient integer width.
     """
     for at in range(0, len(numbers) + 1, NUMBERS_PER_PART):
-        some = np.array(numbers[at : at + NUMBERS_PER_PART], np.int64)
-        least = some.min(initial=_GREATEST)
-        above = some.view(np.uint64) - least.view(np.uint64)
-        kind = np.min_scalar_type(above.max(initial=0))
-        yield pack((int(least), above.astype(kind).tobytes(), kind.itemsize))
+        chunk = np.array(numbers[at : at + NUMBERS_PER_PART], np.int64)
+        minimum = chunk.min(initial=_INT64_MAX)
+        differences = chunk.view(np.uint64) - minimum.view(np.uint64)
+        dtype = np.min_scalar_type(differences.max(initial=0))
+        yield pack((int(minimum), differences.astype(dtype).tobytes(), dtype.itemsize))
 
 
 def encode_texts(texts: Iterable[str]) -> Iterator[bytes]:
     """Encode texts."""
-    found = list(texts)
-    for at in range(0, len(found) + 1, TEXTS_PER_PART):
-        yield pack(found[at : at + TEXTS_PER_PART])
+    all_texts = list(texts)
+    for at in range(0, len(all_texts) + 1, TEXTS_PER_PART):
+        yield pack(all_texts[at : at + TEXTS_PER_PART])
 
 
 def encode_dictionary(dictionary: Mapping[str, int]) -> Iterator[bytes]:
@@ -54,8 +54,8 @@ def encode_dictionary(dictionary: Mapping[str, int]) -> Iterator[bytes]:
     yield from encode_numbers(array("q", dictionary.values()))
 
 
-class Saved:
-    """Decoder of checkpoint parts, in the order written. All methods raise SnapshotDamaged."""
+class CheckpointReader:
+    """Decoder of checkpoint parts, in the order written. Its reads raise SnapshotDamaged."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = iter(parts)
@@ -69,27 +69,27 @@ class Saved:
 
     def numbers(self) -> array[int]:
         """Decode what `encode_numbers` encoded."""
-        found = array("q")
+        numbers = array("q")
         while True:
             match self.row():
-                case (int(least), bytes(data), 1 | 2 | 4 | 8 as size) if not len(data) % size:
-                    above = np.frombuffer(data, f"u{size}").astype(np.uint64)
+                case (int(minimum), bytes(data), 1 | 2 | 4 | 8 as size) if not len(data) % size:
+                    differences = np.frombuffer(data, f"u{size}").astype(np.uint64)
                 case _:
                     raise self.damaged()
-            found.frombytes((above + np.int64(least).view(np.uint64)).tobytes())
-            if len(above) < NUMBERS_PER_PART:
-                return found
+            numbers.frombytes((differences + np.int64(minimum).view(np.uint64)).tobytes())
+            if len(differences) < NUMBERS_PER_PART:
+                return numbers
 
     def texts(self) -> list[str]:
         """Decode what `encode_texts` encoded."""
-        found: list[str] = []
+        texts: list[str] = []
         while True:
             part = self.row()
             if not isinstance(part, tuple) or set(map(type, part)) - {str}:
                 raise self.damaged()
-            found += part
+            texts += part
             if len(part) < TEXTS_PER_PART:
-                return found
+                return texts
 
     def dictionary(self) -> dict[str, int]:
         """Decode what `encode_dictionary` encoded."""
@@ -109,6 +109,6 @@ class Saved:
     def damaged() -> SnapshotDamaged:
         """Return the error for a part that is missing or has unexpected content."""
         return SnapshotDamaged(
-            "the checkpoint of the index has not the parts that were written; everything is made "
-            "anew from the journal"
+            "a part of the index checkpoint is missing or damaged; the index is rebuilt from the "
+            "journal"
         )

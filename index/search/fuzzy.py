@@ -29,14 +29,14 @@ def is_near(word: str, other: str) -> bool:
         word, other = other, word
     if len(other) > len(word) + 1:
         return False
-    same = sum(takewhile(bool, map(eq, word, other)))
-    return word[same + (len(word) == len(other)) :] == other[same + 1 :]
+    common = sum(takewhile(bool, map(eq, word, other)))  # length of the common prefix
+    return word[common + (len(word) == len(other)) :] == other[common + 1 :]
 
 
 def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
-    """Yield the words of a part's text field at a distance of at most 1, each once.
+    """Yield the words of a part's text field at a distance of at most 1 from `word`, each once.
 
-    A near word shares the first `PREFIX_LENGTH` characters of `word`, or differs within these.
+    Such a word has the same first `PREFIX_LENGTH` characters as `word`, or differs within these.
     """
     if len(word) >= PREFIX_LENGTH:
         for other in words_from(part, field, word[:PREFIX_LENGTH]):
@@ -45,7 +45,7 @@ def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
     elif part.postings(field, word) is not None:
         yield word
     for at in range(min(len(word) + 1, PREFIX_LENGTH)):
-        yield from _differing(part, field, word, at)
+        yield from _near_words_differing_at(part, field, word, at)
 
 
 def words_from(part: SegmentReader, field: int, prefix: str) -> Iterator[str]:
@@ -53,31 +53,31 @@ def words_from(part: SegmentReader, field: int, prefix: str) -> Iterator[str]:
     return takewhile(lambda word: word.startswith(prefix), part.words(field, prefix))
 
 
-def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[str]:
+def _near_words_differing_at(part: SegmentReader, field: int, word: str, at: int) -> Iterator[str]:
     """Yield the near words that share exactly the first `at` characters with `word`.
 
     Only the character at `at` of a near word is unknown, so seeks skip most words.
     """
-    same, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
-    start: str | None = same
+    prefix, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
+    start: str | None = prefix
     while start is not None:
-        some = list(islice(part.words(field, start), WORDS_PER_SEEK))
-        for found in some:
-            if not found.startswith(same):
+        batch = list(islice(part.words(field, start), WORDS_PER_SEEK))
+        for candidate in batch:
+            if not candidate.startswith(prefix):
                 return
-            if found[at : at + 1] != letter and is_near(word, found):
-                yield found
-        if len(some) < WORDS_PER_SEEK:
+            if candidate[at : at + 1] != letter and is_near(word, candidate):
+                yield candidate
+        if len(batch) < WORDS_PER_SEEK:
             return
-        last = some[-1]
+        last = batch[-1]
         other = last[at : at + 1]
-        near = (same + rest, same + other + rest, same + other + letter + rest)
-        ahead = (*near, *(same + each for each in _next_letter(other)))
-        start = min((each for each in ahead if each > last), default=None)
+        near = (prefix + rest, prefix + other + rest, prefix + other + letter + rest)
+        next_starts = (*near, *(prefix + each for each in _next_letter(other)))
+        start = min((each for each in next_starts if each > last), default=None)
 
 
 def _next_letter(letter: str) -> Iterator[str]:
-    """Yield the next valid character, if there is one."""
+    """Yield the character after a letter, or the first character after ""; nothing at the end."""
     number = ord(letter) + 1 if letter else 0
     if number == _SURROGATES.start:
         number = _SURROGATES.stop

@@ -9,8 +9,9 @@ Cost limit: a query whose words and phrases would cost more than the budget is r
 evaluated. The cost is the number of postings to read, which is known in advance and dominates the
 duration of a query. Phrases also read positions; an upper bound of their number follows from the
 frequencies of the words. The cost includes the postings of all versions in the evaluated parts,
-also of versions that are not current as of T, because these are read too. Whether a query is
-rejected therefore depends on the state of the shard, but no returned answer depends on the budget.
+also of versions that are not current as of T, because the query reads these, too. Whether a query
+is rejected therefore depends on the state of the shard, but no returned answer depends on the
+budget.
 
 Prefix and fuzzy leaves have no cost limit: a query contains few of them (`index.query.parsing`),
 and their postings are read in bulk.
@@ -48,7 +49,7 @@ from driftline.index.query.tree import (
 )
 from driftline.index.search.fuzzy import near_words, words_from
 from driftline.index.search.phrases import (
-    Numbered,
+    PhraseTerm,
     distinct_postings,
     find_phrase,
     phrase_in,
@@ -59,7 +60,7 @@ Mask = NDArray[np.bool_]
 
 
 class Hits(NamedTuple):
-    """Versions that contain a leaf of a query, and its frequency in each."""
+    """Versions that contain a leaf of a query, and the frequency of the leaf in each."""
 
     ordinals: Numbers
     """Ordinals relative to `first` of the part, ascending."""
@@ -70,7 +71,7 @@ NO_HITS = Hits(np.zeros(0, np.uint32), np.zeros(0, np.uint32))
 
 
 class Matching:
-    """Matches of one query among the first `count` versions of a part."""
+    """Evaluator of one query on the first `count` versions of a part."""
 
     def __init__(
         self,
@@ -86,9 +87,9 @@ class Matching:
         self._pause = pause
         self._hits: dict[Scoring, Hits] = {}
         self._dense: dict[Scoring, Frequencies | None] = {}
-        """Leaf -> its frequency per version; None: not available without reading hits."""
+        """Leaf -> its frequency per version; None: this requires reading hits."""
         self._postings: dict[Term, Postings | None] = {}
-        self._phrases: dict[Phrase, list[Numbered] | None] = {}
+        self._phrases: dict[Phrase, list[PhraseTerm] | None] = {}
 
     def mask(self, query: Node) -> Mask:
         """Return, per version, whether it matches a query or subquery."""
@@ -104,11 +105,11 @@ class Matching:
             case Exists():
                 return self.part.lengths(query.field)[: self.count] > 0
             case Range():
-                return self._between(query)
+                return self._range_mask(query)
             case Keyword():
-                return self._having(query.field, lambda word: word == query.keyword)
+                return self._keyword_mask(query.field, lambda word: word == query.keyword)
             case KeywordPrefix():
-                return self._having(query.field, lambda word: word.startswith(query.prefix))
+                return self._keyword_mask(query.field, lambda word: word.startswith(query.prefix))
             case Term() | Phrase() | Prefix() | Fuzzy():
                 return self._any_of((query,))
         assert_never(query)
@@ -118,8 +119,8 @@ class Matching:
         for query in queries:
             match query:
                 case Term() | Phrase() | Prefix() | Fuzzy():
-                    if (often := self._dense_if_cheap(query)) is not None:
-                        mask |= often > 0
+                    if (dense := self._dense_if_cheap(query)) is not None:
+                        mask |= dense > 0
                         continue
                     mask[self._ordinals(query)] = True
                 case _:
@@ -127,7 +128,7 @@ class Matching:
         return mask
 
     def finds_nothing(self, query: Node) -> bool:
-        """Return whether a query matches no version of the part because words are missing.
+        """Return whether the part lacks words that every match of a query contains.
 
         False if this is unknown.
         """
@@ -145,54 +146,54 @@ class Matching:
             case _:
                 return False
 
-    def phrase(self, leaf: Phrase) -> list[Numbered] | None:
-        """Return the postings of a phrase in the part; None if one is missing."""
+    def phrase(self, leaf: Phrase) -> list[PhraseTerm] | None:
+        """Return the terms of a phrase in the part; None if the part lacks a word or pair."""
         if leaf not in self._phrases:
             self._pause()
-            found = phrase_in(self.part, leaf.field, leaf.words)
-            self._phrases[leaf] = found
+            self._phrases[leaf] = phrase_in(self.part, leaf.field, leaf.words)
         return self._phrases[leaf]
 
     def postings(self, leaf: Term) -> Postings | None:
-        """Return the postings of a word; None if no version has it."""
+        """Return the postings of a word; None if no version of the part contains it."""
         if leaf not in self._postings:
             self._postings[leaf] = self.part.postings(leaf.field, leaf.word)
         return self._postings[leaf]
 
     def hits(self, leaf: Scoring) -> Hits:
-        """Return the versions that contain a scoring leaf."""
-        found = self._hits.get(leaf)
-        if found is None:
-            found = self._hits[leaf] = self._look_up(leaf)
-        return found
+        """Return the versions that contain a word or phrase."""
+        hits = self._hits.get(leaf)
+        if hits is None:
+            hits = self._hits[leaf] = self._look_up(leaf)
+        return hits
 
     def dense_frequencies(self, leaf: Scoring) -> Frequencies:
-        """Return the frequency of a scoring leaf per version."""
-        found = self._dense_if_cheap(leaf)
-        if found is None:
+        """Return the frequency of a scoring leaf for each of the `count` versions."""
+        dense = self._dense_if_cheap(leaf)
+        if dense is None:
             ordinals, frequencies = self.hits(leaf)
-            found = np.zeros(self.count, np.uint32)
-            found[ordinals] = frequencies
-            self._dense[leaf] = found
-        return found
+            dense = np.zeros(self.count, np.uint32)
+            dense[ordinals] = frequencies
+            self._dense[leaf] = dense
+        return dense
 
     def frequencies_in(
         self, leaf: Scoring, versions: NDArray[np.intp]
     ) -> tuple[Indices, Frequencies]:
-        """Return the rows of `versions` that contain a scoring leaf, and its frequency in each.
+        """Return which of some versions contain a scoring leaf, and its frequency in each of these.
 
-        `versions`: ordinals, ascending.
+        `versions`: ordinals, ascending. The versions with the leaf are returned as indices in
+        `versions`.
         """
-        often = self._dense_if_cheap(leaf)
-        if often is not None:
-            found = often[versions]
-            rows = np.flatnonzero(found)
-            return rows, found[rows]
-        ordinals, frequencies = self.hits(leaf)
-        if not len(ordinals):
-            return np.zeros(0, np.intp), frequencies
-        rows, of = intersect_indices(versions, ordinals)
-        return rows, frequencies[of]
+        dense = self._dense_if_cheap(leaf)
+        if dense is not None:
+            frequencies = dense[versions]
+            rows = np.flatnonzero(frequencies)
+            return rows, frequencies[rows]
+        hits = self.hits(leaf)
+        if not len(hits.ordinals):
+            return np.zeros(0, np.intp), hits.frequencies
+        rows, hit_rows = intersect_indices(versions, hits.ordinals)
+        return rows, hits.frequencies[hit_rows]
 
     def _dense_if_cheap(self, leaf: Scoring) -> Frequencies | None:
         """Return the frequency of a leaf per version; None if it requires reading hits."""
@@ -200,14 +201,14 @@ class Matching:
             return self._dense[leaf]
         except KeyError:
             self._pause()
-            often: Frequencies | None = None
+            dense: Frequencies | None = None
             match leaf:
                 case Term():
                     postings = self.postings(leaf)
-                    often = None if postings is None else postings.dense_frequencies
+                    dense = None if postings is None else postings.dense_frequencies
                 case Prefix() | Fuzzy():
-                    often = self._sum_expansions(leaf)
-            self._dense[leaf] = None if often is None else often[: self.count]
+                    dense = self._sum_expansions(leaf)
+            self._dense[leaf] = None if dense is None else dense[: self.count]
             return self._dense[leaf]
 
     def _look_up(self, leaf: Scoring) -> Hits:
@@ -222,11 +223,11 @@ class Matching:
                 phrase = self.phrase(leaf)
                 return Hits(*find_phrase(phrase, self.count)) if phrase else NO_HITS
             case Prefix() | Fuzzy():
-                raise AssertionError("these are kept by version")
+                raise AssertionError("prefix and fuzzy leaves always have dense frequencies")
         assert_never(leaf)
 
     def _ordinals(self, leaf: Scoring) -> Numbers:
-        """Return the ordinals of a leaf; read its frequencies only if these are needed."""
+        """Return the ordinals of a leaf's hits; read frequencies only if scoring needs them."""
         if leaf in self._scoring or not isinstance(leaf, Term):
             return self.hits(leaf).ordinals
         postings = self.postings(leaf)
@@ -238,13 +239,14 @@ class Matching:
 
     def _sum_expansions(self, leaf: Expanded) -> Frequencies:
         """Return, per version of the part, the summed frequency of a leaf's expansions."""
-        often = np.zeros(self.part.count, np.uint32)
-        for ordinals, frequencies in self._postings_of(leaf):
-            np.add.at(often, ordinals, frequencies)
+        sums = np.zeros(self.part.count, np.uint32)
+        for ordinals, frequencies in self._expanded_postings(leaf):
+            np.add.at(sums, ordinals, frequencies)
             self._pause()
-        return often.astype(np.min_scalar_type(often.max(initial=0)))
+        return sums.astype(np.min_scalar_type(sums.max(initial=0)))
 
-    def _postings_of(self, leaf: Expanded) -> Iterator[tuple[Numbers, Numbers]]:
+    def _expanded_postings(self, leaf: Expanded) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield ordinals and frequencies of the words that a leaf expands to."""
         if isinstance(leaf, Prefix):
             yield from self.part.postings_of_prefix(leaf.field, leaf.prefix)
             return
@@ -259,30 +261,31 @@ class Matching:
             return words_from(self.part, leaf.field, leaf.prefix)
         return near_words(self.part, leaf.field, leaf.word)
 
-    def _between(self, leaf: Range) -> Mask:
+    def _range_mask(self, leaf: Range) -> Mask:
         column = self.part.values(leaf.field)
         assert not isinstance(column, Keywords)
         values = column[: self.count]
         # A missing value never matches: it is less than all dates, or NaN.
         return np.asarray((values >= leaf.low) & (values <= leaf.high))
 
-    def _having(self, field: int, is_meant: Callable[[str], bool]) -> Mask:
+    def _keyword_mask(self, field: int, is_match: Callable[[str], bool]) -> Mask:
+        """Return the versions with a keyword for which `is_match` returns True."""
         column = self.part.values(field)
         assert isinstance(column, Keywords)
-        meant = np.array([is_meant(word) for word in column.words], np.bool_)
+        is_match_by_number = np.array([is_match(word) for word in column.words], np.bool_)
         offsets = column.offsets[: self.count + 1]
-        which = np.repeat(np.arange(self.count), np.diff(offsets))
+        versions = np.repeat(np.arange(self.count), np.diff(offsets))  # version of each entry
         mask = np.zeros(self.count, np.bool_)
-        mask[which[meant[column.numbers[: offsets[-1]]]]] = True
+        mask[versions[is_match_by_number[column.numbers[: offsets[-1]]]]] = True
         return mask
 
 
 STEPS_PER_POSTING = 4
-"""Number of steps of a phrase (`phrases.steps`) that cost as much as one posting."""
+"""Number of steps to find a phrase (`phrases.steps`) that cost as much as one posting."""
 
 
 class QueryTooCostly(DriftlineError):
-    """Raised if a query would cost too much; `leaf`: its most expensive leaf."""
+    """Raised if a query would exceed the budget; `leaf`: text of its most expensive leaf."""
 
     def __init__(self, problem: str, leaf: str) -> None:
         super().__init__(problem)
@@ -290,30 +293,31 @@ class QueryTooCostly(DriftlineError):
 
 
 BUDGET = 4_000_000
-"""Postings that a query's words and phrases may read in a shard: some tenths of a second."""
+"""Default cost limit of a query in a shard, in postings: some tenths of a second."""
 
 
-def check(query: Node, matchings: Sequence[Matching], budget: int) -> None:
+def check_cost(query: Node, matchings: Sequence[Matching], budget: int) -> None:
     """Reject a query that costs more than `budget` postings of a shard. Raises QueryTooCostly."""
-    some = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
-    costs = {leaf: _cost(leaf, matchings) for leaf in some}
-    _check(costs, budget)
-    # `_steps` reads the frequencies of all postings, so check the number of postings first.
-    _check({leaf: cost + _steps(leaf, matchings) for leaf, cost in costs.items()}, budget)
+    costly = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
+    costs = {leaf: _postings_cost(leaf, matchings) for leaf in costly}
+    _check_total(costs, budget)
+    # `_positions_cost` reads the frequencies of all postings, so check their number first.
+    costs = {leaf: cost + _positions_cost(leaf, matchings) for leaf, cost in costs.items()}
+    _check_total(costs, budget)
 
 
-def _check(costs: Mapping[Term | Phrase, int], budget: int) -> None:
+def _check_total(costs: Mapping[Term | Phrase, int], budget: int) -> None:
     total = sum(costs.values())
     if total > budget:
         leaf = max(costs, key=costs.__getitem__)
         raise QueryTooCostly(
-            f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}, and the "
-            f"most is {budget:,}: leave {leaf} out, or look for something rarer",
+            f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}; the "
+            f"most is {budget:,}: remove {leaf}, or search for rarer words",
             str(leaf),
         )
 
 
-def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
+def _postings_cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
     """Return the number of postings to read for a leaf."""
     cost = 0
     for matching in matchings:
@@ -324,8 +328,8 @@ def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
     return cost
 
 
-def _steps(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
-    """Return the cost of reading a phrase's positions, in postings."""
+def _positions_cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
+    """Return the cost of reading a phrase's positions, in postings; 0 for a word."""
     if not isinstance(leaf, Phrase):
         return 0
     phrases = [matching.phrase(leaf) for matching in matchings]

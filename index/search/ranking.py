@@ -1,7 +1,7 @@
 """Ranking: selection of the first matches of a query, in one total order.
 
 Versions are ordered by descending score; in a sorted search by the value of a field, versions
-without a value last. If these are equal, the version with the earlier label time comes first.
+without a value last. Versions with equal scores or values are ordered by ascending label time.
 Consecutive pages, and the results of several shards, therefore contain each version exactly once.
 The process that merges the results of several shards uses `sort_key`, too.
 """
@@ -23,14 +23,14 @@ from driftline.index.postings.segment_reader import Column, Keywords
 SortValue = float | int | str | None
 """Number, date, or first keyword of a version; None if the version has no value."""
 
-Order = tuple[bool, float | int | str | tuple[int, ...], int]
+SortKey = tuple[bool, float | int | str | tuple[int, ...], int]
 """Sort key of a position, ascending; comparable across parts and shards."""
 
 
 class SortPosition(Struct, frozen=True):
-    """Position of a version in the order of results; `time`: its label time.
+    """Position in the order of results; `time`: label time of the version at this position.
 
-    `value`: the value of the sort field. The score is 0 if results are sorted by a field.
+    `value`: value of the sort field. If results are sorted by a field, the score is 0.
     """
 
     score: float
@@ -45,36 +45,36 @@ class Sort(Struct, frozen=True):
     descending: bool = False
 
 
-def sort_key(place: SortPosition, sort: Sort | None = None) -> Order:
+def sort_key(position: SortPosition, sort: Sort | None = None) -> SortKey:
     """Return the sort key of a position."""
     if sort is None:
-        return False, -place.score, place.time
-    value = place.value
+        return False, -position.score, position.time
+    value = position.value
     if value is None:
-        return True, 0, place.time
+        return True, 0, position.time
     if not sort.descending:
-        return False, value, place.time
+        return False, value, position.time
     # In descending order, a text precedes its own prefixes.
-    turned = (*(-ord(letter) for letter in value), 1) if isinstance(value, str) else -value
-    return False, turned, place.time
+    negated = (*(-ord(letter) for letter in value), 1) if isinstance(value, str) else -value
+    return False, negated, position.time
 
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
-"""Sort keys of versions, ascending."""
+"""Sort keys of the matches in one part; results are in ascending order of these."""
 
 _LAST_DATE = 2**63 - 1
 """Sort key of a missing date: greater than all dates and all negated dates."""
 
 
 class Ranked(Struct, frozen=True):
-    """A match of a query; `ordinal`: its ordinal in the shard."""
+    """A match of a query; `ordinal`: ordinal of the version in the shard."""
 
     sort_position: SortPosition
     ordinal: int
 
 
 def rank_by_score(
-    found: NDArray[np.intp],
+    ordinals: NDArray[np.intp],
     scores: NDArray[np.float64],
     times: NDArray[np.int64],
     limit: int,
@@ -82,18 +82,18 @@ def rank_by_score(
 ) -> list[Ranked]:
     """Return the first `limit` matches of a part after a position, by score.
 
-    `found`: ordinals of the matches in the shard, ascending; `scores`, `times`: score and label
+    `ordinals`: ordinals of the matches in the shard, ascending; `scores`, `times`: score and label
     time of each match.
     """
     start_after = None if after is None else (-after.score, after.time)
-    rows = _first(-scores, times, limit, start_after)
-    return [Ranked(SortPosition(float(scores[i]), int(times[i])), int(found[i])) for i in rows]
+    rows = _first_rows(-scores, times, limit, start_after)
+    return [Ranked(SortPosition(float(scores[i]), int(times[i])), int(ordinals[i])) for i in rows]
 
 
 def rank_by_value(
     sort: Sort,
     column: Column,
-    found: NDArray[np.intp],
+    ordinals: NDArray[np.intp],
     first: int,
     times: NDArray[np.int64],
     limit: int,
@@ -101,35 +101,34 @@ def rank_by_value(
 ) -> list[Ranked]:
     """Return the first `limit` matches of a part after a position, by the value of a field.
 
-    `column`: values of all versions of the part; `found`: ordinals of the matches, relative to the
-    part's `first`; `times`: label time of each match.
+    `column`: values of all versions of the part; `ordinals`: ordinals of the matches, relative to
+    `first`, the ordinal of the part's first version; `times`: label time of each match.
     """
-    keys = _keys(column, found, sort)
+    keys = _keys(column, ordinals, sort)
     start_after = None if after is None else (_key(column, after.value, sort), after.time)
-    rows = _first(keys, times, limit, start_after)
+    rows = _first_rows(keys, times, limit, start_after)
+    matches = [(int(times[i]), int(ordinals[i])) for i in rows]
     return [
-        Ranked(
-            SortPosition(0.0, int(times[i]), _value(column, int(found[i]))), int(found[i]) + first
-        )
-        for i in rows
+        Ranked(SortPosition(0.0, time, _value(column, ordinal)), first + ordinal)
+        for time, ordinal in matches
     ]
 
 
 def merge_ranked(
     results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None
 ) -> list[Ranked]:
-    """Merge ranked results of several parts."""
+    """Merge ranked results of several parts, and return the first `limit`."""
     return list(
         islice(merge(*results, key=lambda ranked: sort_key(ranked.sort_position, sort)), limit)
     )
 
 
-def _first(
+def _first_rows(
     keys: Keys, times: NDArray[np.int64], limit: int, start_after: tuple[float | int, int] | None
 ) -> list[int]:
-    """Return the rows of the first `limit` keys after `start_after`, in order.
+    """Return the indices of the first `limit` keys after `start_after`, in order.
 
-    `start_after`: (key, label time); None: start with the first.
+    `start_after`: (key, label time); None: start with the first key.
     """
     rows = np.arange(len(keys))
     if start_after is not None:
@@ -137,23 +136,23 @@ def _first(
         rows = np.flatnonzero((keys > key) | ((keys == key) & (times > time)))
         keys = keys[rows]
     if len(rows) > limit:
-        worst = np.partition(keys, limit - 1)[limit - 1]
-        good = keys <= worst  # includes equal keys; lexsort orders these by time
-        rows, keys = rows[good], keys[good]
-    found: list[int] = rows[np.lexsort((times[rows], keys))[:limit]].tolist()
-    return found
+        largest = np.partition(keys, limit - 1)[limit - 1]
+        is_candidate = keys <= largest  # includes equal keys; lexsort orders these by time
+        rows, keys = rows[is_candidate], keys[is_candidate]
+    first_rows: list[int] = rows[np.lexsort((times[rows], keys))[:limit]].tolist()
+    return first_rows
 
 
-def _keys(column: Column, found: NDArray[np.intp], sort: Sort) -> Keys:
+def _keys(column: Column, ordinals: NDArray[np.intp], sort: Sort) -> Keys:
     """Return the sort keys of the matches in one part."""
     sign = -1 if sort.descending else 1
     if isinstance(column, Keywords):
-        begins = column.offsets[found]
-        has = column.offsets[found + 1] > begins
-        keys = np.full(len(found), np.inf)
-        keys[has] = sign * column.numbers[begins[has]].astype(np.float64)
+        begins = column.offsets[ordinals]
+        has_value = column.offsets[ordinals + 1] > begins
+        keys = np.full(len(ordinals), np.inf)
+        keys[has_value] = sign * column.numbers[begins[has_value]].astype(np.float64)
         return keys
-    values = column[found]
+    values = column[ordinals]
     if values.dtype == np.int64:
         return np.where(values == NO_DATE, _LAST_DATE, sign * values)
     return np.where(np.isnan(values), np.inf, sign * values)
@@ -167,8 +166,8 @@ def _key(column: Column, value: SortValue, sort: Sort) -> float | int:
             return np.inf
         assert isinstance(value, str)
         number = bisect_left(column.words, value)
-        here = number < len(column.words) and column.words[number] == value
-        return sign * (number if here else number - 0.5)
+        exists = number < len(column.words) and column.words[number] == value
+        return sign * (number if exists else number - 0.5)
     assert not isinstance(value, str)
     if value is None:
         return _LAST_DATE if column.dtype == np.int64 else np.inf
@@ -176,7 +175,7 @@ def _key(column: Column, value: SortValue, sort: Sort) -> float | int:
 
 
 def _value(column: Column, ordinal: int) -> SortValue:
-    """Return the value of a version."""
+    """Return the sort value of a version; `ordinal`: relative to the part's first version."""
     if isinstance(column, Keywords):
         begin, end = column.offsets[ordinal : ordinal + 2].tolist()
         return column.words[column.numbers[begin]] if begin < end else None

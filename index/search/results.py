@@ -1,15 +1,15 @@
 """Details of the versions that a query finds: snippets, score explanations and facets.
 
-*Snippets*: for each text of a document, the first piece with the most different matching words. The
-words of a phrase match only where the complete phrase occurs. Marks are positions in the piece; the
-caller renders them.
+*Snippets*: for each text field of a document, the first piece of its text with the most different
+matching words. The words of a phrase match only where the complete phrase occurs. Marks are spans
+of characters in the piece; the caller renders them.
 
 >>> from driftline.index.documents.analysis import analyser
 >>> snippet("Of cats. The Cat sat on", analyser("english"), [Term(0, "text", "cat")], 12)
 Snippet(text='Of cats. The', start=0, more=True, marks=((3, 7),))
 
-*Shares*: the amount that each leaf of the query adds to the score of a version. Their sum, in
-order, equals the score to the last bit.
+*Shares*: the amount that each leaf of the query adds to the score of a version. The sum of the
+shares, in order, equals the score to the last bit.
 
 *Facets*: the number of matching versions with each keyword. Each shard counts all keywords, not
 only its most frequent ones, so sums over shards are exact.
@@ -48,11 +48,11 @@ LENGTH = 160
 """Default length of a snippet, in characters."""
 
 READ_MAX = 100_000
-"""Characters of a text that are analysed for a snippet; this bounds the latency."""
+"""Number of characters of a text that are analysed for a snippet; this bounds the latency."""
 
 
 class Snippet(Struct, frozen=True):
-    """A piece of a text; `start`: its start in the text; `more`: whether more text follows.
+    """A piece of a text; `start`: where it begins in the text; `more`: whether more text follows.
 
     `marks`: (start, end) of each match, relative to the piece, in order and disjoint.
     """
@@ -66,50 +66,50 @@ class Snippet(Struct, frozen=True):
 def snippets(stored: bytes, collection: Collection, query: Query) -> dict[str, Snippet]:
     """Return a snippet of each text of a stored document, by field name."""
     document = json.loads(stored)
-    found = {}
+    by_field = {}
     for field in collection.fields:
         text = document.get(field.name)
         if text and isinstance(field, TextField):
             leaves = [leaf for leaf in query.scoring if leaf.field == field.number]
-            found[field.name] = snippet(text, field.analyser, leaves)
-    return found
+            by_field[field.name] = snippet(text, field.analyser, leaves)
+    return by_field
 
 
 def snippet(
     text: str, analyser: Analyser, leaves: Iterable[Scoring], length: int = LENGTH
 ) -> Snippet:
     """Return the best piece of a text; the beginning of the text if no leaf matches."""
-    words, places = analyser.words(text[:READ_MAX]), analyser.word_spans(text[:READ_MAX])
+    words, spans = analyser.words(text[:READ_MAX]), analyser.word_spans(text[:READ_MAX])
     if len(text) > READ_MAX:
-        del words[-1:], places[-1:]  # the last word may be truncated
-    matching = [(words[i], *places[i]) for i in sorted(_matching(words, leaves))]
-    core = _best(matching, length)
-    begin, end = _snippet_bounds(text, places, core, length)
+        del words[-1:], spans[-1:]  # the last word may be truncated
+    matches = [(words[i], *spans[i]) for i in sorted(_matching_positions(words, leaves))]
+    core = _densest_span(matches, length)
+    begin, end = _snippet_bounds(text, spans, core, length)
     marks = (
         (start - begin, min(stop, end) - begin)
-        for _, start, stop in matching
+        for _, start, stop in matches
         if begin <= start < end and (stop <= end or start == core[0])
     )
     return Snippet(text[begin:end], begin, end < len(text), tuple(_merge_overlapping(marks)))
 
 
-def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
-    """Return the positions of the matching words."""
-    there = set(words)
-    wanted = [(leaf, set(_words_of(leaf, there))) for leaf in leaves]
-    positions: dict[str, list[int]] = {word: [] for _, some in wanted for word in some}
+def _matching_positions(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
+    """Return the positions of the words of a text that match a leaf."""
+    text_words = set(words)
+    words_of = [(leaf, set(_words_of(leaf, text_words))) for leaf in leaves]
+    positions: dict[str, list[int]] = {word: [] for _, of_leaf in words_of for word in of_leaf}
     if positions:
         for position, word in enumerate(words):
             if word in positions:
                 positions[word].append(position)
-    found: set[int] = set()
-    for leaf, some in wanted:
+    matching: set[int] = set()
+    for leaf, of_leaf in words_of:
         if isinstance(leaf, Phrase):
             for start in starts_in_text(leaf.words, positions).tolist():
-                found.update(range(start, start + len(leaf.words)))
+                matching.update(range(start, start + len(leaf.words)))
         else:
-            found.update(*(positions[word] for word in some))
-    return found
+            matching.update(*(positions[word] for word in of_leaf))
+    return matching
 
 
 def _words_of(leaf: Scoring, text_words: set[str]) -> Iterable[str]:
@@ -126,51 +126,56 @@ def _words_of(leaf: Scoring, text_words: set[str]) -> Iterable[str]:
     assert_never(leaf)
 
 
-def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
+def _densest_span(matches: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
     """Return the span with the most different matching words within `length` characters.
 
-    `matching`: (word, start, end) of each match, in order.
+    `matches`: (word, start, end) of each match, in order.
     """
     best, core = 0, (0, 0)
     inside: Counter[str] = Counter()
-    last = 0
-    for word, start, stop in matching:
-        while last < len(matching) and (not inside or matching[last][2] <= start + length):
-            inside[matching[last][0]] += 1
-            last += 1
+    next_match = 0
+    for word, start, stop in matches:
+        while next_match < len(matches) and (
+            not inside or matches[next_match][2] <= start + length
+        ):
+            inside[matches[next_match][0]] += 1
+            next_match += 1
         if len(inside) > best:
-            best, core = len(inside), (start, max(stop, matching[last - 1][2]))
+            best, core = len(inside), (start, max(stop, matches[next_match - 1][2]))
         inside[word] -= 1
         if not inside[word]:
             del inside[word]
     return core
 
 
-def _snippet_bounds(text: str, places: Sequence[WordSpan], core: WordSpan, length: int) -> WordSpan:
-    """Return the span of a snippet: at word boundaries, centred on the best matches, `core`."""
+def _snippet_bounds(text: str, spans: Sequence[WordSpan], core: WordSpan, length: int) -> WordSpan:
+    """Return the span of a snippet, at word boundaries and centred on `core`.
+
+    `spans`: of all words; `core`: the span of the best matches.
+    """
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)
     begin = max(0, min(begin, start))
     if begin:
-        begin = places[bisect_left(places, (begin,))][0]
+        begin = spans[bisect_left(spans, (begin,))][0]
     end = begin + length
     if end >= len(text):
         return begin, len(text)
-    before = bisect_right(places, end, key=itemgetter(1))
-    if before and places[before - 1][1] > begin:
-        end = places[before - 1][1]
+    before = bisect_right(spans, end, key=itemgetter(1))
+    if before and spans[before - 1][1] > begin:
+        end = spans[before - 1][1]
     return begin, end
 
 
 def _merge_overlapping(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge adjacent and overlapping marks; words of Han, Kana and Hangul overlap."""
-    apart: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in marks:
-        if apart and start <= apart[-1][1]:
-            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            apart.append((start, end))
-    return apart
+            merged.append((start, end))
+    return merged
 
 
 def explain(query: Query, scorer: Scorer, matching: Matching, row: int) -> ExplainedQuery:
@@ -178,15 +183,15 @@ def explain(query: Query, scorer: Scorer, matching: Matching, row: int) -> Expla
     score = 0.0
     shares = []
     for leaf, factor in scorer.factors:
-        _, often = matching.frequencies_in(leaf, np.array([row]))
+        _, frequencies = matching.frequencies_in(leaf, np.array([row]))  # of 0 or 1 versions
         length = matching.part.lengths(leaf.field)[row : row + 1]
-        adds = float(bm25(often, length, factor)[0]) if len(often) else 0.0
-        score += adds
+        share = float(bm25(frequencies, length, factor)[0]) if len(frequencies) else 0.0
+        score += share
         shares.append(
             ScoreShare(
                 leaf=str(leaf),
-                score=adds,
-                frequency=int(often.sum()),
+                score=share,
+                frequency=int(frequencies.sum()),
                 length=int(length[0]),
                 average=factor.length / factor.documents if factor.documents else 0.0,
                 documents=factor.documents,
@@ -198,19 +203,19 @@ def explain(query: Query, scorer: Scorer, matching: Matching, row: int) -> Expla
     return ExplainedQuery(str(query), bool(matching.mask(query.root)[row]), score, shares)
 
 
-def count_by(field: int, matching: Matching, found: Mask) -> Counter[str]:
-    """Count the keywords of a value field in the matches of one part; `found`: the matches."""
+def count_by(field: int, matching: Matching, mask: Mask) -> Counter[str]:
+    """Return the number of matches in a part per keyword of a field; `mask`: the matches."""
     column = matching.part.values(field)
     assert isinstance(column, Keywords)
-    offsets = column.offsets[: len(found) + 1]
-    often = np.diff(offsets)
-    has = np.repeat(found, often)
-    numbers = column.numbers[: offsets[-1]][has]
+    offsets = column.offsets[: len(mask) + 1]
+    keyword_counts = np.diff(offsets)
+    entry_mask = np.repeat(mask, keyword_counts)
+    numbers = column.numbers[: offsets[-1]][entry_mask]
     if not len(numbers):
         return Counter()
-    if often.max() > 1:  # count a repeated keyword of a version once
-        versions = np.repeat(np.arange(len(found)), often)[has]
+    if keyword_counts.max() > 1:  # count a repeated keyword of a version once
+        versions = np.repeat(np.arange(len(mask)), keyword_counts)[entry_mask]
         numbers = np.unique(versions * len(column.words) + numbers) % len(column.words)
     counts = np.bincount(numbers)
-    there = np.flatnonzero(counts).tolist()
-    return Counter({column.words[number]: int(counts[number]) for number in there})
+    occurring = np.flatnonzero(counts).tolist()
+    return Counter({column.words[number]: int(counts[number]) for number in occurring})

@@ -6,13 +6,14 @@ depends only on the version, the query and T. The scores of leaves are added in 
 
 The score of a leaf depends on its frequency in the field, the length of the field, and its inverse
 document frequency `idf`. A prefix or fuzzy leaf counts all words that it expands to as one word
-with an `idf` of 1. A leaf that occurs `often` times in a field adds, evaluated from left to right,
+with an `idf` of 1. A leaf with a `frequency` in a field adds, evaluated from left to right,
 
-    weight * idf * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+    weight * idf * (frequency * (K1 + 1)) / (frequency + K1 * (1 - B + B * relative_length))
 
-where `relative` is the length of the field * number of documents that have it / its total length in
-these, and `idf` is the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of
-the leaf; `having` is the document frequency of a word.
+where `relative_length` is the length of the field in the version * the number of documents with the
+field / its total length in these, and `idf` is the sum, over the words of the leaf, of
+log1p((documents - having + 0.5) / (having + 0.5)): of `documents` with the field, `having` contain
+the word.
 
 (Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
 
@@ -21,7 +22,7 @@ of their maximum score. Once the remaining leaves together can add less than the
 versions so far, most other versions are skipped: a common word is in nearly all versions and adds
 little. Invariant: for each skipped version, at least as many versions as requested have a higher
 score. The result is therefore the same as if all versions were scored. These comparisons use
-approximate float32 scores; `_SLACK` is larger than their error.
+approximate float32 scores; `_SLACK` allows for their error.
 
 (MaxScore: Turtle and Flood, Query evaluation: strategies and optimizations, 1995.)
 """
@@ -55,16 +56,20 @@ class Factor(NamedTuple):
     weight: float
     """Weight of the field."""
     idf: float
+    """Sum of the inverse document frequencies of the words; 1 for prefix and fuzzy leaves."""
     document_frequencies: tuple[int, ...]
     """Document frequency of each word of the leaf; empty for prefix and fuzzy leaves."""
     documents: int
-    """Documents that have the field."""
+    """Number of documents that have the field."""
     length: int
     """Total length of the field in these documents, at least 1."""
 
 
 class Scorer:
-    """Scorer of versions by the leaves of one query, as of one time."""
+    """Scorer of versions by the leaves of one query, as of one time.
+
+    `weights`: weight of each text field.
+    """
 
     def __init__(
         self,
@@ -75,37 +80,37 @@ class Scorer:
     ) -> None:
         self.factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
 
-    def scores(self, matching: Matching, found: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the scores of versions of a part; `found`: their ordinals, ascending."""
-        scores = np.zeros(len(found), np.float64)
+    def scores(self, matching: Matching, ordinals: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the scores of versions of a part; `ordinals`: relative to the part, ascending."""
+        scores = np.zeros(len(ordinals), np.float64)
         for leaf, factor in self.factors:
-            rows, frequencies = matching.frequencies_in(leaf, found)
+            rows, frequencies = matching.frequencies_in(leaf, ordinals)
             if len(rows):
-                lengths = matching.part.lengths(leaf.field)[found[rows]]
+                lengths = matching.part.lengths(leaf.field)[ordinals[rows]]
                 scores[rows] += bm25(frequencies, lengths, factor)
         return scores
 
 
 def bm25(frequencies: Frequencies, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
-    """Return the score of a leaf per version, given its frequency and the field's length."""
-    often = frequencies.astype(np.float64)
-    relative = lengths.astype(np.float64) * factor.documents / factor.length
+    """Return the score of a leaf per version, given its frequency and the length of the field."""
+    frequency = frequencies.astype(np.float64)
+    relative_length = lengths.astype(np.float64) * factor.documents / factor.length
     weight = factor.weight * factor.idf
-    return weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+    return weight * (frequency * (K1 + 1)) / (frequency + K1 * (1 - B + B * relative_length))
 
 
 def approximate_bm25(
-    often: Frequencies, lengths: NDArray[np.float32], factor: Factor
+    frequencies: Frequencies, lengths: NDArray[np.float32], factor: Factor
 ) -> NDArray[np.float32]:
     """Approximate `bm25` for all versions of a part, in a tenth of the time.
 
     The score of a version without the leaf is 0.
     """
-    scores = often.astype(np.float32)
-    below = lengths * np.float32(K1 * B * factor.documents / factor.length)
-    below += np.float32(K1 * (1 - B))
-    below += scores
-    scores /= below
+    scores = frequencies.astype(np.float32)
+    denominator = lengths * np.float32(K1 * B * factor.documents / factor.length)
+    denominator += np.float32(K1 * (1 - B))
+    denominator += scores
+    scores /= denominator
     scores *= np.float32(max_score(factor))
     return scores
 
@@ -116,7 +121,7 @@ def max_score(factor: Factor) -> float:
 
 
 def idf(documents: int, having: int) -> float:
-    """Return the inverse document frequency of a word that `having` documents contain."""
+    """Return the inverse document frequency of a word that `having` of `documents` contain."""
     return log1p((documents - having + 0.5) / (having + 0.5))
 
 
@@ -129,11 +134,11 @@ def _factor(leaf: Scoring, weights: Sequence[float], statistics: Statistics, tim
             words = leaf.words
         case _:
             words = ()
-    having = tuple(statistics.document_frequency(leaf.field, word, time) for word in words)
-    rare = 0.0 if words else 1.0
-    for each in having:
-        rare += idf(field.documents, each)
-    return Factor(weights[leaf.field], rare, having, field.documents, max(field.length, 1))
+    frequencies = tuple(statistics.document_frequency(leaf.field, word, time) for word in words)
+    idf_sum = 0.0 if words else 1.0
+    for having in frequencies:
+        idf_sum += idf(field.documents, having)
+    return Factor(weights[leaf.field], idf_sum, frequencies, field.documents, max(field.length, 1))
 
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -145,56 +150,58 @@ _SLACK = 1 - 1e-3
 """Factor that allows for the error of approximate scores. The relative error of a float32 sum of n
 terms is at most n / 2 ** 23, so this suffices for some thousands of leaves."""
 
-_CHUNK = 64
+_GROUP_SIZE = 64
 """Versions per group; only the best score of each group can raise the threshold."""
 
 
 class ScoreThreshold:
-    """Lower bound of the scores of the best `limit` versions; it only rises.
+    """Lower bound of the scores of the best `limit` versions, which never decreases.
 
-    `limit`: number of requested versions, at least 1.
+    `limit`: number of requested versions; 0 if `update` is never called.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.score = 0.0
 
-    def rise(self, scores: Scores) -> None:
+    def update(self, scores: Scores) -> None:
         """Raise the bound, given lower bounds of the scores of different matching versions."""
         if len(scores) >= self.limit:
             self.score = max(self.score, float(np.partition(scores, -self.limit)[-self.limit]))
 
 
 def candidates(
-    scorer: Scorer, matching: Matching, mask: Mask, floor: ScoreThreshold
+    scorer: Scorer, matching: Matching, mask: Mask, threshold: ScoreThreshold
 ) -> NDArray[np.intp]:
     """Return ascending ordinals of versions of a part that include the best ones.
 
-    `mask`: the matches of the query in the part.
+    `mask`: the matches of the query in the part. Raises the threshold.
     """
-    found = np.flatnonzero(mask)
-    if len(found) * SPARSE_RATIO <= matching.count:
-        return found
+    matches = np.flatnonzero(mask)
+    if len(matches) * SPARSE_RATIO <= matching.count:
+        return matches
     leaves = [each for each in scorer.factors if not matching.finds_nothing(each[0])]
     leaves.sort(key=lambda each: max_score(each[1]))
-    lefts = accumulate((max_score(factor) for _, factor in leaves), initial=0.0)
+    # Per leaf, the most that the leaves before it, which are processed later, can add to a score.
+    rest_maxima = accumulate((max_score(factor) for _, factor in leaves), initial=0.0)
     lengths = {
         leaf.field: matching.part.lengths(leaf.field)[: matching.count].astype(np.float32)
         for leaf, _ in leaves
     }
-    so_far = np.zeros(matching.count, np.float32)
-    for (leaf, factor), left in reversed(list(zip(leaves, lefts, strict=False))):
-        so_far += approximate_bm25(matching.dense_frequencies(leaf), lengths[leaf.field], factor)
-        floor.rise(_group_maxima(so_far * mask) * _SLACK)
-        if left < floor.score:
-            good = np.flatnonzero(mask & (so_far >= floor.score * _SLACK - left))
-            if len(good) * SPARSE_RATIO <= matching.count:
-                return good
-    return found
+    partial = np.zeros(matching.count, np.float32)
+    for (leaf, factor), rest_max in reversed(list(zip(leaves, rest_maxima, strict=False))):
+        partial += approximate_bm25(matching.dense_frequencies(leaf), lengths[leaf.field], factor)
+        threshold.update(_group_maxima(partial * mask) * _SLACK)
+        if rest_max < threshold.score:
+            rows = np.flatnonzero(mask & (partial >= threshold.score * _SLACK - rest_max))
+            if len(rows) * SPARSE_RATIO <= matching.count:
+                return rows
+    return matches
 
 
 def _group_maxima(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the largest score of each group; groups are strided, which is faster."""
-    chunks = len(scores) // _CHUNK
-    best: NDArray[np.float32] = scores[: chunks * _CHUNK].reshape(_CHUNK, chunks).max(axis=0)
+    """Return the positive ones of the groups' largest scores; groups are strided, for speed."""
+    groups = len(scores) // _GROUP_SIZE
+    strided = scores[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups)
+    best: NDArray[np.float32] = strided.max(axis=0)
     return best[best > 0]

@@ -1,13 +1,15 @@
 """Shard: the documents of a collection in one searcher, as of each retained time.
 
 Input: every version of the collection, once, in label order. Output: query results and documents as
-of a time T. Statistics cover the documents of all shards.
+of a time T. A shard stores only the versions of its own documents; its `Statistics` also count
+those of documents in other shards.
 
-Versions have *ordinals* 0, 1, 2, ... in label order. The state as of T is therefore a prefix of
-each posting list, without the versions replaced before T: reads need no copies, and later writes do
-not change data that was read. Versions replaced before every retained T may be dropped, which
-lowers the ordinals of later versions. Invariant: an answer as of an applied and retained T never
-changes.
+The versions of a shard have *ordinals* 0, 1, 2, ... in label order. The state as of T is therefore
+a prefix of each posting list, without the versions replaced before T: reads need no copies, and
+later writes do not change data that was read. Adjacent versions form a *part*
+(`index.postings.segment_reader`), in memory or in a file. Versions replaced before every retained T
+may be dropped, which lowers the ordinals of later versions. Invariant: an answer as of an applied
+and retained T never changes.
 """
 
 from __future__ import annotations
@@ -28,8 +30,12 @@ from driftline.index.documents.versions import DocumentVersion
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.segment_reader import SegmentReader
 from driftline.index.query.tree import Query, Scoring
-from driftline.index.search.checkpoint_codec import Saved, encode_dictionary, encode_numbers
-from driftline.index.search.matching import BUDGET, Mask, Matching, check
+from driftline.index.search.checkpoint_codec import (
+    CheckpointReader,
+    encode_dictionary,
+    encode_numbers,
+)
+from driftline.index.search.matching import BUDGET, Mask, Matching, check_cost
 from driftline.index.search.ranking import (
     Ranked,
     Sort,
@@ -43,7 +49,7 @@ from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
 from driftline.index.search.statistics import Statistics
 
 NO_VERSION = -1
-"""Placeholder for an ordinal or number: the version does not exist or was dropped."""
+"""Placeholder for the ordinal or number of a version that does not exist or was dropped."""
 
 
 class ShardAnswer(Struct, frozen=True):
@@ -69,33 +75,37 @@ class Shard:
         budget: int = BUDGET,
     ) -> None:
         self.parts: list[SegmentReader] = [tail]
-        """Parts with all versions, in the order of ordinals; the last one is `tail`."""
+        """Parts with all versions, in the order of ordinals; only the last one, `tail`, grows."""
         self.statistics = Statistics(tail.text_fields)
         self._weights = weights
         self._has = has
         self._budget = budget
         self.tail = tail
         self.live_count = 0
-        """Number of current documents."""
+        """Number of documents that the shard currently contains."""
         self._times = array("q")
+        """Per version, its label time."""
         self._deleted_at = array("q")
         """Per version, the label time of the write that replaced or deleted it; else INFINITY."""
         self._numbers = array("q")
-        """Per version, its number: ascending, and stable, unlike its ordinal."""
+        """Per version, its number: ascending, and never changed, unlike its ordinal."""
         self._previous = array("q")
         """Per version, the number of the document's previous version, or NO_VERSION."""
         self._last: dict[str, int] = {}
-        """Document id -> the number of its last version, even if the document was deleted."""
+        """Document id -> the number of its last version, until that version is dropped."""
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Apply the next version. Precondition: `time` is not less than in the previous call."""
+        """Apply the next version of the collection, which may belong to another shard.
+
+        Precondition: `time` is not less than in the previous call.
+        """
         self.statistics.apply(time, version)
         if not self._has(version.id):
             return
-        before = self._last.get(version.id, NO_VERSION)
-        last = self._ordinal(before)
-        if last != NO_VERSION and self._deleted_at[last] == INFINITY:
-            self._deleted_at[last] = time
+        previous = self._last.get(version.id, NO_VERSION)
+        previous_ordinal = self._ordinal(previous)
+        if previous_ordinal != NO_VERSION and self._deleted_at[previous_ordinal] == INFINITY:
+            self._deleted_at[previous_ordinal] = time
             self.live_count -= 1
         if not version.deleted:
             number = self._numbers[-1] + 1 if self._numbers else 0
@@ -104,7 +114,7 @@ class Shard:
             self._numbers.append(number)
             self._times.append(time)
             self._deleted_at.append(INFINITY)
-            self._previous.append(before)
+            self._previous.append(previous)
             self.tail.add(time, version)
 
     @property
@@ -132,23 +142,23 @@ class Shard:
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
-        floor = ScoreThreshold(limit)
+        threshold = ScoreThreshold(limit)
         total = 0
         ranked: list[Ranked] = []
         counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
         for matching, mask in self._matches_per_part(query, time, scoring, pause):
             total += int(np.count_nonzero(mask))
             if limit:
-                here = _best(scorer, matching, mask, floor, after, sort)
-                ranked = merge_ranked([ranked, here], limit, sort)
-            for field, counted in zip(facets, counts, strict=True):
-                counted.update(count_by(field, matching, mask))
+                part_ranked = _rank_part(scorer, matching, mask, threshold, after, sort)
+                ranked = merge_ranked([ranked, part_ranked], limit, sort)
+            for field, counter in zip(facets, counts, strict=True):
+                counter.update(count_by(field, matching, mask))
         return ShardAnswer(total, ranked, counts)
 
     def count(self, query: Query, time: int, pause: Callable[[], None] = lambda: None) -> int:
         """Return the number of matches of a query as of a time. Raises QueryTooCostly."""
-        found = self._matches_per_part(query, time, (), pause)
-        return sum(int(np.count_nonzero(mask)) for _, mask in found)
+        matches = self._matches_per_part(query, time, (), pause)
+        return sum(int(np.count_nonzero(mask)) for _, mask in matches)
 
     def explain(self, query: Query, id: str, time: int) -> ExplainedQuery | None:
         """Explain a document's score as of a time; None if the shard has no such document.
@@ -161,7 +171,7 @@ class Shard:
         part = self._part_of(ordinal)
         row = ordinal - part.first
         matching = Matching(part, row + 1, query.scoring)
-        check(query.root, [matching], self._budget)
+        check_cost(query.root, [matching], self._budget)
         scorer = Scorer(query.scoring, self._weights, self.statistics, time)
         return explain(query, scorer, matching, row)
 
@@ -172,9 +182,12 @@ class Shard:
         scoring: Collection[Scoring],
         pause: Callable[[], None],
     ) -> Iterator[tuple[Matching, Mask]]:
-        """Yield the matches of a query per part; `scoring`: leaves whose frequencies are needed."""
+        """Yield the matches of a query as of a time, per part that has any.
+
+        `scoring`: leaves whose frequencies will be requested. Raises QueryTooCostly.
+        """
         matchings = [Matching(part, count, scoring, pause) for part, count in self._parts_at(time)]
-        check(query.root, matchings, self._budget)
+        check_cost(query.root, matchings, self._budget)
         for matching in matchings:
             if matching.finds_nothing(query.root):
                 continue  # common case: most words occur in few parts
@@ -211,16 +224,17 @@ class Shard:
         return part.stored(ordinal - part.first)
 
     def _parts_at(self, time: int) -> Iterator[tuple[SegmentReader, int]]:
-        """Yield the parts with versions before a time, and the number of these in each part."""
+        """Yield the parts with versions before a time, each with the number of such versions."""
         end = bisect_left(self._times, time)
         for part in self.parts:
             if part.first < end:
                 yield part, min(part.count, end - part.first)
 
     def _live_mask(self, first: int, end: int, time: int) -> NDArray[np.bool_]:
-        """Return, for each version in a range, whether no version replaced it before a time."""
-        deaths = np.frombuffer(self._deleted_at, np.int64, end)
-        return deaths[first:] >= time  # a copy: while `deaths` exists, the array cannot grow
+        """Return, per version in a range, whether it was neither replaced nor deleted before a
+        time."""
+        deleted_at = np.frombuffer(self._deleted_at, np.int64, end)
+        return deleted_at[first:] >= time  # a copy: while a view exists, the array cannot grow
 
     def _part_of(self, ordinal: int) -> SegmentReader:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
@@ -233,13 +247,13 @@ class Shard:
         self.tail = tail
 
     def seal(self) -> None:
-        """Start an empty tail; the previous one stops growing."""
+        """Start an empty tail, unless the tail is empty; the previous one stops growing."""
         tail = self.tail
         if tail.count:
-            after = MemorySegment(tail.first + tail.count, tail.text_fields, tail.value_fields)
-            self.replace(self.parts, after)
+            new_tail = MemorySegment(tail.first + tail.count, tail.text_fields, tail.value_fields)
+            self.replace(self.parts, new_tail)
 
-    def needed(self, parts: Sequence[SegmentReader], since: int) -> NDArray[np.bool_]:
+    def readable_mask(self, parts: Sequence[SegmentReader], since: int) -> NDArray[np.bool_]:
         """Return, per version of adjacent parts, whether a read as of T >= `since` can see it."""
         return self._live_mask(parts[0].first, parts[-1].first + parts[-1].count, since)
 
@@ -247,78 +261,83 @@ class Shard:
         self,
         parts: Sequence[SegmentReader],
         part: SegmentReader,
-        kept: NDArray[np.bool_] | None = None,
+        keep_mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Replace adjacent parts by one part with the same versions, except those not `kept`.
+        """Replace adjacent parts by one part with the same versions, or with some of them.
 
-        `kept`: one entry per version; None: all. The shard drops the others. Precondition: these
-        are not `needed`.
+        `keep_mask`: per version of `parts`, whether `part` contains it; None: all. The shard drops
+        the other versions. Precondition: no retained read can see these (`readable_mask`).
         """
-        if kept is not None and not kept.all():
-            self._drop(parts, kept)
+        if keep_mask is not None and not keep_mask.all():
+            self._drop(parts, keep_mask)
         at = self.parts.index(parts[0])
         self._set_parts([*self.parts[:at], part, *self.parts[at + len(parts) :]])
 
-    def _drop(self, parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> None:
-        first, end = parts[0].first, parts[0].first + len(kept)
+    def _drop(self, parts: Sequence[SegmentReader], keep_mask: NDArray[np.bool_]) -> None:
+        """Drop the versions of adjacent parts that are not in the mask."""
+        first, end = parts[0].first, parts[0].first + len(keep_mask)
         numbers = np.array(self._numbers[first:end])
-        is_last = ~kept & np.isin(numbers, np.array(self._previous), invert=True)
-        # A dropped version without a later one belongs to a deleted document. Read only such ids.
+        is_last = ~keep_mask & np.isin(numbers, np.array(self._previous), invert=True)
+        # A dropped version without a later one belongs to a deleted document. Only the ids of such
+        # versions are read, as only these can be in `_last`.
         rows = np.flatnonzero(is_last).tolist()
-        gone = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
-        for id, number in gone:
+        dropped = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
+        for id, number in dropped:
             if self._last.get(id) == number:
                 del self._last[id]
         for column in (self._times, self._deleted_at, self._previous, self._numbers):
-            column[first:end] = array("q", np.array(column[first:end])[kept].tobytes())
+            column[first:end] = array("q", np.array(column[first:end])[keep_mask].tobytes())
 
     def _set_parts(self, parts: Sequence[SegmentReader]) -> None:
-        """Switch to these parts, which hold all versions in order."""
+        """Switch to these parts, which contain all versions in order, and renumber ordinals."""
         firsts = accumulate((part.count for part in parts), initial=0)
         for part, first in zip(parts, firsts, strict=False):
             part.first = first
         self.parts = list(parts)
 
     def save(self) -> Iterator[bytes]:
-        """Yield the state outside of `parts`, as checkpoint parts."""
+        """Yield the state that is not in `self.parts`, as checkpoint parts."""
         for numbers in (self._times, self._deleted_at, self._previous, self._numbers):
             yield from encode_numbers(numbers)
         yield from encode_dictionary(self._last)
         yield from self.statistics.save()
 
-    def load(self, saved: Saved, parts: Sequence[SegmentReader]) -> None:
+    def load(self, reader: CheckpointReader, parts: Sequence[SegmentReader]) -> None:
         """Restore a saved shard whose versions are all in `parts`.
 
         Precondition: no version was applied. Raises SnapshotDamaged.
         """
-        columns = [saved.numbers() for _ in range(4)]
-        end = sum(part.count for part in parts)
-        if {len(column) for column in columns} != {end}:
-            raise Saved.damaged()
+        columns = [reader.numbers() for _ in range(4)]
+        count = sum(part.count for part in parts)
+        if {len(column) for column in columns} != {count}:
+            raise reader.damaged()
         self._times, self._deleted_at, self._previous, self._numbers = columns
-        self._last = saved.dictionary()
-        self.statistics = Statistics.load(saved, self.tail.text_fields)
+        self._last = reader.dictionary()
+        self.statistics = Statistics.load(reader, self.tail.text_fields)
         self.live_count = self._deleted_at.count(INFINITY)
-        self.replace(parts, MemorySegment(end, self.tail.text_fields, self.tail.value_fields))
+        self.replace(parts, MemorySegment(count, self.tail.text_fields, self.tail.value_fields))
 
 
-def _best(
+def _rank_part(
     scorer: Scorer,
     matching: Matching,
     mask: Mask,
-    floor: ScoreThreshold,
+    threshold: ScoreThreshold,
     after: SortPosition | None,
     sort: Sort | None,
 ) -> list[Ranked]:
-    """Return the first matches of a part after a position."""
-    part, limit = matching.part, floor.limit
+    """Return the first `threshold.limit` matches of a part after a position; raise the threshold.
+
+    `mask`: the matches of the query in the part.
+    """
+    part, limit = matching.part, threshold.limit
     if sort is not None:
-        found = np.flatnonzero(mask)
+        rows = np.flatnonzero(mask)
         column = part.values(sort.field)
-        return rank_by_value(sort, column, found, part.first, part.times[found], limit, after)
-    start_after = after is not None  # `candidates` may contain only versions of earlier pages
-    found = np.flatnonzero(mask) if start_after else candidates(scorer, matching, mask, floor)
-    scores = scorer.scores(matching, found)
-    if not start_after:
-        floor.rise(scores)
-    return rank_by_score(found + part.first, scores, part.times[found], limit, after)
+        return rank_by_value(sort, column, rows, part.first, part.times[rows], limit, after)
+    is_later_page = after is not None  # `candidates` may contain only versions of earlier pages
+    rows = np.flatnonzero(mask) if is_later_page else candidates(scorer, matching, mask, threshold)
+    scores = scorer.scores(matching, rows)
+    if not is_later_page:
+        threshold.update(scores)
+    return rank_by_score(rows + part.first, scores, part.times[rows], limit, after)

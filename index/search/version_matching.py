@@ -3,9 +3,9 @@
 A query is evaluated on the words and values of a version, without posting lists. The result equals
 that of `index.search.matching` in a shard with only this version.
 
-The *anchors* of a query are words or keywords; every version that matches the query contains at
-least one of them. They are chosen to be few and rare. An `And` has the anchors of one part, an `Or`
-those of all parts. A query without anchors, such as `-tea` or `te*`, is evaluated for every
+The *anchors* of a query are words or keywords, preferably few and rare, such that every version
+that matches the query contains at least one of them. An `And` has the anchors of one part, an `Or`
+the anchors of all parts. A query without anchors, such as `-tea` or `te*`, is evaluated for every
 version. Anchors affect the cost of a version, never which queries match it.
 """
 
@@ -37,12 +37,12 @@ from driftline.index.query.tree import (
 from driftline.index.search.fuzzy import is_near
 from driftline.index.search.phrases import PackedPositions, starts_in_text
 
-Frequency = Callable[[int, str], int]
+DocumentFrequency = Callable[[int, str], int]
 """(number of a text field, word) -> the number of documents that contain the word."""
 
 
 class Anchor(NamedTuple):
-    """A word of a text field, or a keyword of a value field."""
+    """A word of a text field, or a keyword of a value field; `field`: number of this field."""
 
     is_keyword: bool
     field: int
@@ -52,8 +52,8 @@ class Anchor(NamedTuple):
 class VersionContents:
     """Contents of a version for evaluation; positions and values are loaded on first use.
 
-    `words`: the distinct words of each text field; `read_version`: returns the version, possibly
-    from disk. It is called at most once, and only if a query needs positions or values.
+    `words`: the distinct words of each text field; `read_version`: function that returns the
+    version, possibly from disk; called at most once, and only if a query needs positions or values.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class VersionContents:
         return [{} if field is None else dict(field.words) for field in self._version.fields]
 
     def position_arrays(self, field: int, words: Iterable[str]) -> Mapping[str, PackedPositions]:
-        """Return word -> its positions in a text field. Precondition: the text has all words."""
+        """Return the positions of words in a text field. Precondition: the text has all words."""
         for word in words:
             if (field, word) not in self._position_arrays:
                 self._position_arrays[field, word] = np.array(
@@ -89,7 +89,7 @@ class VersionContents:
         return {word: self._position_arrays[field, word] for word in words}
 
     def value(self, field: int) -> Value | None:
-        """Return the number, date or keywords of a field."""
+        """Return the number, date or keywords of a field; None if it has no value."""
         return self._version.values[field]
 
     def keywords(self, field: int) -> tuple[str, ...]:
@@ -134,10 +134,10 @@ def matches(node: Node, contents: VersionContents) -> bool:
     assert_never(node)
 
 
-def anchors_of(node: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
+def anchors_of(node: Node, frequency: DocumentFrequency) -> tuple[Anchor, ...] | None:
     """Return the anchors of a query; None if it must be evaluated for every version.
 
-    `frequency`: the document frequency of words, which decides between possible anchors.
+    `frequency`: returns the document frequency of a word, to choose between possible anchors.
     """
 
     def rank(anchors: tuple[Anchor, ...]) -> tuple[bool, int]:

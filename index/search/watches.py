@@ -1,15 +1,15 @@
-"""Watches of a collection: stored queries, each an element in the order of all writes.
+"""Watches of a collection: stored queries, put and removed by writes in label order.
 
 Input: writes that put or remove watches, and versions, all in label order. Output: events. A
 version causes an "entered" event of a watch if it matches the query and the document's previous
 version does not, and a "left" event in the opposite case. A version that matches like the previous
 one causes no event, even if its contents differ.
 
-A query applies to versions after the label of its watch; the previous version is compared with the
-same query. Putting a watch causes no events for documents that already match. To get these, search
-as of the label of the watch. Putting a watch again replaces its query for later versions; existing
-events stay. The events of a removed watch also stay while they are retained. A query that cannot be
-parsed matches nothing; the gateway rejects such queries.
+A query applies to versions after the label of its watch; the previous version is matched against
+the same query. Putting a watch causes no events for documents that already match; a search as of
+the label of the watch finds these. Putting a watch again replaces its query for later versions;
+existing events stay. The events of a removed watch also stay while they are retained. A query that
+cannot be parsed matches nothing; the gateway rejects such queries.
 
 Invariant: the events depend only on the input, however often the index was saved and loaded.
 
@@ -29,10 +29,10 @@ from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Node, Or
-from driftline.index.search.checkpoint_codec import Saved, encode_numbers, encode_texts
+from driftline.index.search.checkpoint_codec import CheckpointReader, encode_numbers, encode_texts
 from driftline.index.search.version_matching import (
     Anchor,
-    Frequency,
+    DocumentFrequency,
     VersionContents,
     anchors_of,
     matches,
@@ -40,18 +40,19 @@ from driftline.index.search.version_matching import (
 
 Change = Literal["entered", "left"]
 CHANGES: tuple[Change, Change] = "left", "entered"
+"""By the lowest bit of an encoded event."""
 
 
 class Event(NamedTuple):
-    """Event of a watch; `time`: the label time of the version; `id`: the id of its document."""
+    """Event of a watch; `time`: label time of the version; `id`: id of the document."""
 
     time: int
     id: str
     change: Change
 
 
-class Changes:
-    """Retained versions that caused events.
+class EventVersions:
+    """Retained versions that caused events: their label times and document ids.
 
     `events`: encoded events of all watches for these versions, to count the events per version.
     """
@@ -63,8 +64,8 @@ class Changes:
         """Number of the first retained version."""
         self.times = array("q", times)
         self.ids = list(ids)
-        of_each = Counter(event // 2 for event in events)
-        self._counts = array("q", [of_each[number] for number in range(len(self.ids))])
+        counter = Counter(event // 2 for event in events)
+        self._counts = array("q", [counter[number] for number in range(len(self.ids))])
         """Number of events per version."""
 
     def add(self, time: int, id: str, count: int) -> int:
@@ -86,13 +87,13 @@ class Changes:
         return count
 
     def retained(self, events: array[int] | None) -> array[int]:
-        """Return the retained events of a watch; `events` may be None."""
+        """Return the retained ones of a watch's encoded events; None: the watch has none."""
         if events is None:
             return array("q")
         return events[bisect_left(events, 2 * self.first) :]
 
     def read(self, events: array[int] | None, since: int, limit: int) -> list[Event]:
-        """Decode the first `limit` events of a watch from a time on."""
+        """Decode the first `limit` retained events of a watch from the time `since` on."""
         retained, first = self.retained(events), self.first
         begin = bisect_left(retained, 2 * (first + bisect_left(self.times, since)))
         return [
@@ -107,14 +108,15 @@ NO_MATCH_TREE = Or(())
 REMOVED = -1
 """Time of a removed watch in a checkpoint."""
 
-SWEPT_FROM = 10_000
+SWEEP_MIN = 10_000
 """Memory of forgotten events is freed only if there are more than this many."""
 
 
 class WatchEntry:
-    """A watch; `time`: label time at which it was put; `query`: text of its query.
+    """A watch; `time`: label time of the write that put it; `query`: text of its query.
 
-    A removed watch with retained events has the query None.
+    A removed watch with events has the query None and the time `REMOVED`. `events`: encoded events,
+    including forgotten ones whose memory is not freed yet.
     """
 
     __slots__ = ("anchors", "events", "id", "query", "time", "tree")
@@ -126,10 +128,10 @@ class WatchEntry:
         self.tree: Node = NO_MATCH_TREE
         self.anchors: tuple[Anchor, ...] | None = ()
         self.events: array[int] | None = None
-        """None: no retained events."""
+        """None: no events."""
 
     def add(self, event: int) -> None:
-        """Add the next event."""
+        """Add the next encoded event."""
         if self.events is None:
             self.events = array("q")
         self.events.append(event)
@@ -143,7 +145,7 @@ class WatchIndex:
     """Watches of one collection; `frequency`: document frequency, used to choose anchors."""
 
     def __init__(
-        self, collection: Collection, frequency: Frequency = lambda field, word: 0
+        self, collection: Collection, frequency: DocumentFrequency = lambda field, word: 0
     ) -> None:
         self._collection = collection
         self._frequency = frequency
@@ -153,12 +155,12 @@ class WatchIndex:
         """(is_keyword, field) -> anchor text -> the watches with this anchor."""
         self._unanchored: Candidates = {}
         """Watches that are evaluated for every version."""
-        self._changes = Changes()
+        self._event_versions = EventVersions()
         self._watch_count = 0
         """Number of current watches."""
         self._event_count = 0
         """Number of retained events of all watches."""
-        self._stale = 0
+        self._stale_count = 0
         """Number of forgotten events that still take memory."""
 
     # Input.
@@ -168,14 +170,14 @@ class WatchIndex:
         watch = self._watches.get(id)
         if watch is None:
             watch = self._watches[id] = WatchEntry(id)
-        self._forget(watch)
-        self._begin(watch, time, query)
+        self._clear_query(watch)
+        self._set_query(watch, time, query)
 
     def remove(self, time: int, id: str) -> None:
         """Remove a watch, if it exists."""
         watch = self._watches.get(id)
         if watch is not None:
-            self._forget(watch)
+            self._clear_query(watch)
             if watch.events is None:
                 del self._watches[id]
 
@@ -187,45 +189,46 @@ class WatchIndex:
     ) -> None:
         """Apply the next version and record its events.
 
-        `read_previous`: returns the previous version of the document, with words and values. It is
-        called only if these are needed, and never if there is no previous version.
+        `read_previous`: returns the previous version of the document, with words and values; called
+        only if a query needs positions or values, and never if there is no previous version.
         """
         if not self._watch_count:
             return
 
-        now = earlier = VersionContents((), lambda: None)
-        new: Candidates = {}
-        old: Candidates = {}
+        new = old = VersionContents((), lambda: None)
+        new_candidates: Candidates = {}
+        old_candidates: Candidates = {}
         if not version.deleted:
-            now = VersionContents.of(version)
-            new = self._candidates(now)
+            new = VersionContents.of(version)
+            new_candidates = self._candidates(new)
         if version.replaced is not None:
             words = [() if field is None else frozenset(field.words) for field in version.replaced]
-            earlier = VersionContents(words, read_previous)
-            old = self._candidates(earlier)
+            old = VersionContents(words, read_previous)
+            old_candidates = self._candidates(old)
         entered, left = list[WatchEntry](), list[WatchEntry]()
-        for watch in new | old:
-            matches_now = watch in new and matches(watch.tree, now)
-            matched_before = watch in old and matches(watch.tree, earlier)
-            if matches_now != matched_before:
-                (entered if matches_now else left).append(watch)
-        self._append(time, version.id, entered, left)
+        for watch in new_candidates | old_candidates:
+            new_matches = watch in new_candidates and matches(watch.tree, new)
+            old_matches = watch in old_candidates and matches(watch.tree, old)
+            if new_matches != old_matches:
+                (entered if new_matches else left).append(watch)
+        self._add_events(time, version.id, entered, left)
 
     def _candidates(self, contents: VersionContents) -> Candidates:
-        found = dict(self._unanchored)
+        candidates = dict(self._unanchored)
         for (is_keyword, field), watches_of in self._anchored.items():
             texts = contents.keywords(field) if is_keyword else contents.words[field]
             for watches in filter(None, map(watches_of.get, texts)):
-                found.update(watches)
-        return found
+                candidates.update(watches)
+        return candidates
 
-    def _append(
+    def _add_events(
         self, time: int, id: str, entered: list[WatchEntry], left: list[WatchEntry]
     ) -> None:
+        """Add the events of a version; `entered`, `left`: the watches."""
         count = len(entered) + len(left)
         if not count:
             return
-        event = 2 * self._changes.add(time, id, count)
+        event = 2 * self._event_versions.add(time, id, count)
         self._event_count += count
         for watch in left:
             watch.add(event)
@@ -234,17 +237,17 @@ class WatchIndex:
 
     def forget_before(self, since: int) -> None:
         """Forget the events before a time."""
-        forgotten = self._changes.forget_before(since)
-        self._event_count -= forgotten
-        self._stale += forgotten
-        if self._stale > max(SWEPT_FROM, self._event_count):
+        forgotten_count = self._event_versions.forget_before(since)
+        self._event_count -= forgotten_count
+        self._stale_count += forgotten_count
+        if self._stale_count > max(SWEEP_MIN, self._event_count):
             self._sweep()
 
     def _sweep(self) -> None:
         """Free the memory of forgotten events."""
-        self._stale = 0
+        self._stale_count = 0
         for watch in list(self._watches.values()):
-            watch.events = self._changes.retained(watch.events) or None
+            watch.events = self._event_versions.retained(watch.events) or None
             if watch.events is None and watch.query is None:
                 del self._watches[watch.id]
 
@@ -253,24 +256,24 @@ class WatchIndex:
     def events(self, id: str, since: int, limit: int) -> list[Event]:
         """Return the first `limit` events of a watch from a time on, in label order.
 
-        Includes events of a removed watch; returns none for an unknown one. Precondition: the time
-        is retained.
+        Includes events of a removed watch; an unknown watch has none. Precondition: the time is
+        retained.
         """
         watch = self._watches.get(id)
-        return [] if watch is None else self._changes.read(watch.events, since, limit)
+        return [] if watch is None else self._event_versions.read(watch.events, since, limit)
 
     def find(self, id: str) -> WatchEntry | None:
-        """Return a current watch; None if there is none."""
+        """Return the current watch with an id; None if there is none."""
         watch = self._watches.get(id)
         return None if watch is None or watch.query is None else watch
 
     def watches(self) -> list[WatchEntry]:
         """Return all current watches, ordered by id."""
-        there = (watch for watch in self._watches.values() if watch.query is not None)
-        return sorted(there, key=lambda watch: watch.id)
+        current = (watch for watch in self._watches.values() if watch.query is not None)
+        return sorted(current, key=lambda watch: watch.id)
 
     def figures(self) -> Mapping[str, float]:
-        """Return statistics for people and metrics, by name."""
+        """Return figures for status and metrics, by name."""
         return {
             "watches": self._watch_count,
             "watches_without_anchor": len(self._unanchored),
@@ -281,43 +284,44 @@ class WatchIndex:
 
     def save(self) -> Iterator[bytes]:
         """Yield the watches and their events as checkpoint parts."""
-        yield from encode_numbers(self._changes.times)
-        yield from encode_texts(self._changes.ids)
+        yield from encode_numbers(self._event_versions.times)
+        yield from encode_texts(self._event_versions.ids)
         watches = list(self._watches.values())
         yield from encode_texts(watch.id for watch in watches)
         yield from encode_texts(watch.query or "" for watch in watches)
         yield from encode_numbers(array("q", [watch.time for watch in watches]))
-        counts, events, first = array("q"), array("q"), 2 * self._changes.first
+        counts, events, first = array("q"), array("q"), 2 * self._event_versions.first
         for watch in watches:
-            retained = self._changes.retained(watch.events)
+            retained = self._event_versions.retained(watch.events)
             counts.append(len(retained))
             events.extend([event - first for event in retained])
         yield from encode_numbers(counts)
         yield from encode_numbers(events)
 
-    def load(self, saved: Saved) -> None:
+    def load(self, reader: CheckpointReader) -> None:
         """Restore saved state. Precondition: nothing was applied. Raises SnapshotDamaged."""
-        times, versions = saved.numbers(), saved.texts()
-        ids, queries, put_at = saved.texts(), saved.texts(), saved.numbers()
-        counts, events = saved.numbers(), saved.numbers()
-        if len({len(ids), len(queries), len(put_at), len(counts)}) > 1:
-            raise saved.damaged()
+        times, versions = reader.numbers(), reader.texts()
+        ids, queries, watch_times = reader.texts(), reader.texts(), reader.numbers()
+        counts, events = reader.numbers(), reader.numbers()
+        if len({len(ids), len(queries), len(watch_times), len(counts)}) > 1:
+            raise reader.damaged()
         if len(times) != len(versions) or len(events) != sum(counts):
-            raise saved.damaged()
+            raise reader.damaged()
         if events and not 0 <= min(events) <= max(events) < 2 * len(times):
-            raise saved.damaged()
-        self._changes = Changes(times, versions, events)
+            raise reader.damaged()
+        self._event_versions = EventVersions(times, versions, events)
         self._event_count = len(events)
         at = 0
         for watch, query, time, count in zip(
-            map(WatchEntry, ids), queries, put_at, counts, strict=True
+            map(WatchEntry, ids), queries, watch_times, counts, strict=True
         ):
             watch.events, at = events[at : at + count] or None, at + count
             self._watches[watch.id] = watch
             if time != REMOVED:
-                self._begin(watch, time, query)
+                self._set_query(watch, time, query)
 
-    def _begin(self, watch: WatchEntry, time: int, query: str) -> None:
+    def _set_query(self, watch: WatchEntry, time: int, query: str) -> None:
+        """Set the query of a watch without one."""
         watch.time, watch.query = time, query
         try:
             watch.tree = parse(query, self._collection).root
@@ -332,7 +336,7 @@ class WatchIndex:
             of_field = self._anchored.setdefault((is_keyword, field), {})
             of_field.setdefault(text, {})[watch] = None
 
-    def _forget(self, watch: WatchEntry) -> None:
+    def _clear_query(self, watch: WatchEntry) -> None:
         """Remove the query of a watch, if it has one."""
         if watch.query is None:
             return

@@ -1,7 +1,7 @@
-"""Answers about one collection as of a T.
+"""Answers of one shard to questions about a collection, each as of a time T.
 
-Answers of several shards can be combined: hits are merged by
-`index.search.ranking.sort_key`, totals and facets are added.
+The gateway combines the answers of all shards: it merges hits by `index.search.ranking.sort_key`,
+and adds up totals and facets.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ BYTES_MAX = 8 << 20
 """Largest total size of the documents in one answer, in bytes."""
 
 SNIPPET_CHARS_MAX = 2_000_000
-"""Characters that are analysed for the snippets of one answer: some tenths of a second.
+"""Bytes of documents that are analysed for the snippets of one answer: some tenths of a second.
 
-Further hits have no snippets.
+The hits after that have no snippets.
 """
 
 KEYWORDS_MAX = 10_000
@@ -56,7 +56,7 @@ KEYWORDS_MAX = 10_000
 
 
 class QuestionContext(NamedTuple):
-    """A question, the collection that it is about, and the retained time to read."""
+    """A question, the collection that it is about, and the applied and retained `time` to read."""
 
     question: AnyQuestion
     collection: Collection
@@ -66,19 +66,19 @@ class QuestionContext(NamedTuple):
     pause: PauseHook = no_pause
 
 
-def answer_to(asked: QuestionContext) -> Struct:
+def answer_to(context: QuestionContext) -> Struct:
     """Answer a question. Raises ApiError, DamagedSegment."""
     try:
-        return _answer_to(asked)
+        return _answer_to(context)
     except QueryTooCostly as error:
         raise ApiError("costly", str(error), {"leaf": error.leaf}) from None
 
 
-def _answer_to(asked: QuestionContext) -> Struct:
-    question, collection, shard, watches, time, pause = asked
+def _answer_to(context: QuestionContext) -> Struct:
+    question, collection, shard, watches, time, pause = context
     match question:
         case SearchQuestion():
-            return _search(asked, question)
+            return _search(context, question)
         case CountQuestion(q=q):
             return FoundTotal(shard.count(parse_query(q, collection), time, pause))
         case GetQuestion(id=id):
@@ -87,20 +87,20 @@ def _answer_to(asked: QuestionContext) -> Struct:
                 raise _absent(collection, id)
             return StoredDocument(shard.time_of(ordinal), shard.stored(ordinal))
         case ExplainQuestion(q=q, id=id):
-            return _explain(asked, q, id)
+            return _explain(context, q, id)
         case EventsQuestion(watch=id, since=since, limit=limit):
-            found = watches.events(id, since, limit)
+            decoded = watches.events(id, since, limit)
             events = [
                 WatchEvent(token_of(event.time + 1), event.id, event.change, id)
-                for event in found
+                for event in decoded
                 if event.time < time
             ]
-            upto = time if len(events) < limit else found[-1].time + 1
+            upto = time if len(events) < limit else decoded[-1].time + 1
             return FoundEvents(events, upto)
         case messages.WatchesQuestion(start_after=start_after, limit=limit):
-            there = watches.watches()
-            some = (watch for watch in there if watch.id > start_after)
-            return WatchList(len(there), list(map(_describe, islice(some, limit))))
+            entries = watches.watches()
+            page = (watch for watch in entries if watch.id > start_after)
+            return WatchList(len(entries), list(map(_describe, islice(page, limit))))
         case messages.WatchQuestion(watch=id):
             watch = watches.find(id)
             if watch is None:
@@ -131,116 +131,127 @@ def _absent(collection: Collection, id: str) -> ApiError:
     )
 
 
-def _explain(asked: QuestionContext, q: str, id: str) -> ExplainedQuery:
+def _explain(context: QuestionContext, q: str, id: str) -> ExplainedQuery:
     """Explain a document's score as a sum of shares of leaves. Raises ApiError."""
-    query = parse_query(q, asked.collection)
-    found = asked.shard.explain(query, id, asked.time)
-    if found is None:
-        raise _absent(asked.collection, id)
-    return found
+    query = parse_query(q, context.collection)
+    explained = context.shard.explain(query, id, context.time)
+    if explained is None:
+        raise _absent(context.collection, id)
+    return explained
 
 
 # Searches.
 
 
-def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
-    collection = asked.collection
+def _search(context: QuestionContext, question: SearchQuestion) -> FoundHits:
+    """Search the shard. Raises ApiError, QueryTooCostly, DamagedSegment."""
+    collection = context.collection
     if question.snippets and question.omits_stored:
-        raise ApiError("invalid", "snippets are of what is stored, so they cannot be had bare")
+        raise ApiError("invalid", "snippets and omits_stored exclude each other; leave one out")
     query = parse_query(question.q, collection)
-    by: ValueField | None = None
+    sort_field: ValueField | None = None
     sort: Sort | None = None
     if question.sort is not None:
         name, fields = question.sort.field, collection.values
-        by = _field(name, collection, fields, "to sort by", "sort")
-        sort = Sort(by.number, question.sort.descending)
+        sort_field = _field(name, collection, fields, "to sort by", "sort")
+        sort = Sort(sort_field.number, question.sort.descending)
     keywords = [each for each in collection.values if each.kind is Kind.KEYWORD]
     numbers = [
         _field(name, collection, keywords, "with keywords to count", "facet").number
         for name in question.facets
     ]
-    start_after = _start_position(question, by)
-    found = asked.shard.search(
-        query, asked.time, question.limit, start_after, sort=sort, facets=numbers, pause=asked.pause
+    start_after = _start_position(question, sort_field)
+    answer = context.shard.search(
+        query,
+        context.time,
+        question.limit,
+        start_after,
+        sort=sort,
+        facets=numbers,
+        pause=context.pause,
     )
     facets = {}
-    for name, counts in zip(question.facets, found.facets, strict=True):
+    for name, counts in zip(question.facets, answer.facets, strict=True):
         if len(counts) > KEYWORDS_MAX:
             raise ApiError(
                 "costly",
-                f"the field {name!r} has {len(counts):,} different keywords in what is found, and "
-                f"the most that are counted is {KEYWORDS_MAX:,}: look for something rarer",
+                f"the field {name!r} has {len(counts):,} different keywords in the matches, and at "
+                f"most {KEYWORDS_MAX:,} can be counted: make the query more specific",
             )
         facets[name] = dict(counts)
-    return FoundHits(found.total, list(_hits(asked, found.ranked, question, query)), facets)
+    return FoundHits(answer.total, list(_hits(context, answer.ranked, question, query)), facets)
 
 
 def _hits(
-    asked: QuestionContext, found: Iterable[Ranked], question: SearchQuestion, query: Query
+    context: QuestionContext, matches: Iterable[Ranked], question: SearchQuestion, query: Query
 ) -> Iterator[FoundHit]:
     """Yield hits, with snippets if requested. Raises ApiError if their total size is too large."""
-    size = read = 0
-    for number, ranked in enumerate(found):
-        asked.pause()
-        place, ordinal = ranked.sort_position, ranked.ordinal
-        stored = b"" if question.omits_stored else asked.shard.stored(ordinal)
+    size = analysed = 0
+    for number, match in enumerate(matches):
+        context.pause()
+        position, ordinal = match.sort_position, match.ordinal
+        stored = b"" if question.omits_stored else context.shard.stored(ordinal)
         size += len(stored)
         if size > BYTES_MAX:
             raise ApiError(
                 "costly",
-                f"the first {number + 1} hits have more than {BYTES_MAX >> 20} MiB: ask for fewer",
+                f"the first {number + 1} hits have more than {BYTES_MAX >> 20} MiB: use a smaller "
+                "limit",
                 {"limit": number},
             )
-        pieces: dict[str, Snippet] = {}
-        if question.snippets and read < SNIPPET_CHARS_MAX:
-            pieces = snippets(stored, asked.collection, query)
-            read += min(len(stored), READ_MAX)
+        by_field: dict[str, Snippet] = {}
+        if question.snippets and analysed < SNIPPET_CHARS_MAX:
+            by_field = snippets(stored, context.collection, query)
+            analysed += min(len(stored), READ_MAX)
         yield FoundHit(
-            asked.shard.id(ordinal),
-            place.score,
-            place.time,
-            place.value,
+            context.shard.id(ordinal),
+            position.score,
+            position.time,
+            position.value,
             stored,
-            pieces,
+            by_field,
         )
 
 
 def _field(
     name: str, collection: Collection, fields: Iterable[ValueField], what: str, parameter: str
 ) -> ValueField:
-    """Return the field with a name; `what`: its purpose, for the error. Raises ApiError."""
+    """Return the field with a name, of `fields`. Raises ApiError.
+
+    `what`, `parameter`: purpose and HTTP parameter of the field, for the error.
+    """
     by_name = {each.name: each for each in fields}
-    found = by_name.get(name)
-    if found is None:
-        there = f"there are {', '.join(by_name)}" if by_name else "there is none in the collection"
+    field = by_name.get(name)
+    if field is None:
+        names = f"there are {', '.join(by_name)}" if by_name else "the collection has none"
         raise ApiError(
             "invalid",
             f"{short_repr(name)} is not a field of {collection.name!r} {what}"
-            f"{did_you_mean(name[:64], by_name)}; {there}",
+            f"{did_you_mean(name[:64], by_name)}; {names}",
             {"parameter": parameter},
         )
-    return found
+    return field
 
 
-def _start_position(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
-    """Return the position after which hits start; `by`: the sort field. Raises ApiError."""
+def _start_position(question: SearchQuestion, sort_field: ValueField | None) -> SortPosition | None:
+    """Return the position after which hits start; None: at the first hit. Raises ApiError."""
     if question.start_after is None:
         return None
     score, time, value = question.start_after
-    if not (isfinite(score) and _is_value(by, value)):
+    if not (isfinite(score) and _is_sort_value(sort_field, value)):
         raise ApiError("invalid", "start_after is not the score, the time and the value of a hit")
     return SortPosition(score, time, value)
 
 
-def _is_value(by: ValueField | None, value: object) -> bool:
+def _is_sort_value(sort_field: ValueField | None, value: object) -> bool:
     """Return whether a version can have this value in the sort field."""
-    if by is None or value is None:
+    if sort_field is None or value is None:
         return value is None
-    match by.kind:
+    match sort_field.kind:
         case Kind.KEYWORD:
             return isinstance(value, str)
         case Kind.NUMBER:
             return isinstance(value, float) and isfinite(value)
         case Kind.DATE:
             return type(value) is int and DATE_MIN <= value <= DATE_MAX
-    assert_never(by.kind)
+    assert_never(sort_field.kind)

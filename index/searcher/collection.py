@@ -1,14 +1,14 @@
 """A collection in a searcher: its shard, its segment files, and its watches.
 
-Every shard has all watches, and the events of its documents.
+Every searcher has all watches of the collection, and the events of the documents of its shard.
 
-Sealing: before a checkpoint, the tail (the growing memory segment) is frozen and an empty tail
-starts. A forked copy of the process writes the frozen tail to a segment file. Once the file is
-durable, the segment replaces the frozen tail. If saving fails, the frozen tail stays in memory and
-is written together with the next one.
+Sealing: for a checkpoint, the tail (the growing memory segment) is sealed and an empty tail starts.
+A forked copy of the process writes the sealed tail to a segment file. Once the checkpoint is
+durable, the segment replaces the sealed tail. If saving fails, the sealed tail stays in memory, and
+the next checkpoint writes it together with the tail that is sealed then.
 
 Merging: segments are merged to bound their number and to drop versions that no query can read any
-more.
+longer.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
-from driftline.index.search.checkpoint_codec import Saved
+from driftline.index.search.checkpoint_codec import CheckpointReader
 from driftline.index.search.shard import Shard
 from driftline.index.search.watches import WatchIndex
 
 _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
-"""Name of a segment file or of its draft; `name`: name of the segment."""
+"""Name of a segment file or of its draft; group `name`: name of the segment file."""
 
 
 MERGE_RATIO = 2
@@ -49,20 +49,20 @@ A query takes a quarter of a millisecond per segment, however small the segment 
 """
 
 SMALL_MERGE_RATIO = 8
-"""The same ratio for a small segment, which is merged in some seconds at most."""
+"""`MERGE_RATIO` of a small segment, whose merge takes some seconds at most."""
 
-SMALL = 4_000_000
+SMALL_SIZE_MAX = 4_000_000
 """Largest size of a small segment, in postings and versions."""
 
 FREE_BATCH_WORDS = 512
-"""Words per field that `settle` frees at a time; freeing a complete tail takes some 10 ms."""
+"""Words per field that `do_deferred_work` frees at a time; a complete tail would take 10 ms."""
 
-WASTE = 3
-"""Rewrite a segment if more than 1 / WASTE of its versions are no longer readable."""
+WASTE_DIVISOR = 3
+"""Rewrite a segment if more than 1 / WASTE_DIVISOR of its versions are no longer readable."""
 
 
 class CollectionIndex:
-    """One collection of a searcher; `has`: returns whether a document belongs to this shard.
+    """One collection of a searcher; `has`: returns whether the shard contains a document's id.
 
     `budget`: cost limit of a query (`index.search.matching`).
     """
@@ -85,50 +85,54 @@ class CollectionIndex:
         self._has = has
         self._files = files
         self._sealed: list[MemorySegment] = []
-        """Tails that become the segment file `_name` if saving succeeds."""
+        """Tails that the checkpoint being saved writes to the segment file `_sealed_name`."""
         self._replaced: list[MemorySegment] = []
         """Tails that a segment has replaced, but whose memory is not freed yet."""
-        self._name = ""
+        self._sealed_name = ""
         self._since = 0
-        """Smallest retained time."""
+        """Oldest retained time."""
         self._wasteful: Segment | None = None
-        """A segment of which more than 1 / WASTE of the versions are no longer readable."""
+        """A segment to rewrite, as too many of its versions are no longer readable."""
 
     @property
     def segments(self) -> list[Segment]:
-        """The parts in files; they are all older than those in memory."""
+        """The parts in files; all parts in memory are newer."""
         return [part for part in self.shard.parts if isinstance(part, Segment)]
 
     @property
-    def names(self) -> list[str]:
-        """File names of all segments, including the file that `save` is to write."""
+    def file_names(self) -> list[str]:
+        """Names of all segment files, including the file that `save` is to write."""
         names = [segment.path.name for segment in self.segments]
-        return [*names, self._name] if self._sealed else names
+        return [*names, self._sealed_name] if self._sealed else names
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Apply the next document version. Raises MalformedMessage, DamagedSegment.
+        """Apply the next version, of any shard. Raises MalformedMessage, DamagedSegment.
 
-        After DamagedSegment the version has been applied, but events of watches may be missing.
+        After DamagedSegment the version has been applied, but watch events may be missing.
         """
         fields, values = len(self.collection.texts), len(self.collection.values)
         if (len(version.fields), len(version.values)) != (fields, values):
             raise MalformedMessage(
-                f"a document version does not have the fields of {self.collection.name!r}"
+                f"a document version does not have the fields of the collection "
+                f"{self.collection.name!r}"
             )
         self.shard.apply(time, version)
         if self._has(version.id):
             self.watches.apply(time, version, partial(self._version_before, time, version.id))
 
     def _version_before(self, time: int, id: str) -> DocumentVersion | None:
-        """Return a document's version as of a time, without `replaced`; None if there is none."""
+        """Return a document's version as of a time, without `replaced`; None if there is none.
+
+        Raises DamagedSegment.
+        """
         ordinal = self.shard.find(id, time)
         if ordinal is None:
             return None
         return version_of(self.collection, id, json.loads(self.shard.stored(ordinal)))
 
-    def settle(self) -> None:
-        """Do some deferred work: count the words of the latest versions, free memory."""
-        self.shard.statistics.settle()
+    def do_deferred_work(self) -> None:
+        """Count the words of the latest versions, and free some memory of replaced tails."""
+        self.shard.statistics.count_deferred()
         if self._replaced and not self._replaced[-1].free(FREE_BATCH_WORDS):
             self._replaced.pop()
 
@@ -140,51 +144,54 @@ class CollectionIndex:
             self.watches.put(time, watched.id, watched.query)
 
     def forget_before(self, since: int) -> None:
-        """Forget data that only reads as of earlier times need."""
+        """Forget the data that only reads as of times before `since` need."""
         self.shard.statistics.forget_before(since)
         self.watches.forget_before(since)
         self._since = since
         self._wasteful = next(filter(self._is_wasteful, self.segments), None)
 
     def _is_wasteful(self, segment: Segment) -> bool:
-        needed = int(np.count_nonzero(self.needed([segment])))
-        return (segment.count - needed) * WASTE > segment.count
+        readable = int(np.count_nonzero(self.readable_mask([segment])))
+        return (segment.count - readable) * WASTE_DIVISOR > segment.count
 
     # Saving.
 
     def freeze(self) -> None:
-        """Freeze the tail. `save` writes it, together with earlier tails that were not saved."""
+        """Seal the tail. `save` writes it, together with tails whose checkpoint failed."""
         self.shard.seal()
         self._sealed = [part for part in self.shard.parts[:-1] if isinstance(part, MemorySegment)]
-        self._name = self._files.new() if self._sealed else ""
+        self._sealed_name = self._files.new() if self._sealed else ""
 
     def save(self) -> Iterator[bytes]:
-        """Write the sealed tails to a file; yield all other state in parts. Raises Unavailable."""
+        """Write the sealed tails to one segment file; yield all other state as checkpoint parts.
+
+        Raises Unavailable.
+        """
         segments = self.segments
         if self._sealed:
-            path = self._files.path(self._name)
+            path = self._files.path(self._sealed_name)
             with translate_os_errors("segment", path):
                 segments.append(write(self._sealed, path))
         yield pack([(segment.path.name, segment.checksum) for segment in segments])
         yield from self.shard.save()
         yield from self.watches.save()
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Replace the sealed tails by their segment file. Raises DamagedSegment, OSError."""
         sealed, self._sealed = self._sealed, []
         if sealed:
-            self.shard.replace_parts(sealed, Segment(self._files.path(self._name)))
+            self.shard.replace_parts(sealed, Segment(self._files.path(self._sealed_name)))
             self._replaced += sealed
 
-    def load(self, saved: Saved) -> None:
+    def load(self, reader: CheckpointReader) -> None:
         """Restore saved state. Raises SnapshotDamaged."""
-        match saved.row():
+        match reader.row():
             case tuple(rows):
                 segments = [self._open(row) for row in rows]
-                self.shard.load(saved, segments)
-                self.watches.load(saved)
+                self.shard.load(reader, segments)
+                self.watches.load(reader)
             case _:
-                raise saved.damaged()
+                raise reader.damaged()
 
     def _open(self, row: object) -> Segment:
         """Open a segment that a checkpoint names. Raises SnapshotDamaged."""
@@ -192,7 +199,7 @@ class CollectionIndex:
             case (str(name), int(checksum)):
                 path = self._files.path(name)
             case _:
-                raise Saved.damaged()
+                raise CheckpointReader.damaged()
         try:
             segment = Segment(path)
         except (DamagedSegment, OtherFormat) as error:
@@ -210,16 +217,15 @@ class CollectionIndex:
     # Merging.
 
     def segments_to_merge(self) -> Sequence[Segment]:
-        """Return adjacent segments to merge: the newest ones, or one wasteful segment."""
+        """Return adjacent segments to merge: the newest ones, or one wasteful segment, or none."""
         segments = self.segments
-        many = segments[
-            first_to_merge([segment.postings_count + segment.count for segment in segments]) :
-        ]
-        return many or [each for each in segments if each is self._wasteful]
+        sizes = [segment.postings_count + segment.count for segment in segments]
+        newest = segments[first_to_merge(sizes) :]
+        return newest or [each for each in segments if each is self._wasteful]
 
-    def needed(self, segments: Sequence[Segment]) -> NDArray[np.bool_]:
+    def readable_mask(self, segments: Sequence[Segment]) -> NDArray[np.bool_]:
         """Return, per version of adjacent segments, whether a query can still read it."""
-        return self.shard.needed(segments, self._since)
+        return self.shard.readable_mask(segments, self._since)
 
 
 def first_to_merge(sizes: Sequence[int]) -> int:
@@ -229,8 +235,8 @@ def first_to_merge(sizes: Sequence[int]) -> int:
     of the total size, and so does the number of times that a version is copied.
     """
     for first in range(len(sizes) - 1):
-        larger = SMALL_MERGE_RATIO if sizes[first] <= SMALL else MERGE_RATIO
-        if sizes[first] <= larger * sum(sizes[first + 1 :]):
+        ratio = SMALL_MERGE_RATIO if sizes[first] <= SMALL_SIZE_MAX else MERGE_RATIO
+        if sizes[first] <= ratio * sum(sizes[first + 1 :]):
             return first
     return len(sizes)
 
@@ -240,7 +246,7 @@ class SegmentFiles:
 
     Each new file has a larger number than all files that the directory has contained since the
     searcher started. A file that a checkpoint names is therefore never overwritten, even if later
-    checkpoints failed.
+    checkpoints fail.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -248,10 +254,10 @@ class SegmentFiles:
         self._directory = directory
         with translate_os_errors("segments", directory):
             make_directory(directory)
-            self._number = max((int(found["number"]) for found in self._found()), default=0)
+            self._number = max((int(match["number"]) for match in self._matches()), default=0)
 
     def new(self) -> str:
-        """Return the name for a new file."""
+        """Return the name of a new file."""
         self._number += 1
         return f"{self._number:08}.segment"
 
@@ -260,20 +266,21 @@ class SegmentFiles:
         return self._directory / name
 
     def sweep(self, needed: Container[str]) -> None:
-        """Remove all segments and drafts that are not needed; ignore OSError.
+        """Remove all segments and drafts except those of the files `needed`; ignore OSError.
 
         The draft of a needed file is removed only once the file itself exists.
         """
         with suppress(OSError):
-            for found in list(self._found()):
-                is_draft, path = found[0] != found["name"], self.path(found["name"])
-                if found["name"] not in needed or (is_draft and path.exists()):
-                    self.path(found[0]).unlink(missing_ok=True)
+            for match in list(self._matches()):
+                is_draft, path = match[0] != match["name"], self.path(match["name"])
+                if match["name"] not in needed or (is_draft and path.exists()):
+                    self.path(match[0]).unlink(missing_ok=True)
 
-    def _found(self) -> Iterator[re.Match[str]]:
+    def _matches(self) -> Iterator[re.Match[str]]:
+        """Yield the match of `_FILE` for each segment and draft in the directory."""
         for path in self._directory.iterdir():
-            if found := _FILE.fullmatch(path.name):
-                yield found
+            if match := _FILE.fullmatch(path.name):
+                yield match
 
 
 def quarantine(path: Path) -> None:

@@ -1,8 +1,7 @@
 """Messages between the gateway and the searchers of an index: questions and answers.
 
-Both ends use these types, and some of `index.documents.answers`. On the wire they are mappings,
-like the messages of every view.
-`read_question` validates client input and raises ApiError "invalid".
+Gateway and searchers use these types, and some of `index.documents.answers`. On the wire they are
+mappings, like the messages of every view. `read_question` validates untrusted questions.
 
 >>> question = CountQuestion(collection="documents", q="tea", at=7)
 >>> to_message(question)
@@ -46,7 +45,7 @@ def _tag(name: str) -> str:
 class IndexQuestion(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what", tag=_tag
 ):
-    """A question about a collection; `at`: the T to read; None: the newest T of the searcher."""
+    """A question about a collection; `at`: T of the read; None: newest T of the searcher."""
 
     collection: str
     at: int | None = None
@@ -63,8 +62,8 @@ class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
     """Request for the first `limit` hits of a query.
 
     `start_after`: score, label time and sort value of the hit after which the answer starts;
-    `facets`: names of keyword fields to count; `omits_stored`: omit the stored documents, which
-    take longer to read than everything else.
+    `facets`: names of keyword fields to count; `snippets`: whether to add snippets to hits;
+    `omits_stored`: whether to omit the stored documents, whose reading takes the most time.
     """
 
     q: str
@@ -96,7 +95,7 @@ class ExplainQuestion(IndexQuestion, frozen=True, kw_only=True):
 
 
 class EventsQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """Request for the first `limit` events of a watch from the T `since` on."""
+    """Request for the first `limit` events of a watch from the time `since` on, and below `at`."""
 
     watch: str
     since: int = 0
@@ -128,7 +127,10 @@ AnyQuestion = (
 
 
 class FoundHit(Struct, frozen=True):
-    """A hit; `time`: label time of the version; `value`: its sort value; `stored`: its JSON."""
+    """A hit; `time`: label time of the version; `value`: sort value; `stored`: document as JSON.
+
+    `snippets`: by field name.
+    """
 
     id: str
     score: float
@@ -168,7 +170,7 @@ class StoredDocument(Struct, frozen=True):
 
 
 class FoundEvents(Struct, frozen=True):
-    """Events of a watch, complete below the T `upto`; the next read starts at `upto`."""
+    """Events of a watch, complete below the time `upto`, at which the next read has to start."""
 
     events: list[WatchEvent]
     upto: int
@@ -176,14 +178,14 @@ class FoundEvents(Struct, frozen=True):
 
 def to_message(message: Struct) -> Mapping[str, object]:
     """Convert a question or an answer to its wire form."""
-    found: Answer = msgspec.to_builtins(message, builtin_types=(bytes,))
-    return found
+    mapping: Answer = msgspec.to_builtins(message, builtin_types=(bytes,))
+    return mapping
 
 
 def read_question(question: Question) -> AnyQuestion:
-    """Decode a question. Raises ApiError."""
+    """Decode a question. Raises ApiError "invalid"."""
     try:
-        found: AnyQuestion = msgspec.convert(question, AnyQuestion)
-        return found
+        decoded: AnyQuestion = msgspec.convert(question, AnyQuestion)
+        return decoded
     except msgspec.ValidationError as error:
         raise ApiError("invalid", f"this is not a question to an index: {error}") from None

@@ -1,12 +1,18 @@
-"""Searcher: the view of an index's outputs that answers searches as of a T.
+"""Searcher: the view of an index's outputs that answers searches, each as of a time T.
 
 Input: the outputs of `index.documents.writes.document_flow`, in label order. Output: answers from
-one shard, which contains the documents whose ids hash to it. Statistics cover the documents of all
-shards, so scores do not depend on the number of shards. Invariant: an answer as of an applied and
-retained T is always the same to the last bit, however often the view was saved, loaded and merged.
+one shard, which contains the documents whose ids hash to it. Each searcher also counts the words of
+all other documents (`index.search.statistics`), so scores do not depend on the number of shards.
+Invariant: an answer as of an applied and retained T is always the same to the last bit, however
+often the view was saved, loaded and merged.
+
+The versions of a collection are divided into parts: segment files, and memory segments for newer
+versions. For a checkpoint the last memory segment, the tail, is sealed and an empty tail starts; a
+forked process then writes the sealed tails to a segment file (`index.searcher.collection`).
 
 A checkpoint names segment files in the searcher's directory. It is valid until the next checkpoint
-is published, so only `mark_saved` and `load` remove files that no valid checkpoint or part needs.
+is published. Therefore only `mark_saved` and `load` remove files, and only those that neither the
+valid checkpoint nor a part in use needs.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ from driftline.index.documents.writes import NotWritten, Outcome, Watched, outco
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
-from driftline.index.search.checkpoint_codec import Saved
+from driftline.index.search.checkpoint_codec import CheckpointReader
 from driftline.index.search.matching import BUDGET
 from driftline.index.searcher.answers import QuestionContext, answer_to
 from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, quarantine
@@ -49,16 +55,18 @@ _SINK = 0
 
 
 def shard_of(id: str, shards: int) -> int:
-    """Return the number of the shard that contains the document with an id."""
+    """Return the number of the shard, of `shards` in all, that contains the document with an id."""
     return group_of(id, shards)
 
 
 class Searcher:
     """One shard of an index, as a `HostedView`; `directory`: for segment files of this shard only.
 
-    `budget`: cost limit of a query. `damage`: the first damage found in a segment, "" if there is
-    none. After damage, some questions are rejected, and the view must be rebuilt. The damaged file
-    is renamed, so no checkpoint that names it can be loaded.
+    `budget`: cost limit of a query (`index.search.matching`). `time`: the outputs below it are
+    applied; `since`: the oldest retained T, the first that can be read. `damage`: the first damage
+    found in a segment, "" if there is none. After damage the view must be rebuilt: it rejects
+    requests for watch events and requests that read damaged pages. The damaged file is renamed, so
+    no checkpoint that names this file can be loaded.
     """
 
     def __init__(
@@ -91,7 +99,7 @@ class Searcher:
         self._merging: tuple[str, Sequence[Segment]] | None = None
         """Name of the file that a merge writes, and the segments to merge; None: no merge."""
         self._is_merge_paused = False
-        """Whether a merge failed; merging resumes after the next checkpoint."""
+        """Whether no merge may start before the next checkpoint, as the last one failed."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs with label times in [`self.time`, `time`), in label order."""
@@ -99,28 +107,27 @@ class Searcher:
             if item.sink == _SINK:
                 outcome = outcome_of(item.value)
                 # The current schema may lack the collection.
-                holding = self._collections.get(outcome.collection)
-                if holding is not None:
-                    self._apply_outcome(holding, item.label[0], outcome)
+                index = self._collections.get(outcome.collection)
+                if index is not None:
+                    self._apply_outcome(index, item.label[0], outcome)
         self.time = time
 
-    def _apply_outcome(self, holding: CollectionIndex, time: int, outcome: Outcome) -> None:
+    def _apply_outcome(self, index: CollectionIndex, time: int, outcome: Outcome) -> None:
         match outcome:
             case DocumentVersion():
                 try:
-                    holding.apply(time, outcome)
+                    index.apply(time, outcome)
                 except DamagedSegment as error:
-                    self._found_damage(str(error))
-                    quarantine(error.path)
+                    self._report_damage(error)
             case Watched():
-                holding.watch(time, outcome)
+                index.watch(time, outcome)
             case NotWritten():
                 pass
 
     def settle(self) -> None:
-        """Do some deferred work that no answer waits for."""
-        for holding in self._collections.values():
-            holding.settle()
+        """Do some of the work that `apply` deferred; no answer depends on it."""
+        for index in self._collections.values():
+            index.do_deferred_work()
 
     # Answers.
 
@@ -129,149 +136,168 @@ class Searcher:
 
         `pause`: called repeatedly meanwhile; it may call `ask` for another question.
         """
-        asked = read_question(question)
-        name, time = asked.collection, self.time if asked.at is None else asked.at
-        since = asked.since if isinstance(asked, EventsQuestion) else time
-        if min(time, since) < self.since:
+        request = read_question(question)
+        name, time = request.collection, self.time if request.at is None else request.at
+        oldest_read = time
+        if isinstance(request, EventsQuestion):
+            oldest_read = min(time, request.since)
+        if oldest_read < self.since:
             refused = RetentionExceeded.by("the index", self.since)
             raise ApiError("retained", str(refused), {"oldest": self.since})
         if time > self.time:
             raise ApiError(
                 "unavailable",
-                f"the index has writes up to {format_time(self.time)} only: wait until it has "
-                "those that are asked for",
+                f"the index has writes up to {format_time(self.time)} only: retry later, or read "
+                "as of an earlier T",
             )
-        holding = self._collections.get(name)
-        if holding is None:
-            there = ", ".join(self._collections)
+        index = self._collections.get(name)
+        if index is None:
+            names = ", ".join(self._collections)
             raise ApiError(
-                "absent", f"there is no collection {short_repr(name)}; there are {there}"
+                "absent", f"there is no collection {short_repr(name)}; there are {names}"
             )
-        if self.damage and isinstance(asked, EventsQuestion):
-            raise ApiError("unavailable", f"{self.damage}: ask again when it is")
+        if self.damage and isinstance(request, EventsQuestion):
+            raise ApiError("unavailable", f"{self.damage}: retry after the rebuild")
         context = QuestionContext(
-            asked, holding.collection, holding.shard, holding.watches, time, pause
+            request, index.collection, index.shard, index.watches, time, pause
         )
         try:
-            return _answer_to(context, holding.segments)
+            return _answer_or_verify(context, index.segments)
         except DamagedSegment as error:
-            self._found_damage(str(error))
-            quarantine(error.path)
-            raise ApiError("unavailable", f"{error}: ask again when it is") from None
+            self._report_damage(error)
+            raise ApiError("unavailable", f"{error}: retry after the rebuild") from None
 
     def forget_before(self, since: int) -> None:
-        """Stop answering as of times before `since`; a later `since` counts as `self.time`."""
+        """Reject reads as of times before `since`; a `since` above `self.time` counts as that."""
         self.since = max(self.since, min(since, self.time))
-        for holding in self._collections.values():
-            holding.forget_before(self.since)
+        for index in self._collections.values():
+            index.forget_before(self.since)
 
     # Checkpoints.
 
     def freeze(self) -> None:
-        """Prepare to save the current state: `save` is called next, in a forked copy."""
-        for holding in self._collections.values():
-            holding.freeze()
-        self._pending_files = self._in_use()
+        """Seal all tails. The process then forks, and `save` runs in the copy."""
+        for index in self._collections.values():
+            index.freeze()
+        self._pending_files = self._files_in_use()
 
     def save(self) -> Iterator[bytes]:
         """Write sealed tails to files; yield all other state in parts. Raises Unavailable."""
         if self.damage:
-            raise Unavailable(f"nothing is saved: {self.damage}")
+            raise Unavailable(f"no checkpoint is saved: {self.damage}")
         yield pack((_FORMAT, *self._shard_identity, self._fingerprints, self.time, self.since))
-        for holding in self._collections.values():
-            yield from holding.save()
+        for index in self._collections.values():
+            yield from index.save()
 
     def mark_saved(self) -> None:
         """Replace sealed tails by the files just saved, and remove files no longer needed."""
         self._is_merge_paused = False
         self._checkpoint_files = self._pending_files
         try:
-            for holding in self._collections.values():
-                holding.saved()
+            for index in self._collections.values():
+                index.mark_saved()
         except (DamagedSegment, OSError) as error:
             fields = event("checkpoint-unused", reason=str(error))
-            log.warning("%s; it is written again with the next checkpoint", error, extra=fields)
+            log.warning(
+                "cannot use a segment just written: %s; the next checkpoint writes its versions "
+                "again",
+                error,
+                extra=fields,
+            )
             return
-        self._files.sweep(self._checkpoint_files | self._in_use())
+        self._files.sweep(self._checkpoint_files | self._files_in_use())
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Restore a saved view. A collection that the checkpoint lacks is empty. Raises
-        SnapshotDamaged."""
-        saved = Saved(parts)
-        match saved.row():
-            case (str(form), *kind, tuple(fingerprints), int(time), int(since)) if (
-                form == _FORMAT
-                and tuple(kind) == self._shard_identity
+        """Restore a saved view. Raises SnapshotDamaged.
+
+        A collection of the schema that the checkpoint lacks stays empty.
+        """
+        reader = CheckpointReader(parts)
+        match reader.row():
+            case (str(saved_format), *identity, tuple(fingerprints), int(time), int(since)) if (
+                saved_format == _FORMAT
+                and tuple(identity) == self._shard_identity
                 and set(fingerprints) <= set(self._fingerprints)
             ):
                 self.time, self.since = time, since
             case _:
                 raise SnapshotDamaged(
                     "the checkpoint of the index is of another schema, shard or version of "
-                    "Driftline; everything is rebuilt from the journal"
+                    "Driftline; the index is rebuilt from the journal"
                 )
         for name, _ in fingerprints:
-            self._collections[name].load(saved)
-        self._checkpoint_files = self._in_use()
+            self._collections[name].load(reader)
+        self._checkpoint_files = self._files_in_use()
         self._files.sweep(self._checkpoint_files)
 
-    def _in_use(self) -> frozenset[str]:
-        names = {name for holding in self._collections.values() for name in holding.names}
+    def _files_in_use(self) -> frozenset[str]:
+        """Return the names of all files in use, or that `save` or a merge writes."""
+        names = {name for index in self._collections.values() for name in index.file_names}
         return frozenset(names | {self._merging[0]} if self._merging else names)
 
-    # Tidying up.
+    # Merging.
 
     def next_job(self) -> BackgroundJob | None:
         """Return a merge job, if one is due."""
-        if self._merging is not None:  # `_merged` was not called, so the last merge failed
-            lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
-            if lost:
-                self._found_damage(f"{lost[0]} is damaged; the index is rebuilt from the journal")
+        if self._merging is not None:  # `_use_merged` was not called, so the last merge failed
+            renamed = [segment.path for segment in self._merging[1] if not segment.path.exists()]
+            if renamed:
+                self._set_damage(f"{renamed[0]} is damaged; the index is rebuilt from the journal")
             self._merging, self._is_merge_paused = None, True
         if self._is_merge_paused or self.damage:
             return None
-        for holding in self._collections.values():
-            if segments := holding.segments_to_merge():
+        for index in self._collections.values():
+            if segments := index.segments_to_merge():
                 name = self._files.new()
                 path = self._files.path(name)
-                kept = holding.needed(segments)
+                keep_mask = index.readable_mask(segments)
                 self._merging = name, segments
                 return BackgroundJob(
                     "merge segments of the index",
-                    partial(_merge, segments, path, kept),
-                    partial(self._merged, holding, segments, path, kept),
+                    partial(_merge, segments, path, keep_mask),
+                    partial(self._use_merged, index, segments, path, keep_mask),
                 )
         return None
 
-    def _merged(
+    def _use_merged(
         self,
-        holding: CollectionIndex,
+        index: CollectionIndex,
         segments: Sequence[Segment],
         path: Path,
-        kept: NDArray[np.bool_],
+        keep_mask: NDArray[np.bool_],
     ) -> None:
+        """Replace segments by the merged one at `path`."""
         self._merging = None
         try:
-            holding.shard.replace_parts(segments, Segment(path), kept)
+            index.shard.replace_parts(segments, Segment(path), keep_mask)
         except (DamagedSegment, OSError) as error:
             self._is_merge_paused = True
             fields = event("segment-unused", path=str(path), reason=str(error))
-            log.warning("%s was just written, and is not used: %s", path, error, extra=fields)
+            log.warning(
+                "cannot use the merged segment %s: %s; the old segments stay in use",
+                path,
+                error,
+                extra=fields,
+            )
 
-    def _found_damage(self, problem: str) -> None:
+    def _report_damage(self, error: DamagedSegment) -> None:
+        """Record damage, and rename the damaged file."""
+        self._set_damage(str(error))
+        quarantine(error.path)
+
+    def _set_damage(self, problem: str) -> None:
+        """Record and log the first damage."""
         if not self.damage:
             self.damage = problem
             log.error("%s", problem, extra=event("segment-damaged", reason=problem))
 
     def figures(self) -> Mapping[str, float]:
-        """Return figures for status and metrics; figures of postings cover only segments."""
-        shards = [holding.shard for holding in self._collections.values()]
-        segments = [
-            segment for holding in self._collections.values() for segment in holding.segments
-        ]
+        """Return figures for status and metrics; those of postings cover only segment files."""
+        shards = [index.shard for index in self._collections.values()]
+        segments = [segment for index in self._collections.values() for segment in index.segments]
         postings = sum(segment.postings_count for segment in segments)
-        without_positions = sum(segment.postings_bytes for segment in segments)
-        size = without_positions + sum(segment.positions_bytes for segment in segments)
+        without_positions = sum(segment.bytes_without_positions for segment in segments)
+        with_positions = without_positions + sum(segment.positions_bytes for segment in segments)
         versions = sum(shard.versions for shard in shards)
         return {
             "documents": sum(shard.live_count for shard in shards),
@@ -279,20 +305,23 @@ class Searcher:
             "segments": len(segments),
             "segment_bytes": sum(segment.file_size for segment in segments),
             "postings": postings,
-            "postings_bytes": size,
-            "bytes_per_posting": size / postings if postings else 0.0,
+            "postings_bytes": with_positions,
+            "bytes_per_posting": with_positions / postings if postings else 0.0,
             "bytes_per_posting_without_positions": without_positions / postings
             if postings
             else 0.0,
-            **_summed(holding.watches.figures() for holding in self._collections.values()),
+            **_sums_by_name(index.watches.figures() for index in self._collections.values()),
             "tail_versions": versions - sum(segment.count for segment in segments),
         }
 
 
-def _answer_to(asked: QuestionContext, segments: Iterable[Segment]) -> Answer:
-    """Answer a question. Raises ApiError, DamagedSegment."""
+def _answer_or_verify(context: QuestionContext, segments: Iterable[Segment]) -> Answer:
+    """Answer a question; after an unexpected error, verify all segments.
+
+    Raises ApiError, DamagedSegment.
+    """
     try:
-        return to_message(answer_to(asked))
+        return to_message(answer_to(context))
     except DriftlineError:
         raise
     except Exception:  # a page may be damaged when it is read from disk again after its check
@@ -301,18 +330,18 @@ def _answer_to(asked: QuestionContext, segments: Iterable[Segment]) -> Answer:
         raise
 
 
-def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    summed: Counter[str] = Counter()
-    for each in some:
-        summed.update(each)
-    return dict(summed)
+def _sums_by_name(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    sums: Counter[str] = Counter()
+    for each in figures:
+        sums.update(each)
+    return dict(sums)
 
 
-def _merge(segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]) -> None:
+def _merge(segments: Sequence[Segment], path: Path, keep_mask: NDArray[np.bool_]) -> None:
     """Merge segments into one file; rename a damaged one. Raises DamagedSegment, Unavailable."""
     try:
         with translate_os_errors("segment", path):
-            write(segments, path, kept)
+            write(segments, path, keep_mask)
     except DamagedSegment as error:
         quarantine(error.path)
         raise

@@ -27,8 +27,8 @@ AT_ONCE_S = 5.0
 def test_client_rejects_invalid_arguments(client: Callable[..., object]) -> None:
     wrong: list[tuple[dict[str, object], str]] = [
         ({"url": "localhost:8080"}, "is not an address"),
-        ({"timeout_s": 0}, "timeout_s is a number of seconds above 0, not 0"),
-        ({"retry_s": -1}, "retry_s is a number of seconds, 0 for no second attempt, not -1"),
+        ({"timeout_s": 0}, "timeout_s must be a number of seconds above 0, not 0"),
+        ({"retry_s": -1}, "retry_s must be a number of seconds, 0 for no retry, not -1"),
         ({"verify": "ca.pem"}, "cafile=FILE"),
         ({"token": ""}, r"strip\(\)"),
         ({"token": "secret\n"}, r"strip\(\)"),

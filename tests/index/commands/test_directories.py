@@ -82,7 +82,7 @@ def test_number_of_searchers_cannot_change(tmp_path: Path) -> None:
     define(tmp_path, None)
     assert pin_searcher_count(tmp_path, 2) == 2
     assert pin_searcher_count(tmp_path, None) == 2
-    with pytest.raises(StateMismatch, match=r"has 2 searchers, .* give --searchers 2"):
+    with pytest.raises(StateMismatch, match=r"has 2 searchers, .* use --searchers 2"):
         pin_searcher_count(tmp_path, 3)
     (tmp_path / "searchers").write_bytes(b"two")
     with pytest.raises(StateMismatch, match="searchers is damaged: write the number"):

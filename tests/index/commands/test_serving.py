@@ -184,7 +184,7 @@ def test_invalid_serve_arguments_are_rejected_with_a_message(
     assert "not HOST:PORT" in refusal("--http", "8080")
     assert "token" in refusal("--http", "0.0.0.0:0", "--state", state)
     assert "has its own flow" in refusal("examples/wordcount.py", "--searchers", 2)
-    assert "come together" in refusal("--key", "README.md")
+    assert "must be given together" in refusal("--key", "README.md")
     assert "--name cannot be given without a cluster" in refusal("--name", "web")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -204,7 +204,7 @@ def test_invalid_serve_arguments_are_rejected_with_a_message(
         assert "state directory /proc/nowhere: No" in refusal(*flow, *nowhere)
     two = tmp_path / "two.py"
     two.write_text(TWO)
-    assert "two.py has 2 sources: a service has one" in refusal(two, *at)
+    assert "two.py has 2 sources: a service needs a flow with one source" in refusal(two, *at)
     assert not state.exists(), "nothing is begun by what is refused"
 
 

@@ -195,7 +195,7 @@ async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
     cases = (
         ("/watches/1", b'{"q": "titel:tea"}', "query", "titel"),
         ("/watches/1", b'{"q": "tea", "more": 1}', "invalid", "QUERY"),
-        ("/watches/1", b'{"q": "\\ud800"}', "query", "half a character"),
+        ("/watches/1", b'{"q": "\\ud800"}', "query", "unpaired surrogate"),
         ("/watches/1", b"[", "invalid", "not valid JSON"),
         ("/watches/a%00", b'{"q": "tea"}', "invalid", "control character"),
     )

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from driftline.index.documents.schema import Schema, load_schema
-from driftline.index.http.reading import marked
+from driftline.index.http.reading import snippet_html
 from driftline.index.search.results import Snippet
 from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of
@@ -175,7 +175,7 @@ async def test_a_query_that_costs_too_much_is_refused(tmp_path: Path) -> None:
 def test_a_snippet_is_html_of_the_field_with_most_marks() -> None:
     title = Snippet("Cats & <dogs>", 0, False, ((0, 4),))
     text = Snippet("of cats & <dogs>", 5, True, ((3, 7), (11, 15)))
-    assert marked({"title": title}) == "<mark>Cats</mark> &amp; &lt;dogs&gt;"
+    assert snippet_html({"title": title}) == "<mark>Cats</mark> &amp; &lt;dogs&gt;"
     expected = "…of <mark>cats</mark> &amp; &lt;<mark>dogs</mark>&gt;…"
-    assert marked({"title": title, "text": text}) == expected
-    assert marked({}) == ""
+    assert snippet_html({"title": title, "text": text}) == expected
+    assert snippet_html({}) == ""

@@ -71,7 +71,7 @@ BAD_DOCUMENTS = (
     (b'{"n": 1e999}', 400, "too large for a float"),
     (b'{"title": 1}', 400, "'title'"),
     (b'{"title": "a", "title": "b"}', 400, "twice"),
-    (b'{"\\ud800": 1}', 400, "half a character"),
+    (b'{"\\ud800": 1}', 400, "unpaired surrogate"),
     (b'{"title": "\xff"}', 400, "UTF-8"),
     (b'{"id": "2"}', 400, "id is given beside the document"),
     (b'{"n": 99999999999999999999}', 400, "64 bits"),

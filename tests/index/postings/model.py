@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
 from driftline.index.documents.versions import DocumentVersion, words_of
 from driftline.index.postings.memory_segment import MemorySegment
-from driftline.index.postings.segment import BY_VERSION, SegmentPostings
+from driftline.index.postings.segment import DENSE_RATIO, SegmentPostings
 from driftline.index.postings.segment_reader import Keywords, SegmentReader
 
 TEXT_FIELDS = 2
@@ -165,7 +165,7 @@ def check_often(postings: SegmentPostings, versions: int) -> None:
     for ordinal, frequency in zip(postings.ordinals, postings.frequencies, strict=True):
         expected[ordinal] = int(frequency)
     often = postings.dense_frequencies
-    assert (often is None) == (postings.count * BY_VERSION < versions)
+    assert (often is None) == (postings.count * DENSE_RATIO < versions)
     assert often is None or often.tolist() == expected
 
 

@@ -23,7 +23,7 @@ def data(tmp_path: Path) -> bytes:
 
 @pytest.mark.parametrize("page", [64, 1 << 16])
 def test_a_flipped_bit_is_found(page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sections, "PAGE", page)
+    monkeypatch.setattr(sections, "PAGE_BYTES", page)
     monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 20)
     write([tail_of(5, ROWS)], tmp_path / "good")
     data = (tmp_path / "good").read_bytes()

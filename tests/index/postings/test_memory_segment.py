@@ -57,7 +57,7 @@ def test_later_writes_do_not_change_earlier_reads(
     recent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where arrays were moved because they were full."""
-    monkeypatch.setattr(tails, "RECENT", recent)
+    monkeypatch.setattr(tails, "RECENT_MAX", recent)
     some = many_rows(60, seed=2)
     tail = MemorySegment(0, TEXT_FIELDS, VALUE_FIELDS)
     arrays: list[tuple[Array, bytes]] = []

@@ -25,9 +25,9 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """The same however many words, or versions, are worked off at once."""
     for module in (tails, segments, pairs):
         monkeypatch.setattr(module, "RUN_SIZE", request.param)
-    monkeypatch.setattr(pairs, "_VERSIONS", request.param)
+    monkeypatch.setattr(pairs, "_STEP_VERSIONS", request.param)
     monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 3)
-    monkeypatch.setattr(packing, "_LONG", {1: 5, 1 << 14: 256}[request.param])
+    monkeypatch.setattr(packing, "_BULK_MAX", {1: 5, 1 << 14: 256}[request.param])
     monkeypatch.setattr(segments, "CACHE_RATIO", {1: 0, 1 << 14: 1}[request.param])
 
 

@@ -22,7 +22,7 @@ lists = st.lists(st.lists(numbers, max_size=6), max_size=5)
 @pytest.fixture(params=[0, 3, 256], autouse=True)
 def _long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same whether lists are copied one by one or together."""
-    monkeypatch.setattr(packing, "_LONG", request.param)
+    monkeypatch.setattr(packing, "_BULK_MAX", request.param)
 
 
 def array(values: list[int]) -> Numbers:

@@ -12,7 +12,7 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.index.search.checkpoint_codec import (
     NUMBERS_PER_PART,
     TEXTS_PER_PART,
-    Saved,
+    CheckpointReader,
     encode_dictionary,
     encode_numbers,
 )
@@ -24,7 +24,7 @@ from driftline.index.search.checkpoint_codec import (
 )
 def test_large_number_arrays_round_trip(count: int) -> None:
     numbers = array("q", range(-(2**40), count - 2**40))
-    saved = Saved([*encode_numbers(numbers), *encode_numbers(array("q", [5]))])
+    saved = CheckpointReader([*encode_numbers(numbers), *encode_numbers(array("q", [5]))])
     assert saved.numbers() == numbers
     assert saved.numbers() == array("q", [5])
     with pytest.raises(SnapshotDamaged):
@@ -38,11 +38,11 @@ def test_dictionaries_round_trip(count: int) -> None:
     dictionary = {f"é{number}": -number for number in reversed(range(count))}
     parts = [*encode_dictionary(dictionary), *encode_dictionary({})]
     assert all(parts), "an empty part would end a checkpoint"
-    saved = Saved(parts)
+    saved = CheckpointReader(parts)
     assert list(saved.dictionary().items()) == list(dictionary.items())
     assert saved.dictionary() == {}
 
 
 @given(st.lists(st.one_of(*(st.integers(-(2**bits), 2**bits - 1) for bits in (7, 8, 16, 32, 63)))))
 def test_arbitrary_number_arrays_round_trip(numbers: list[int]) -> None:
-    assert Saved(list(encode_numbers(array("q", numbers)))).numbers().tolist() == numbers
+    assert CheckpointReader(list(encode_numbers(array("q", numbers)))).numbers().tolist() == numbers

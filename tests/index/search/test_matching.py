@@ -26,7 +26,7 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.matching import STEPS_PER_POSTING, Matching, QueryTooCostly, check
+from driftline.index.search.matching import STEPS_PER_POSTING, Matching, QueryTooCostly, check_cost
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
 from tests.index.search.model import Document, Model, Write
@@ -78,10 +78,10 @@ def test_the_cost_is_that_of_all_postings_and_steps(
                 cost += sum(len(words_of_leaf(leaf) & set(text)) for text in there)
                 cost += steps_of(leaf, there) // STEPS_PER_POSTING
     matchings = [Matching(part, part.count) for part in parts]
-    check(query.root, matchings, cost)
+    check_cost(query.root, matchings, cost)
     if cost:
         with pytest.raises(QueryTooCostly, match=f"would read {cost:,} postings"):
-            check(query.root, matchings, cost - 1)
+            check_cost(query.root, matchings, cost - 1)
 
 
 def test_leaf_with_many_words_gives_equal_answers_for_any_shards(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_too_costly_leaf_is_named_before_reading() -> None:
         (Prefix(0, "text", "ca"), ""),
         (Fuzzy(0, "text", "cat"), ""),
         (Phrase(0, "text", ("cat", "cat")), ""),
-        (Phrase(0, "text", ("cat",) * 5), "would read 7 postings.* or look for"),
+        (Phrase(0, "text", ("cat",) * 5), "would read 7 postings.* or search for"),
         (
             Phrase(0, "text", ("cat", "cats", "dog", "car")),
-            'read 7 postings, 7 of them for text:"cat cats dog car", and the most is 6: leave',
+            'read 7 postings, 7 of them for text:"cat cats dog car"; the most is 6: remove',
         ),
     ]
     for leaf, problem in leaves:

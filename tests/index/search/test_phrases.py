@@ -16,8 +16,8 @@ from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
 from driftline.index.search.fuzzy import is_near, near_words
 from driftline.index.search.phrases import (
-    Numbered,
     PackedPositions,
+    PhraseTerm,
     find_phrase,
     starts_in_text,
     steps,
@@ -46,9 +46,9 @@ class Word:
         return flat, np.cumsum([0, *map(len, chosen)], dtype=np.intp)
 
 
-def numbered(words: dict[str, Word], phrase: str) -> list[Numbered]:
+def numbered(words: dict[str, Word], phrase: str) -> list[PhraseTerm]:
     """A phrase of letters."""
-    return [Numbered(number, words[word]) for number, word in enumerate(phrase)]
+    return [PhraseTerm(number, words[word]) for number, word in enumerate(phrase)]
 
 
 @given(TEXTS, st.text("abc", min_size=2, max_size=4), st.integers(0, 6))

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.versions import DocumentVersion, ReplacedField, Words, words_of
-from driftline.index.search.checkpoint_codec import Saved
+from driftline.index.search.checkpoint_codec import CheckpointReader
 from driftline.index.search.statistics import (
-    TRIMMED_EVERY,
+    TRIM_INTERVAL,
     Counts,
     FieldStatistics,
     Statistics,
@@ -41,9 +41,9 @@ def test_statistics_are_those_of_the_versions_that_are_alive(
         history.append((time + 1, dict(alive)))
         for doing in doings:
             if doing == "settle":
-                statistics.settle()
+                statistics.count_deferred()
             elif doing == "save":
-                statistics = Statistics.load(Saved(list(statistics.save())), FIELDS)
+                statistics = Statistics.load(CheckpointReader(list(statistics.save())), FIELDS)
             else:
                 since = max(since, time - 2)
                 statistics.forget_before(since)
@@ -88,7 +88,7 @@ def test_counts_are_the_sums_of_all_earlier_changes(
         if number == moment:
             counts.forget_before(min(since, time))
         if number == saved:
-            counts = Counts.load(Saved(list(counts.save())))
+            counts = Counts.load(CheckpointReader(list(counts.save())))
         counts.add(time, [word], change)
         all_changes.append((time, word, change))
     for word in "ab":
@@ -99,13 +99,13 @@ def test_counts_are_the_sums_of_all_earlier_changes(
 
 def test_counts_before_retention_are_freed() -> None:
     counts = Counts()
-    for time in range(10 * TRIMMED_EVERY):
+    for time in range(10 * TRIM_INTERVAL):
         counts.add(time, ["often", f"once {time}"], 1)
         counts.forget_before(time - 5)
     assert len(counts._changing) <= 8
-    assert len(counts._changing["often"]) <= TRIMMED_EVERY + 5
-    assert counts.before("often", 10 * TRIMMED_EVERY) == 10 * TRIMMED_EVERY
-    loaded = Counts.load(Saved(list(counts.save())))
+    assert len(counts._changing["often"]) <= TRIM_INTERVAL + 5
+    assert counts.before("often", 10 * TRIM_INTERVAL) == 10 * TRIM_INTERVAL
+    loaded = Counts.load(CheckpointReader(list(counts.save())))
     assert loaded._since == counts._since
-    loaded.forget_before(10 * TRIMMED_EVERY)
-    assert not Counts.load(Saved(list(loaded.save())))._changing
+    loaded.forget_before(10 * TRIM_INTERVAL)
+    assert not Counts.load(CheckpointReader(list(loaded.save())))._changing

@@ -23,7 +23,7 @@ from driftline.index.query.tree import (
     Query,
 )
 from driftline.index.search import watches
-from driftline.index.search.checkpoint_codec import Saved
+from driftline.index.search.checkpoint_codec import CheckpointReader
 from driftline.index.search.shard import Shard
 from driftline.index.search.version_matching import Anchor, VersionContents, anchors_of
 from driftline.index.search.version_matching import matches as matches_alone
@@ -81,7 +81,7 @@ def before_of(last: DocumentVersion | None) -> Callable[[], DocumentVersion | No
 
 def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watches, "SWEPT_FROM", 0)
+        patch.setattr(watches, "SWEEP_MIN", 0)
         watching = WatchIndex(COLLECTION)
         watching.put(1, "w", "a")
         watching.put(1, "v", "a")
@@ -93,7 +93,7 @@ def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
         later = [Event(6, "p", "entered"), Event(7, "p", "left")]
         assert watching.events("w", 6, 9) == later
         again = WatchIndex(COLLECTION)
-        again.load(Saved(list(watching.save())))
+        again.load(CheckpointReader(list(watching.save())))
         assert again.events("w", 6, 9) == again.events("v", 6, 9) == later
 
 
@@ -111,7 +111,7 @@ def test_removed_watches_and_expired_events_are_freed(monkeypatch: pytest.Monkey
     for number in range(1_000):
         watching.remove(40_000, str(number))
     assert sum(map(len, watching.save())) > 5_000
-    monkeypatch.setattr(watches, "SWEPT_FROM", 1_000)
+    monkeypatch.setattr(watches, "SWEEP_MIN", 1_000)
     watching.forget_before(40_000)
     assert list(watching.save()) == nothing
 
@@ -126,7 +126,9 @@ def test_damaged_parts_are_refused() -> None:
     for number, damage in product(range(7), [7, (7,), (), b"1234567", ("a", "b"), None]):
         damaged = [] if damage is None else [pack(damage)]
         with pytest.raises(SnapshotDamaged):
-            WatchIndex(COLLECTION).load(Saved([*parts[:number], *damaged, *parts[number + 1 :]]))
+            WatchIndex(COLLECTION).load(
+                CheckpointReader([*parts[:number], *damaged, *parts[number + 1 :]])
+            )
 
 
 @given(QUERY, st.lists(st.integers(0, 9), min_size=5, max_size=5), DOCUMENT)

@@ -174,7 +174,7 @@ def test_an_answer_has_bounded_documents_and_snippets(
     assert ids(ask(searcher, "search", **question)) == ["tea", "oil", "sea"]
     monkeypatch.setattr(answers, "BYTES_MAX", tea + oil + sea - 1)
     with pytest.raises(
-        ApiError, match=r"the first 3 hits have more than .*: ask for fewer"
+        ApiError, match=r"the first 3 hits have more than .*: use a smaller limit"
     ) as refused:
         ask(searcher, "search", **question)
     assert (refused.value.code, refused.value.details) == ("costly", {"limit": 2})
@@ -205,6 +205,7 @@ def test_versions_of_a_removed_collection_are_skipped(tmp_path: Path, schema: Sc
     assert searcher.figures()["versions"] == 0
     others = Schema({"books": schema.collections["notes"]})
     with pytest.raises(
-        MalformedMessage, match="a document version does not have the fields of 'notes'"
+        MalformedMessage,
+        match="not have the fields of the collection 'notes'",
     ):
         Searcher(others, tmp_path / "others").apply(len(WRITES) + 1, items)

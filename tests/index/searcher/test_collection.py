@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from driftline.index.searcher.collection import (
     MERGE_RATIO,
-    SMALL,
     SMALL_MERGE_RATIO,
+    SMALL_SIZE_MAX,
     SegmentFiles,
     first_to_merge,
 )
@@ -120,11 +120,12 @@ def test_draft_is_kept_while_its_segment_is_missing_and_needed(tmp_path: Path) -
 
 
 @given(
-    st.lists(st.integers(1, 50), min_size=1, max_size=300), st.sampled_from([1, 40_000, SMALL + 1])
+    st.lists(st.integers(1, 50), min_size=1, max_size=300),
+    st.sampled_from([1, 40_000, SMALL_SIZE_MAX + 1]),
 )
 @example([1] * 300, 1)
 @example([1] * 300, 40_000)
-@example([1] * 300, SMALL + 1)
+@example([1] * 300, SMALL_SIZE_MAX + 1)
 def test_merge_policy_bounds_segments_and_copies_per_version(counts: list[int], each: int) -> None:
     saved = [count * each for count in counts]
     sizes: list[int] = []
@@ -141,7 +142,7 @@ def test_merge_policy_bounds_segments_and_copies_per_version(counts: list[int], 
     # Each that stays is larger than LARGER times all later ones, and one is new.
     assert most <= 2 + log(total / each + 1, MERGE_RATIO + 1)
     # A segment becomes part of one that is larger by a part of it, or is new.
-    small = min(total, SMALL) // each  # 0: none is small
+    small = min(total, SMALL_SIZE_MAX) // each  # 0: none is small
     times = log(small + 1, 1 + 1 / SMALL_MERGE_RATIO)
     times += log(total / each / max(small, 1) + 1, 1 + 1 / MERGE_RATIO)
     assert copied <= total * (1 + times)

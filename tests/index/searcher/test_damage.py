@@ -117,7 +117,7 @@ def test_damage_is_logged_once_and_the_segment_is_not_reloaded(
     assert searcher.ask({"what": "count", "collection": "c", "q": "tags:x"})["total"] == 4
     assert searcher.next_job() is None
     searcher.freeze()
-    with pytest.raises(Unavailable, match=r"nothing is saved: .* is damaged"):
+    with pytest.raises(Unavailable, match=r"no checkpoint is saved: .* is damaged"):
         next(searcher.save())
     with pytest.raises(SnapshotDamaged, match=r"segment cannot be read: No such file"):
         loaded(tmp_path, parts)

@@ -118,7 +118,7 @@ def test_watch_events_equal_brute_force_matching(
 ) -> None:
     items = items_of(writes)
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watches, "SWEPT_FROM", swept_from)
+        patch.setattr(watches, "SWEEP_MIN", swept_from)
         replicas = [Replica(Path(directory, str(i)), i, shards) for i in range(shards)]
         time = 0
         for step, number, what in [*happenings, (len(writes) + 1, 0, "reopen")]:
