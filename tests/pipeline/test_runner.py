@@ -296,7 +296,7 @@ def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
     run(flow, spark, [source], tmp_path / "o", save=tmp_path / "s")
     found = open_savepoint(tmp_path / "s")
     other = load_flow("driftline.simulation.scenarios.flows:counts")
-    with pytest.raises(StateMismatch, match="another flow"):
+    with pytest.raises(StateMismatch, match="does not hold the state of flow"):
         run(other, spark, [source], tmp_path / "p", since=2, start=found)
     name = next(iter(found.files))
     (tmp_path / "s" / name).write_bytes(b"x")
