@@ -21,10 +21,11 @@ LAST_ACKNOWLEDGEMENT_S = 5.0
 """Time in seconds in which the last acknowledgement of a source is retried."""
 
 ACKNOWLEDGEMENT_RETRY_S = 0.5
+"""Pause in seconds before such a retry."""
 
 
-def guarded(what: str, call: Callable[[], T]) -> T:
-    """Return the result of a connector call. `what`: the source or the sink, for errors.
+def call_guarded(subject: str, call: Callable[[], T]) -> T:
+    """Return the result of a connector call. `subject`: the source or the sink, for errors.
 
     Raises FlowError for an exception that is not Driftline's.
     """
@@ -35,8 +36,8 @@ def guarded(what: str, call: Callable[[], T]) -> T:
     except BaseException as error:  # also SystemExit: user code must not end the process
         reraise_interrupt(error)
         raise FlowError(
-            f"{what} raised {describe_exception(error)}. Fix it, and run the same command again; "
-            "for errors that pass, raise Unavailable"
+            f"{subject} raised {describe_exception(error)}. Fix it, and run the same command "
+            "again; for temporary errors, raise Unavailable"
         ) from error
 
 
@@ -44,36 +45,36 @@ class GuardedSource:
     """A live source with checked calls and results."""
 
     def __init__(self, source: LiveSource) -> None:
-        """Wrap a source. Raise FlowError if it has no name."""
+        """Wrap a source. Raises FlowError if its name is not a text."""
         self._source = source
-        self.name = guarded(f"the source {type(source).__name__}", lambda: source.name)
+        self.name = call_guarded(f"the source {type(source).__name__}", lambda: source.name)
         self._title = f"the source {self.name!r}"
         if not isinstance(self.name, str):
             raise FlowError(f"{self._title}: its name is not a text")
 
     def identity(self) -> str:
         """Return `LiveSource.identity`."""
-        found = guarded(self._title, self._source.identity)
-        if not isinstance(found, str):
-            raise FlowError(f"{self._title}: identity() returned {found!r}, which is not a text")
-        return found
+        identity = call_guarded(self._title, self._source.identity)
+        if not isinstance(identity, str):
+            raise FlowError(f"{self._title}: identity() returned {identity!r}, which is not a text")
+        return identity
 
     def start(self, offsets: Mapping[str, int]) -> None:
         """Call `LiveSource.start`."""
-        guarded(self._title, lambda: self._source.start(offsets))
+        call_guarded(self._title, lambda: self._source.start(offsets))
 
     def poll(self, timeout_s: float) -> list[Record] | None:
         """Return the records of `LiveSource.poll`."""
-        return guarded(self._title, lambda: self._polled(timeout_s))
+        return call_guarded(self._title, lambda: self._poll(timeout_s))
 
     def acknowledge(self, offsets: Mapping[str, int]) -> None:
         """Call `LiveSource.acknowledge`."""
-        guarded(self._title, lambda: self._source.acknowledge(offsets))
+        call_guarded(self._title, lambda: self._source.acknowledge(offsets))
 
     def acknowledge_last(self, offsets: Mapping[str, int]) -> None:
-        """Call `LiveSource.acknowledge` at the end of a run, again if it raises Unavailable.
+        """Call `LiveSource.acknowledge` at the end of a run; retry while it raises Unavailable.
 
-        If it fails for `LAST_ACKNOWLEDGEMENT_S`, log a warning: the records are stored.
+        After `LAST_ACKNOWLEDGEMENT_S`, only log a warning, because the records are stored.
         """
         deadline = monotonic() + LAST_ACKNOWLEDGEMENT_S
         while True:
@@ -92,12 +93,12 @@ class GuardedSource:
     def close(self) -> None:
         """Call `LiveSource.close`; log its error as a warning, as all records are stored."""
         try:
-            guarded(self._title, self._source.close)
+            call_guarded(self._title, self._source.close)
         except DriftlineError as error:
             fields = event_fields("source-not-closed", name=self.name)
             log.warning("%s", error, extra=fields)
 
-    def _polled(self, timeout_s: float) -> list[Record] | None:
+    def _poll(self, timeout_s: float) -> list[Record] | None:
         batch = self._source.poll(timeout_s)
         if batch is None:
             return None

@@ -36,7 +36,7 @@ from driftline.engine.sources.source import Source
 STANDARD_INPUT = "-"
 
 PRODUCERS = "tcp://", "ipc://"
-"""Prefixes of the addresses at which a run receives records of producers."""
+"""Prefixes of the addresses at which a run receives records from producers."""
 
 NAME_BYTES_MAX = 255
 """Maximum bytes of a file name; system calls reject longer ones."""
@@ -45,7 +45,7 @@ NAMES_SHOWN = 10
 """Maximum number of directory entries that a warning names."""
 
 
-class Piped(Struct, frozen=True):
+class PipedInput(Struct, frozen=True):
     """Standard input as an input: JSON lines, or lines of text."""
 
     shape: Shape
@@ -53,7 +53,7 @@ class Piped(Struct, frozen=True):
     name: str = "standard input"
 
 
-Input = Source | LiveSource | Piped | str
+Input = Source | LiveSource | PipedInput | str
 """A source that can be read again; a live source; standard input; or an address of producers."""
 
 
@@ -66,7 +66,7 @@ def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHA
     InputError.
     """
     inputs = [_open(texts, shape) for texts in inputs_by_source(flow, arguments)]
-    if sum(isinstance(each, Piped) for each in inputs) > 1:
+    if sum(isinstance(each, PipedInput) for each in inputs) > 1:
         raise FlowError(f"standard input ({STANDARD_INPUT}) can be the input of one source only")
     return inputs
 
@@ -98,7 +98,7 @@ def open_files(arguments: Sequence[str], shape: Shape, reader: str) -> Source:
 
 
 def open_shaped(path: str | Path, shape: Shape) -> Source:
-    """Open one file. Raise the errors of `open_source`."""
+    """Open one file. Raises the errors of `open_source`."""
     return open_source(
         path,
         id_field=shape.id_field,
@@ -109,29 +109,30 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
     )
 
 
-def is_live(named: str) -> bool:
-    """Return whether an input, as `NAME=INPUT`, is an address, so records arrive during the run."""
-    return bool(scheme_of(named.partition("=")[2]))
+def is_live(argument: str) -> bool:
+    """Return whether an input, given as `NAME=INPUT`, is an address: records arrive in the run."""
+    return bool(scheme_of(argument.partition("=")[2]))
 
 
-def is_logged(opened: object) -> bool:
+def is_logged(flow_input: object) -> bool:
     """Return whether an input needs an input log, because its records cannot be read again."""
-    return isinstance(opened, LiveSource | Piped | str)
+    return isinstance(flow_input, LiveSource | PipedInput | str)
 
 
-def _as_files(opened: Input, reader: str) -> Source:
-    if isinstance(opened, LiveSource | Piped | str):
+def _as_files(flow_input: Input, reader: str) -> Source:
+    if isinstance(flow_input, LiveSource | PipedInput | str):
+        name = flow_input if isinstance(flow_input, str) else flow_input.name
         raise Unavailable(
-            f"{reader} reads files, not {opened if isinstance(opened, str) else opened.name}. "
-            "`driftline run` keeps the records that it receives in its state directory, in the "
-            "folders input-0, input-1, ..., which can be inputs; but only until two snapshots have "
-            "them. Let a sink of the flow keep all of them, or keep them where they come from"
+            f"{reader} reads files, not {name}. `driftline run` stores received records in its "
+            "state directory, in the folders input-0, input-1, ..., which can be inputs; but it "
+            "removes the records once two snapshots contain them. To keep all records, store them "
+            "in a sink of the flow, or at their origin"
         )
-    return opened
+    return flow_input
 
 
 def inputs_by_source(flow: Flow, arguments: Sequence[str]) -> list[list[str]]:
-    """Return the texts given for each source of the flow, without names. Raise FlowError."""
+    """Return the inputs given for each source of the flow, without names. Raises FlowError."""
     names = [source.name for source in flow.sources]
     by_name: dict[str, list[str]] = {name: [] for name in names}
     unnamed = []
@@ -143,17 +144,17 @@ def inputs_by_source(flow: Flow, arguments: Sequence[str]) -> list[list[str]]:
             by_name[name].append(rest)
         else:
             unnamed.append(text)
-    known = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
+    available = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if not unnamed:
         if missing := [name for name, texts in by_name.items() if not texts]:
-            raise FlowError(f"no input for source {', '.join(missing)}: {known}")
+            raise FlowError(f"no input for source {', '.join(missing)}: {available}")
         return list(by_name.values())
     if len(unnamed) < len(arguments):
-        raise FlowError(f"the input {unnamed[0]} does not name a source of the flow: {known}")
+        raise FlowError(f"the input {unnamed[0]} does not name a source of the flow: {available}")
     for text in unnamed:
         name, equals, _ = text.partition("=")
         if equals and "/" not in name and not Path(text).exists() and not has_magic(text):
-            raise FlowError(f"{text}: there is no source {name!r}, and no such file; {known}")
+            raise FlowError(f"{text}: there is no source {name!r}, and no such file; {available}")
     if len(names) == 1:
         return [unnamed]
     flow.check_inputs(unnamed)
@@ -162,32 +163,33 @@ def inputs_by_source(flow: Flow, arguments: Sequence[str]) -> list[list[str]]:
 
 def _open(arguments: Sequence[str], shape: Shape) -> Input:
     """Open the input of a source from all texts given for it."""
-    if len(arguments) == 1 and _is_no_file(arguments[0]):
+    if len(arguments) == 1 and _is_stream(arguments[0]):
         address = arguments[0]
         if address.startswith(PRODUCERS):
             return address
-        return open_address(address) if scheme_of(address) else _piped(address, shape)
+        return open_address(address) if scheme_of(address) else _open_pipe(address, shape)
     paths = _paths(arguments)
     sources = [open_shaped(path, shape) for path in paths]
     if len(sources) == 1:
         return sources[0]
     files = [source for source in sources if isinstance(source, FileSource)]
     if len(files) < len(sources):
-        raise _alone(next(p for p, s in zip(paths, sources, strict=True) if s not in files))
+        raise _not_a_file(next(p for p, s in zip(paths, sources, strict=True) if s not in files))
     return SeveralFiles(files)
 
 
-def _is_no_file(text: str) -> bool:
+def _is_stream(text: str) -> bool:
+    """Return whether an input is an address or standard input, not a file."""
     return bool(scheme_of(text)) or text == STANDARD_INPUT or text.startswith(f"{STANDARD_INPUT}.")
 
 
-def _alone(text: str) -> Unavailable:
+def _not_a_file(text: str) -> Unavailable:
     return Unavailable(
         f"{text} is not a file: it cannot be one of several inputs of the same source"
     )
 
 
-def _piped(text: str, shape: Shape) -> Piped:
+def _open_pipe(text: str, shape: Shape) -> PipedInput:
     if text not in ("-", "-.jsonl", "-.ndjson", "-.txt"):
         raise Unavailable(f"{text}: standard input is JSON lines (-, -.jsonl) or text (-.txt)")
     if shape.encoding != UTF_8:
@@ -195,7 +197,7 @@ def _piped(text: str, shape: Shape) -> Piped:
             f"{text}: --encoding {shape.encoding} is for files; convert standard input to UTF-8, "
             "for example with iconv"
         )
-    return Piped(shape, is_text=text == "-.txt")
+    return PipedInput(shape, is_text=text == "-.txt")
 
 
 def _paths(arguments: Sequence[str]) -> list[str]:
@@ -203,7 +205,7 @@ def _paths(arguments: Sequence[str]) -> list[str]:
 
     Raises Unavailable if one is missing or named twice.
     """
-    paths = [path for text in arguments for path in _expanded(text)]
+    paths = [path for text in arguments for path in _expand(text)]
     seen: set[str] = set()
     for path in paths:
         if (real := realpath(path)) in seen:
@@ -212,45 +214,45 @@ def _paths(arguments: Sequence[str]) -> list[str]:
     return paths
 
 
-def _expanded(text: str) -> list[str]:
+def _expand(text: str) -> list[str]:
     path = Path(text)
-    if _is_no_file(text):
-        raise _alone(text)
+    if _is_stream(text):
+        raise _not_a_file(text)
     if len(path.name.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
-        raise Unavailable(f"{text[:40]}...: no file has so long a name")
+        raise Unavailable(f"{text[:40]}...: a file name has at most {NAME_BYTES_MAX} bytes")
     if text.startswith(GENERATED) or path.is_file():
         return [text]
     if path.is_dir() and not is_log(path):  # the folder of an input log is one source
         entries = sorted(file for file in path.iterdir() if not file.name.startswith("."))
-        files = [str(file) for file in entries if not _why_left_out(file)]
-        _log_left_out(f"directory {path}", entries)
+        files = [str(file) for file in entries if not _why_skipped(file)]
+        _log_skipped(f"directory {path}", entries)
         if not files:
             raise Unavailable(f"directory {path} has no files of a known format")
         return files
     if not path.exists() and has_magic(text):
         matches = [Path(name) for name in sorted(glob(text, recursive=True))]
         files = [str(match) for match in matches if match.is_file()]
-        _log_left_out(text, [m for m in matches if not (m.is_file() or m.is_dir())])
+        _log_skipped(text, [m for m in matches if not (m.is_file() or m.is_dir())])
         if not files:
             raise Unavailable(f"{text}: no file matches this pattern")
         return files
     return [text]
 
 
-def _log_left_out(where: str, entries: Iterable[Path]) -> None:
+def _log_skipped(pattern: str, entries: Iterable[Path]) -> None:
     """Log the entries of a directory or pattern that are not part of the input."""
-    left_out = [f"{e.name} ({why})" for e in entries if (why := _why_left_out(e))]
-    if left_out:
-        more = f" and {len(left_out) - NAMES_SHOWN} more" * (len(left_out) > NAMES_SHOWN)
-        names = f"{', '.join(left_out[:NAMES_SHOWN])}{more}"
-        fields = event_fields("files-skipped", input=where, names=names, count=len(left_out))
-        log.warning("%s: skipped %s", where, names, extra=fields)
+    skipped = [f"{e.name} ({reason})" for e in entries if (reason := _why_skipped(e))]
+    if skipped:
+        more = f" and {len(skipped) - NAMES_SHOWN} more" * (len(skipped) > NAMES_SHOWN)
+        names = f"{', '.join(skipped[:NAMES_SHOWN])}{more}"
+        fields = event_fields("files-skipped", input=pattern, names=names, count=len(skipped))
+        log.warning("%s: skipped %s", pattern, names, extra=fields)
 
 
-def _why_left_out(entry: Path) -> str:
-    """Return why an entry of a directory is not part of the input, in words; empty if it is."""
+def _why_skipped(entry: Path) -> str:
+    """Return why an entry of a directory is not part of the input, in words; "" if it is."""
     if entry.is_file():
         return "" if has_known_format(entry) else "no known format"
     if entry.is_dir():
         return "a directory"
-    return "no regular file" if entry.exists() else "a link to a file that is missing"
+    return "not a regular file" if entry.exists() else "a link to a file that is missing"

@@ -1,10 +1,10 @@
 """The contract of live sources: records that arrive while a flow runs.
 
-The front polls the source. It assigns each record a label, stores the record and its offset in the
-input log in one step, and only then acknowledges it upstream. After a crash the source continues
-after the stored offsets, and a record that arrives twice is recognised by its offset. So the remote
-system only needs numbers that grow within a partition: the offsets of a Kafka partition, the byte
-position in a file, the sequence of a stream.
+The process of the front polls the source. It assigns each record a label, stores the record and its
+offset in the input log in one step, and only then acknowledges the record upstream. After a crash
+the source continues after the stored offsets, and a record that arrives twice is recognised by its
+offset. So the remote system only needs numbers that grow within a partition: the offsets of a Kafka
+partition, the byte position in a file, the sequence of a stream.
 
 A source that counts, and ends after three records:
 
@@ -38,11 +38,12 @@ class Record(NamedTuple):
     offset: int
     """Grows within its partition, from 0 on; gaps are allowed."""
     value: object
-    """The record: None, bool, int, float, str, bytes, or tuples, lists and dicts of these."""
+    """The payload: None, bool, int, float, str, bytes, or tuples, lists and dicts of these."""
 
 
 class LiveSource(ABC):
-    """A source that the front polls. One thread makes all calls, one after the other."""
+    """A source that a run polls. One thread makes all calls of `start`, `poll`, `acknowledge` and
+    `close`."""
 
     name = "live source"
     """The name of the source in errors and in progress reports."""
@@ -80,10 +81,11 @@ class LiveSource(ABC):
 
         Args:
             offsets: Partition -> offset, for the partitions that have advanced; at the start of a
-                run, those of all that are stored. Some may have been acknowledged before.
+                run, for all stored partitions. Some may have been acknowledged before.
 
         Raises:
-            Unavailable: The system cannot be reached; it is called again with the same offsets.
+            Unavailable: The system cannot be reached; `acknowledge` is called again with the same
+                or larger offsets (at the end of a run, for at most 5 s).
         """
 
     def close(  # noqa: B027 - optional

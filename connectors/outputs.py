@@ -46,7 +46,7 @@ class OutputPlace(Struct, frozen=True):
 
     @property
     def is_directory(self) -> bool:
-        """True if the outputs themselves are in the directory, too."""
+        """Whether the outputs themselves are in the directory, too."""
         return scheme_of(self.address) in (JSON_LINES, LMDB)
 
     @property
@@ -67,7 +67,7 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
     scheme = scheme_of(output)
     path = output.removeprefix(f"{scheme}:").removeprefix("//")
     if not path.strip():
-        raise FlowError("the output is an empty text: give a directory, or the address of a sink")
+        raise FlowError("the output is empty: give a directory, or the address of a sink")
     for directory in (Path(path), *([] if state is None else [state])):
         require_utf8(directory)
     if scheme in ("", JSON_LINES, LMDB):
@@ -75,20 +75,19 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
     if state is None:
         raise FlowError(
             f"{output} is not a directory, so the run needs another place for its state: give "
-            "--state "
-            "DIR (in Python state=)"
+            "--state DIR (in Python state=)"
         )
     return OutputPlace(output, state / RECORDS)
 
 
 def require_utf8(directory: Path) -> None:
     """Raise FlowError if the path of a directory is not UTF-8: files of the run record it."""
-    whole = directory.absolute()
+    absolute = directory.absolute()
     try:
-        str(whole).encode()
+        str(absolute).encode()
     except UnicodeEncodeError:
         raise FlowError(
-            f"the path of directory {str(whole)!a} is not UTF-8: rename it, or give another"
+            f"the path of directory {str(absolute)!a} is not UTF-8: rename it, or give another path"
         ) from None
 
 
@@ -116,7 +115,7 @@ def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
         return jsonl.open_sink(address, context)
     if scheme == LMDB:
         return lmdb.open_sink(address, context)
-    return RecordedSink(lambda named: open_sink(address, named), address, context)
+    return RecordedSink(lambda sink_context: open_sink(address, sink_context), address, context)
 
 
 def count_delivered(directory: Path) -> tuple[int, int]:
@@ -132,4 +131,4 @@ def _records_in(directory: Path) -> list[CommitRecord]:
     paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
     records = [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
     environments = sorted(path.parent for path in directory.glob("barrier-*/data.mdb"))
-    return records + list(map(lmdb.committed_in, environments))
+    return records + list(map(lmdb.read_commit_record, environments))

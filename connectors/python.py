@@ -14,29 +14,29 @@ from driftline.engine.sources.source import Source
 
 
 def open_source(address: str) -> Source | LiveSource:
-    """Load or make the source. Raise FlowError if it is not one or if its code raises."""
-    made = load_object(_name_in(address))
-    if not isinstance(made, Source | LiveSource):
+    """Load or make the source. Raises FlowError if it is not a source, or its code raises."""
+    loaded = load_object(_name_in(address))
+    if not isinstance(loaded, Source | LiveSource):
         raise FlowError(
-            f"{address} is a {type(made).__name__}, not a source: derive it from LiveSource, or "
+            f"{address} is a {type(loaded).__name__}, not a source: derive it from LiveSource, or "
             "give it the members of Source: name, read, progress, identity"
         )
-    return made
+    return loaded
 
 
 def open_sink(address: str, context: SinkContext) -> Consumer:
-    """Load or make the sink. Raise FlowError if it is not one or if its code raises."""
-    made = load_object(_name_in(address), context)
-    if not isinstance(made, Consumer):
+    """Load or make the sink. Raises FlowError if it is not a sink, or its code raises."""
+    loaded = load_object(_name_in(address), context)
+    if not isinstance(loaded, Consumer):
         raise FlowError(
-            f"{address} is a {type(made).__name__}, not a sink: give it the methods of Consumer: "
+            f"{address} is a {type(loaded).__name__}, not a sink: give it the methods of Consumer: "
             "deliver, last, close"
         )
-    return made
+    return loaded
 
 
 def check_name(address: str) -> None:
-    """Raise FlowError if there is no object of this name. Makes no sink."""
+    """Raise FlowError if there is no object of this name. Calls no class or function."""
     find_object(_name_in(address))
 
 

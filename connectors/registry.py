@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from driftline.connectors.guarded import guarded
+from driftline.connectors.guarded import call_guarded
 from driftline.connectors.live import LiveSource
 from driftline.connectors.python import check_name
 from driftline.connectors.sinks.consumer import Consumer, SinkContext
@@ -53,10 +53,13 @@ def open_source(address: str) -> Source | LiveSource:
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
     connector = _load_connector(address, "open_source")
-    found = guarded(f"the connector of {address}", lambda: connector.open_source(address))
-    if not isinstance(found, Source | LiveSource):
-        raise FlowError(f"{address}: the connector returned a {type(found).__name__}, not a source")
-    return found
+    title = f"the connector of {address}"
+    source = call_guarded(title, lambda: connector.open_source(address))
+    if not isinstance(source, Source | LiveSource):
+        raise FlowError(
+            f"{address}: the connector returned a {type(source).__name__}, not a source"
+        )
+    return source
 
 
 def open_sink(address: str, context: SinkContext) -> Consumer:
@@ -65,10 +68,11 @@ def open_sink(address: str, context: SinkContext) -> Consumer:
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
     connector = _load_connector(address, "open_sink")
-    found = guarded(f"the connector of {address}", lambda: connector.open_sink(address, context))
-    if not isinstance(found, Consumer):
-        raise FlowError(f"{address}: the connector returned a {type(found).__name__}, not a sink")
-    return found
+    title = f"the connector of {address}"
+    sink = call_guarded(title, lambda: connector.open_sink(address, context))
+    if not isinstance(sink, Consumer):
+        raise FlowError(f"{address}: the connector returned a {type(sink).__name__}, not a sink")
+    return sink
 
 
 def check_sink(address: str) -> None:
@@ -84,10 +88,12 @@ def scheme_of(address: str) -> str:
     A text with `://` after its scheme is an address. A text with only a colon is an address if a
     connector has the scheme, otherwise a path.
     """
-    found = _SCHEME.match(address)
-    if found is None or (found[2] is None and found[1] not in {*BUILT_IN, *_installed()}):
+    match = _SCHEME.match(address)
+    if match is None or (
+        match[2] is None and match[1] not in {*BUILT_IN, *_installed_connectors()}
+    ):
         return ""
-    return found[1]
+    return match[1]
 
 
 def _connector_for(address: str) -> Connector:
@@ -95,39 +101,41 @@ def _connector_for(address: str) -> Connector:
     scheme = scheme_of(address)
     if scheme in BUILT_IN:
         return cast(Connector, importlib.import_module(BUILT_IN[scheme]))
-    if scheme in _installed():
-        return cast(Connector, guarded(f"the connector of {address}", _installed()[scheme].load))
+    if scheme in _installed_connectors():
+        load = _installed_connectors()[scheme].load
+        return cast(Connector, call_guarded(f"the connector of {address}", load))
     raise FlowError(
-        f"{address}: there is no connector for {scheme!r}, only for {_known()}; install the "
-        "package that provides it"
+        f"{address}: there is no connector for {scheme!r}, only for {_known_schemes()}; install "
+        "the package that provides it"
     )
 
 
 def check_path(text: str) -> None:
     """Raise FlowError for a path that looks like an address with a mistyped scheme."""
-    if (found := _SCHEME.match(text)) is not None and not Path(text).exists():
+    if (match := _SCHEME.match(text)) is not None and not Path(text).exists():
         raise FlowError(
-            f"{text} looks like an address, but there is no connector for {found[1]!r}, only for "
-            f"{_known()}; if it is a path, give ./{text}"
+            f"{text} looks like an address, but there is no connector for {match[1]!r}, only for "
+            f"{_known_schemes()}; if it is a path, give ./{text}"
         )
 
 
-def _known() -> str:
-    return ", ".join(sorted({*BUILT_IN, *_installed()}))
+def _known_schemes() -> str:
+    return ", ".join(sorted({*BUILT_IN, *_installed_connectors()}))
 
 
 def _load_connector(address: str, function: str) -> Connector:
     """Load the connector of an address. Raise FlowError if it lacks a function."""
     connector = _connector_for(address)
     if not hasattr(connector, function):
-        what = function.removeprefix("open_")
-        raise FlowError(f"{address}: the connector for {scheme_of(address)!r} cannot open a {what}")
+        kind = function.removeprefix("open_")
+        raise FlowError(f"{address}: the connector for {scheme_of(address)!r} cannot open a {kind}")
     return connector
 
 
 @cache
-def _installed() -> dict[str, EntryPoint]:
+def _installed_connectors() -> dict[str, EntryPoint]:
     """Map the scheme of each connector of another package to its entry point."""
-    from importlib.metadata import entry_points  # costs every process a tenth of its start
+    # Imported here: the import takes a tenth of the time in which a process starts.
+    from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}

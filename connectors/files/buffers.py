@@ -1,11 +1,11 @@
 """The bytes of a file, plain, gzip, bzip2, xz or zstd, in buffers of at most 64 KiB.
 
-The standard library's file objects for compressed files take a damaged second stream for the end of
+The standard library's file objects for compressed files treat a damaged second stream as the end of
 the file, and so would silently lose records of a multistream dump. Therefore this module calls the
 decompressors itself: a file that does not end with the end of a stream is `Broken`.
 
-Memory: two buffers, whatever the size of the file, and the decompressor's own, which for xz and
-zstd is up to the window that the file asks for, 256 MiB at most.
+Memory: two buffers, whatever the size of the file, and that of the decompressor: for xz and zstd,
+the window that the file requires, 256 MiB at most.
 """
 
 import bz2
@@ -20,12 +20,12 @@ import zstandard
 
 BUFFER_BYTES = 2**16
 
-LEAST_BYTES, PARTS = 2**10, 2**6
-"""A small file is read in `PARTS` parts of at least `LEAST_BYTES`, so that progress is visible."""
+PART_BYTES_MIN, PARTS = 2**10, 2**6
+"""A small file is read in `PARTS` parts, at least this large, so that progress is visible."""
 
 
 TAIL_BYTES = 2**17
-"""The largest last line without a newline that is kept."""
+"""Maximum size of a last line without a newline that `incomplete_line` returns."""
 
 
 class Broken(Exception):
@@ -39,7 +39,7 @@ class Buffers:
         self.path = path
         self.read_bytes = 0
         """Bytes read from the disk, compressed or not."""
-        self.consumed = 0
+        self.processed_bytes = 0
         """The part of `read_bytes` that is processed: all except the latest buffer."""
         self.length = 0
         """Decompressed bytes yielded so far."""
@@ -50,28 +50,30 @@ class Buffers:
         self.length, self._tail = 0, b""
         try:
             with self.path.open("rb") as file:
-                part = max(LEAST_BYTES, self.path.stat().st_size // PARTS)
-                raw = self._counted(iter(lambda: file.read(min(BUFFER_BYTES, part)), b""))
-                make = decompressor(self.path)
-                for buffer in raw if make is None else _decompressed(raw, make):
+                part_bytes = max(PART_BYTES_MIN, self.path.stat().st_size // PARTS)
+                part_bytes = min(BUFFER_BYTES, part_bytes)
+                buffers = self._count_bytes(iter(lambda: file.read(part_bytes), b""))
+                if (make_decompressor := decompressor(self.path)) is not None:
+                    buffers = _decompressed(buffers, make_decompressor)
+                for buffer in buffers:
                     self.length += len(buffer)
-                    whole = buffer if b"\n" in buffer else self._tail + buffer
-                    self._tail = whole[-TAIL_BYTES:]
+                    tail = buffer if b"\n" in buffer else self._tail + buffer
+                    self._tail = tail[-TAIL_BYTES:]
                     yield buffer
         except (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-            raise Broken(f"the file cannot be read on: {error}") from None
+            raise Broken(f"the file cannot be read any further: {error}") from None
 
     def incomplete_line(self) -> bytes:
         """Return the last line if no newline ends it; empty if it is blank or too long."""
         _, newline, line = self._tail.rpartition(b"\n")
         return line if line.strip() and (newline or len(line) == self.length) else b""
 
-    def _counted(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        self.read_bytes = self.consumed = 0
-        for buffer in raw:
+    def _count_bytes(self, disk_buffers: Iterator[bytes]) -> Iterator[bytes]:
+        self.read_bytes = self.processed_bytes = 0
+        for buffer in disk_buffers:
             self.read_bytes += len(buffer)
             yield buffer
-            self.consumed = self.read_bytes
+            self.processed_bytes = self.read_bytes
 
 
 class _Decompressor(Protocol):
@@ -143,13 +145,13 @@ class _Zstd:
         return self._frame.unused_data + self._input
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        given, at = memoryview(self._input + data), 0
-        found, size = [self._output], len(self._output)
-        while at < len(given) and size < max_length and not self._frame.eof:
-            found.append(self._frame.decompress(given[at : at + ZSTD_BYTES]))
-            size += len(found[-1])
-            at += ZSTD_BYTES
-        self._input, output = bytes(given[at:]), b"".join(found)
+        pending, position = memoryview(self._input + data), 0
+        outputs, size = [self._output], len(self._output)
+        while position < len(pending) and size < max_length and not self._frame.eof:
+            outputs.append(self._frame.decompress(pending[position : position + ZSTD_BYTES]))
+            size += len(outputs[-1])
+            position += ZSTD_BYTES
+        self._input, output = bytes(pending[position:]), b"".join(outputs)
         self._output = output[max_length:]
         return output[:max_length]
 
@@ -160,32 +162,34 @@ COMPRESSIONS: dict[str, tuple[re.Pattern[bytes], Callable[[], _Decompressor]]] =
     ".xz": (re.compile(rb"\xfd7zXZ\0"), _xz),
     ".zst": (re.compile(rb"\x28\xb5\x2f\xfd"), _Zstd),
 }
-"""Extension of a file -> its first bytes, and its decompressor."""
+"""Extension of a file -> its first bytes, and a function that makes its decompressor."""
 
 
 def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
-    """Return the decompressor for a file, by its name or its first bytes; None for a plain file.
+    """Return a function that makes the decompressor of a file; None for a plain file.
 
-    The name decides first, so that a compressed file with a damaged beginning is not taken for
-    text.
+    The extension decides before the first bytes, so that a compressed file with a damaged beginning
+    is not read as text.
     """
     with path.open("rb") as file:
         beginning = file.read(8)
-    if (ending := path.suffix.lower()) in COMPRESSIONS:
-        return COMPRESSIONS[ending][1]
+    if (extension := path.suffix.lower()) in COMPRESSIONS:
+        return COMPRESSIONS[extension][1]
     return next((make for magic, make in COMPRESSIONS.values() if magic.match(beginning)), None)
 
 
-def _decompressed(raw: Iterator[bytes], make: Callable[[], _Decompressor]) -> Iterator[bytes]:
-    stream = make()
-    for buffer in raw:
+def _decompressed(
+    disk_buffers: Iterator[bytes], make_decompressor: Callable[[], _Decompressor]
+) -> Iterator[bytes]:
+    stream = make_decompressor()
+    for buffer in disk_buffers:
         data = buffer
         while True:
             if stream.eof:  # one stream follows another; zeros may pad the last one
                 data = data.lstrip(b"\0")
                 if not data:
                     break
-                stream = make()
+                stream = make_decompressor()
             if output := stream.decompress(data, BUFFER_BYTES):
                 yield output
             if stream.eof:

@@ -102,8 +102,8 @@ def open_source(
     if is_log(path):
         return LoggedSource(path)
     if not path.is_file():
-        kind = "a directory" if path.is_dir() else "no regular file"
-        raise Unavailable(f"{path}: {kind}; a source must be a file that can be read repeatedly")
+        kind = "a directory" if path.is_dir() else "not a regular file"
+        raise Unavailable(f"{path} is {kind}; a source must be a file that can be read repeatedly")
     buffers = Buffers(path)
     try:
         beginning = next(iter(buffers), b"")
@@ -117,8 +117,8 @@ def open_source(
     if rows is not page_rows:
         if shape.encoding == UTF_8:
             shape = replace(shape, encoding=detect_encoding(beginning))
-        if doubt := why_doubtful(beginning, shape, is_csv=rows is csv_rows):
-            log.warning("%s: %s", path, doubt, extra=event_fields("input-format", name=path.name))
+        if warning := why_doubtful(beginning, shape, is_csv=rows is csv_rows):
+            log.warning("%s: %s", path, warning, extra=event_fields("input-format", name=path.name))
     return FileSource(path, rows, shape)
 
 
@@ -131,16 +131,16 @@ def _generated(name: str) -> Source:
 
 def has_known_format(path: Path) -> bool:
     """Return whether a file's name determines its format."""
-    return _plain(path).suffix.lower() in _FORMATS
+    return _without_compression(path).suffix.lower() in _FORMATS
 
 
-def _plain(path: Path) -> Path:
+def _without_compression(path: Path) -> Path:
     """Return the name without its compression extension."""
     return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
 
 
 def _name_of(path: Path) -> str:
-    """Return a file's name as UTF-8 text, with other bytes escaped: the state contains it."""
+    """Return a file's name as UTF-8 text, which the state contains; other bytes are escaped."""
     return path.name.encode(errors="backslashreplace").decode()
 
 
@@ -148,7 +148,7 @@ def _format(path: Path, beginning: bytes) -> Format:
     looks_like_xml = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
         (b"<?xml", b"<mediawiki", b"<pages")
     )
-    suffix = _plain(path).suffix.lower()
+    suffix = _without_compression(path).suffix.lower()
     return _FORMATS.get(suffix, page_rows if looks_like_xml else text_rows)
 
 
@@ -161,15 +161,15 @@ class FileSource:
         self.parse_rows = rows
         self.shape = shape
         self.skipped_after_break = "nothing after that is read"
-        """Part of the error text if this file breaks off: what is not read."""
+        """Part of the error text if this file breaks off: which records are not read."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
-        self._unended = b""
+        self._incomplete_line = b""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield all records with time >= `start`."""
-        return self.numbered(1, 1, start)
+        return self.read_numbered(1, 1, start)
 
-    def numbered(
+    def read_numbered(
         self, row: int, time: int, start: int
     ) -> Generator[tuple[int, object] | BadRecord, None, tuple[int, int] | None]:
         """Yield all records with time >= `start`.
@@ -178,42 +178,43 @@ class FileSource:
         next row number and time after the end of the file; None if the file breaks off.
         """
         self._buffers = Buffers(self.path)
-        self._unended = b""
-        at = time
+        self._incomplete_line = b""
+        current_time = time
         try:
-            for found in self.parse_rows(self._buffers, self.shape):
-                for document in self.shape.documents(row, found):
-                    if at >= start:
+            for parsed_row in self.parse_rows(self._buffers, self.shape):
+                for document in self.shape.documents(row, parsed_row):
+                    if current_time >= start:
                         if isinstance(document, Malformed):
-                            yield self._bad(document, at, time)
+                            yield self._bad(document, current_time, time)
                         else:
-                            yield at, document
-                    at += 1
+                            yield current_time, document
+                    current_time += 1
                 row += 1
         except Broken as broken:
-            if at >= start:
-                yield self.broken_off(broken, at, time)
+            if current_time >= start:
+                yield self.make_break_record(broken, current_time, time)
             return None
         is_utf_8 = self.shape.encoding == UTF_8
-        if at > time and is_utf_8 and self.parse_rows is not page_rows and not self.shape.sections:
-            self._unended = self._buffers.incomplete_line()
-        return row, at
+        has_lines = is_utf_8 and self.parse_rows is not page_rows and not self.shape.sections
+        if current_time > time and has_lines:
+            self._incomplete_line = self._buffers.incomplete_line()
+        return row, current_time
 
-    def broken_off(self, broken: Broken, at: int, first: int = 1) -> BadRecord:
-        """Return the bad record that ends the input: the file cannot be read from time `at` on.
+    def make_break_record(self, broken: Broken, time: int, first_time: int = 1) -> BadRecord:
+        """Return the bad record that ends the input: the file cannot be read from `time` on.
 
-        `first`: the time of the file's first record.
+        `first_time`: the time of the file's first record.
         """
-        found = self._bad(Malformed(str(broken), ""), at, first)
-        reason = f"{found.reason}. {BREAKS_OFF}: {self.skipped_after_break}. {BAD_FILE_HINT}"
-        return replace(found, reason=reason, ends_input=True)
+        bad = self._bad(Malformed(str(broken), ""), time, first_time)
+        reason = f"{bad.reason}. {BREAKS_OFF}: {self.skipped_after_break}. {BAD_FILE_HINT}"
+        return replace(bad, reason=reason, ends_input=True)
 
-    def _bad(self, malformed: Malformed, at: int, first: int) -> BadRecord:
-        found = malformed.to_bad_record(at, self.name)
-        if first == 1:
-            return found
-        reason = f"{found.reason} (it is record {at - first + 1} of this file)"
-        return replace(found, reason=reason)
+    def _bad(self, malformed: Malformed, time: int, first_time: int) -> BadRecord:
+        bad = malformed.to_bad_record(time, self.name)
+        if first_time == 1:
+            return bad
+        reason = f"{bad.reason} (it is record {time - first_time + 1} of this file)"
+        return replace(bad, reason=reason)
 
     def describe_place(self, time: int) -> str:
         """Return the place of the record with this time, in words."""
@@ -224,7 +225,7 @@ class FileSource:
 
         Precondition: the latest `read` has ended.
         """
-        text = self._unended
+        text = self._incomplete_line
         return (self._buffers.length - len(text), text) if text else None
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
@@ -239,7 +240,7 @@ class FileSource:
 
     def progress(self) -> tuple[int, int] | None:
         """Return (bytes on disk that the latest `read` has processed, size of the file)."""
-        return self._buffers.consumed, self.path.stat().st_size
+        return self._buffers.processed_bytes, self.path.stat().st_size
 
     def identity(self) -> str:
         """Return a text that identifies the input by its name, format and shape.
@@ -248,7 +249,7 @@ class FileSource:
         `engine.sources.fingerprint` checks the records that a run has used.
         """
         kind = self.parse_rows.__name__.removesuffix("_rows")
-        return f"{_name_of(_plain(self.path))} ({kind}{self.shape.as_text()})"
+        return f"{_name_of(_without_compression(self.path))} ({kind}{self.shape.as_text()})"
 
 
 class SeveralFiles:
@@ -265,44 +266,47 @@ class SeveralFiles:
         self.files = files
         names = [file.name for file in files]
         for number, file in enumerate(files[:-1], 1):
-            file.skipped_after_break = f"the files after it are not read ({_listed(names, number)})"
+            later = _format_names(names, number)
+            file.skipped_after_break = f"the files after it are not read ({later})"
         self.sizes = [file.path.stat().st_size for file in files]
         self._starts = [(1, 1)]
         """(number of the first row, time of the first record) of each file, as far as known."""
-        self._at = 0
+        self._current_file = 0
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield all records with time >= `start`."""
-        first = bisect_right(self._starts, max(1, start), key=itemgetter(1)) - 1
-        for number, file in enumerate(self.files[first:], first):
-            self._at = number
+        first_file = bisect_right(self._starts, max(1, start), key=itemgetter(1)) - 1
+        for number, file in enumerate(self.files[first_file:], first_file):
+            self._current_file = number
             row, time = self._starts[number]
-            after = yield from file.numbered(row, time, start)
-            if after is None:
+            next_start = yield from file.read_numbered(row, time, start)
+            if next_start is None:
                 return
             if len(self._starts) == number + 1:
-                self._starts.append(after)
+                self._starts.append(next_start)
 
     def describe_place(self, time: int) -> str:
         """Return the place of the record with this time, in words. Precondition: it was read."""
-        number = self._number_of(time)
+        number = self._file_number(time)
         return self.files[number].describe_place(time - self._starts[number][1] + 1)
 
     def incomplete_line(self) -> tuple[int, bytes] | None:
         """Return `incomplete_line` of the last file. Precondition: the latest `read` has ended."""
-        return self.files[self._at].incomplete_line()
+        return self.files[self._current_file].incomplete_line()
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
         """Return `line_at` of the file with the record of this time. Precondition: it was read."""
-        return self.files[self._number_of(time)].line_at(time, offset, size)
+        return self.files[self._file_number(time)].line_at(time, offset, size)
 
-    def _number_of(self, time: int) -> int:
+    def _file_number(self, time: int) -> int:
         return bisect_right(self._starts, time, key=itemgetter(1)) - 1
 
     def progress(self) -> tuple[int, int] | None:
         """Return (bytes on disk that the latest read has processed, bytes of all files)."""
-        done = self.files[self._at].progress()
-        return sum(self.sizes[: self._at]) + (done[0] if done is not None else 0), sum(self.sizes)
+        current = self.files[self._current_file].progress()
+        earlier_bytes = sum(self.sizes[: self._current_file])
+        current_bytes = current[0] if current is not None else 0
+        return earlier_bytes + current_bytes, sum(self.sizes)
 
     def identity(self) -> str:
         """Return the identity of the first file, because files may be added after it later.
@@ -312,7 +316,8 @@ class SeveralFiles:
         return self.files[0].identity()
 
 
-def _listed(names: Sequence[str], since: int) -> str:
-    """Return the names from an index on, in words: the first ones, and how many more there are."""
-    more = len(names) - since - NAMES_SHOWN
-    return ", ".join(names[since : since + NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _format_names(names: Sequence[str], first_index: int) -> str:
+    """Return the names from an index on as text: the first ones, and the number of further ones."""
+    more = len(names) - first_index - NAMES_SHOWN
+    shown = ", ".join(names[first_index : first_index + NAMES_SHOWN])
+    return shown + (f" and {more} more" if more > 0 else "")

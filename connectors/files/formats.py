@@ -55,26 +55,26 @@ _MARKS = {
 
 def detect_encoding(beginning: bytes) -> str:
     """Return the encoding of a file's byte order mark, or UTF-8."""
-    found = (name for mark, name in _MARKS.items() if beginning.startswith(mark))
-    return next(found, UTF_8)
+    names = (name for mark, name in _MARKS.items() if beginning.startswith(mark))
+    return next(names, UTF_8)
 
 
 def why_doubtful(beginning: bytes, shape: Shape, *, is_csv: bool) -> str:
-    """Return why the shape is probably wrong for a file that begins like this; empty if it fits."""
+    """Return why the shape is probably wrong for a file that begins like this; "" if it fits."""
     even, odd = beginning[::2].count(0), beginning[1::2].count(0)
     is_one_sided = 8 * min(even, odd) < max(even, odd) > len(beginning) // 32
     if shape.encoding == UTF_8 and is_one_sided:
         name = "utf-16-le" if odd > even else "utf-16-be"
         return (
-            "it is read as UTF-8, but has NUL bytes where UTF-16 has them; if it is UTF-16, give "
-            f"--encoding {name} (in Python encoding={name!r})"
+            "the file is read as UTF-8, but has NUL bytes where UTF-16 has them; if it is UTF-16, "
+            f"give --encoding {name} (in Python encoding={name!r})"
         )
     header = beginning.decode(shape.encoding, "replace").partition("\n")[0]
-    found = [mark for mark in ",;|\t" if mark in header]
-    if is_csv and found and shape.delimiter not in header:
+    delimiters = [mark for mark in ",;|\t" if mark in header]
+    if is_csv and delimiters and shape.delimiter not in header:
         return (
-            f"its header is one column that contains {found[0]!r}; if that separates columns, give "
-            f"--delimiter {found[0]!r} (in Python delimiter={found[0]!r})"
+            f"its header is one column that contains {delimiters[0]!r}; if that separates columns, "
+            f"give --delimiter {delimiters[0]!r} (in Python delimiter={delimiters[0]!r})"
         )
     return ""
 
@@ -101,8 +101,8 @@ def text_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterato
 def lines(buffers: Iterable[bytes], encoding: str = UTF_8) -> Iterator[bytes]:
     """Yield the lines in UTF-8, without their newlines.
 
-    Lines that are too long are cut to MAX_LINE_BYTES + 1. A line that cannot be decoded from its
-    encoding is malformed UTF-8.
+    Lines that are too long are cut to MAX_LINE_BYTES + 1. The result is malformed UTF-8 for a line
+    that cannot be decoded from its encoding.
     """
     rest = _lines(buffers if encoding == UTF_8 else _transcoded(buffers, encoding))
     for first in rest:
@@ -128,7 +128,7 @@ def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
 def _transcoded(buffers: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the buffers in UTF-8; an undecodable byte becomes a byte that UTF-8 does not use."""
     decoder = codecs.getincrementaldecoder(encoding)(_MARK_DAMAGE)
-    for buffer in _and_end(buffers):
+    for buffer in _with_end(buffers):
         try:
             text = decoder.decode(buffer, final=not buffer)
         except UnicodeError as error:  # from the codec itself, e.g. without a byte order mark
@@ -152,12 +152,12 @@ codecs.register_error(_MARK_DAMAGE, _mark_damage)
 def _object(line: bytes, encoding: str) -> Row:
     try:
         text = _decoded(line, encoding)
-        value: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value: object = json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
     except Malformed as malformed:
         return malformed
     except json.JSONDecodeError as error:
-        what = error.msg.removesuffix(" at")
-        return Malformed(f"malformed JSON: {what} at column {error.colno}", text)
+        problem = error.msg.removesuffix(" at")
+        return Malformed(f"malformed JSON: {problem} at column {error.colno}", text)
     except (ValueError, RecursionError) as error:
         return Malformed(f"malformed JSON: {error}", text)
     if not isinstance(value, dict):
@@ -173,7 +173,7 @@ def _finite(literal: str) -> float:
     return number
 
 
-def _refuse(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
@@ -222,7 +222,7 @@ def _rows(table: "_Table") -> Iterator[Row]:
 
 
 class _Table:
-    """The rows of a table, as an iterable; keeps the lines of the latest row for errors."""
+    """The rows of a table, as an iterable; stores the lines of the latest row for errors."""
 
     def __init__(
         self, buffers: Iterable[bytes], encoding: str, delimiter: str, *, has_quotes: bool
@@ -246,7 +246,7 @@ class _Table:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield self.malformed(self._explained(str(error)))
+                yield self.malformed(self._explain(str(error)))
                 continue
             if self._is_damaged:
                 yield self.malformed(f"not {self._encoding.upper()}")
@@ -254,16 +254,16 @@ class _Table:
                 yield row
 
     def malformed(self, reason: str) -> Malformed:
-        """Return the latest row as a bad one; completes the reason with its lines in the file."""
+        """Return the latest row as a malformed one; appends its line numbers to the reason."""
         last = self._reader.line_num
         first = last - len(self._lines) + 1
-        where = f"lines {first} to {last}" if first < last else f"line {last}"
+        place = f"lines {first} to {last}" if first < last else f"line {last}"
         raw = "".join(self._lines)
         if self._is_damaged:
             raw = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return Malformed(f"{reason} ({where})", raw.rstrip("\r\n"))
+        return Malformed(f"{reason} ({place})", raw.rstrip("\r\n"))
 
-    def _explained(self, error: str) -> str:
+    def _explain(self, error: str) -> str:
         """Describe the damage of the latest row. `error`: the text of the csv reader."""
         if error.startswith("new-line character"):
             return "a carriage return inside a line; convert line ends to \\n"
@@ -271,8 +271,8 @@ class _Table:
         count = row.count("\n", _last_quoted(row, self._delimiter)) if self._has_quotes else 0
         if count < 2:
             return f"malformed row: {error}"
-        opened = self._reader.line_num - count + 1
-        return f"malformed row: {error}; the quote opened in line {opened} swallows {count} lines"
+        line = self._reader.line_num - count + 1
+        return f"malformed row: {error}; the quote opened in line {line} swallows {count} lines"
 
     def _texts(self, encoded: Iterable[bytes]) -> Iterator[str]:
         """Yield the lines for the csv reader.
@@ -294,7 +294,7 @@ class _Table:
 def _last_quoted(row: str, delimiter: str) -> int:
     """Return the position of a malformed row's last quoted value, or its length if it has none.
 
-    The values before it are well-formed, as the csv reader has passed them.
+    The values before that one are well-formed, because the csv reader has accepted them.
     """
     at = 0
     while True:
@@ -312,13 +312,13 @@ def _last_quoted(row: str, delimiter: str) -> int:
 
 
 MAX_PAGE_BYTES = 2**26
-"""Maximum size of a page, or of one revision of it; MediaWiki itself allows 2 MiB."""
+"""Maximum size of a page, or of one of its revisions; MediaWiki itself allows 2 MiB."""
 
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def page_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """Yield the pages of a file of either format, which names its encoding itself."""
+    """Yield the pages of a dump or a simple XML file, which names its encoding itself."""
     for root, child in _children(buffers):
         if _name(child) == "page":
             yield from _wiki_page(child) if root == "mediawiki" else _simple_page(child)
@@ -356,7 +356,7 @@ def _children(buffers: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
     parser: XMLPullParser[Element] = XMLPullParser(["start", "end"])
     path: list[Element] = []  # the elements that are open
     pending_bytes = 0
-    for buffer in _and_end(buffers):
+    for buffer in _with_end(buffers):
         pending_bytes += len(buffer)
         for event, element in _events(parser, buffer):
             if event == "start":
@@ -376,7 +376,7 @@ def _children(buffers: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
             raise Broken(f"a page of more than {MAX_PAGE_BYTES} bytes")
 
 
-def _and_end(buffers: Iterable[bytes]) -> Iterator[bytes]:
+def _with_end(buffers: Iterable[bytes]) -> Iterator[bytes]:
     yield from filter(None, buffers)
     yield b""
 
@@ -391,9 +391,9 @@ def _events(parser: "XMLPullParser[Element]", buffer: bytes) -> Iterator[tuple[s
         for event in parser.read_events():
             if len(event) == 2 and isinstance(event[1], Element):
                 yield event[0], event[1]
-    except (ParseError, ValueError, LookupError) as error:  # the last two: a strange encoding
-        what = "malformed XML" if buffer else "the XML ends too early"
-        raise Broken(f"{what}: {error}") from None
+    except (ParseError, ValueError, LookupError) as error:  # the last two: an unknown encoding
+        problem = "malformed XML" if buffer else "the XML ends too early"
+        raise Broken(f"{problem}: {error}") from None
 
 
 def _check_root(root: Element) -> None:

@@ -31,9 +31,9 @@ from driftline.engine.sources.source import BadRecord
 class ZipfSource:
     """Generated documents `{"id": n, "text": "w12 w7 ..."}` with n from 1 to `documents`.
 
-    Words are as unevenly frequent as in real text (Zipf's law): the word of rank r comes with a
-    probability proportional to r ** -`exponent`. Document n depends only on `seed` and n, so
-    reading can start at any document at no cost, and every process generates the same text.
+    Word frequencies follow Zipf's law, as in real text: the word of rank r occurs with a
+    probability proportional to r ** -`exponent`. Document n depends only on the parameters and n,
+    so reading can start at any document at no cost, and every process generates the same text.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class ZipfSource:
     def _text(self, n: int) -> str:
         # Of the module random, only seeding and random() are guaranteed to stay the same in later
         # versions of Python. A text seed is hashed by sha512, so it is the same in all processes.
-        draw = Random(f"{self._seed} {n}").random
+        random = Random(f"{self._seed} {n}").random
         words, cumulative, total = self._words, self._cumulative, self._cumulative[-1]
         count = self._words_per_document
-        return " ".join([words[bisect(cumulative, draw() * total)] for _ in range(count)])
+        return " ".join([words[bisect(cumulative, random() * total)] for _ in range(count)])
 
     def progress(self) -> tuple[int, int] | None:
-        """Return None: there are no bytes."""
+        """Return None: generated documents have no bytes on disk."""
         return None
 
     def identity(self) -> str:
@@ -77,7 +77,7 @@ class ZipfSource:
         )
 
 
-_find = re.compile(r"\w+").findall
+_find_words = re.compile(r"\w+").findall
 """Letters, digits and underscores of any script (Unicode)."""
 
 
@@ -88,15 +88,15 @@ def words(document: Mapping[str, object]) -> list[str]:
 
 def words_of_text(text: str) -> list[str]:
     """Return the words of a text, in order and in lower case."""
-    return _find(text.lower())
+    return _find_words(text.lower())
 
 
 def positions_of_words(text: str) -> dict[str, list[int]]:
     """Return each word of a text, in order of first appearance, with its positions."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for position, word in enumerate(_find(text.lower())):
-        found[word].append(position)
-    return found
+    positions: defaultdict[str, list[int]] = defaultdict(list)
+    for position, word in enumerate(_find_words(text.lower())):
+        positions[word].append(position)
+    return positions
 
 
 def document_text(document: Mapping[str, object]) -> str:
@@ -109,7 +109,7 @@ SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 
 
 def find_sample() -> Path:
-    """Return the path of the sample. Raise Unavailable with installation advice."""
+    """Return the path of the sample. Raises Unavailable with installation advice."""
     spec = importlib.util.find_spec("gensim")
     for folder in (spec and spec.submodule_search_locations) or []:
         path = Path(folder, "test", "test_data", SAMPLE)

@@ -1,7 +1,7 @@
 """Splits a source to read it in parallel; records get the same times as without splits.
 
 A record's time is its number in the source, so a split can be read only once the records in
-the splits before it are counted. Reading therefore has two steps: `count` every split (in parallel;
+the earlier splits are counted. Reading therefore has two steps: `count` every split (in parallel;
 generated documents are counted without reading), then `read` every split, with the numbers of its
 first row and document from `first_rows_and_times`.
 
@@ -75,7 +75,7 @@ class Split(Protocol):
 def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
     """Split a source into at most `count` splits, in order.
 
-    If the result is a single split, it may leave out records before time `since`.
+    If the result is a single split, the split may omit records before time `since`.
     """
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
@@ -85,11 +85,11 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
         if len(splits) > 1:
             return splits
     if isinstance(source, SeveralFiles):
-        whole = sum(source.sizes) or 1
+        total_bytes = sum(source.sizes) or 1
         return [
             split
             for file, size in zip(source.files, source.sizes, strict=True)
-            for split in _splits_of_file(file, count * size // whole)
+            for split in _splits_of_file(file, count * size // total_bytes)
         ]
     return [TimeSlice(source, max(1, since), INFINITY)]
 
@@ -111,14 +111,14 @@ def line_splits(path: Path, count: int) -> list[FileSplit]:
 def first_rows_and_times(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
     """Return (first row, first document) of each split, up to and including a broken one."""
     row = time = 1
-    found = []
+    firsts = []
     for count in counts:
-        found.append((row, time))
+        firsts.append((row, time))
         if count.broken:
             break
         row += count.rows
         time += count.documents
-    return found
+    return firsts
 
 
 class TimeSlice(Struct, frozen=True):
@@ -146,7 +146,7 @@ class WholeFile(Struct, frozen=True):
     def count(self) -> SplitCount:
         try:
             # No record has time INFINITY: the generator yields nothing, and returns the numbers.
-            next(self.source.numbered(1, 1, INFINITY))
+            next(self.source.read_numbered(1, 1, INFINITY))
         except StopIteration as end:
             if end.value is not None:
                 row, time = end.value
@@ -154,7 +154,7 @@ class WholeFile(Struct, frozen=True):
         return SplitCount(0, 0, broken=True)
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
-        return self.source.numbered(row, time, time)
+        return self.source.read_numbered(row, time, time)
 
 
 class FileSplit(Struct, frozen=True):
@@ -183,15 +183,15 @@ class FileSplit(Struct, frozen=True):
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         try:
-            for number, found in enumerate(self.source.parse_rows(self._buffers()), row):
-                for document in self.source.shape.documents(number, found):
+            for number, parsed_row in enumerate(self.source.parse_rows(self._buffers()), row):
+                for document in self.source.shape.documents(number, parsed_row):
                     if isinstance(document, Malformed):
                         yield document.to_bad_record(time, self.source.name)
                     else:
                         yield time, document
                     time += 1
         except Broken as broken:
-            yield self.source.broken_off(broken, time)
+            yield self.source.make_break_record(broken, time)
 
     def lines(self) -> Iterator[bytes]:
         """Return the lines that are not blank, without their ends."""
@@ -202,28 +202,28 @@ class FileSplit(Struct, frozen=True):
         return self.source.parse_rows is page_rows
 
     def _buffers(self) -> Iterator[bytes]:
-        """Yield the buffers of a complete file of the same format with only the split's rows."""
+        """Yield the split's rows as buffers of a complete file of the same format."""
         path = self.source.path
         if not self._is_xml:
             if self.begin:
                 yield b"\n"  # so that `lines` does not look for a byte order mark in the split
-            yield from self._raw()
+            yield from self._read_range()
             return
         is_last = self.end >= path.stat().st_size
-        head = _head(path)
+        head = _xml_head(path)
         if self.begin:
             yield head
-        yield from self._raw() if decompressor(path) is None else self._streams()
+        yield from self._read_range() if decompressor(path) is None else self._streams()
         if not is_last:
-            yield b"</" + _root(head) + b">"
+            yield b"</" + _root_name(head) + b">"
 
-    def _raw(self) -> Iterator[bytes]:
+    def _read_range(self) -> Iterator[bytes]:
         try:
             with self.source.path.open("rb") as file:
                 file.seek(self.begin)
-                left = self.end - self.begin
-                while left and (buffer := file.read(min(BUFFER_BYTES, left))):
-                    left -= len(buffer)
+                remaining_bytes = self.end - self.begin
+                while remaining_bytes and (buffer := file.read(min(BUFFER_BYTES, remaining_bytes))):
+                    remaining_bytes -= len(buffer)
                     yield buffer
         except OSError as error:
             raise Broken(f"the file cannot be read on: {error}") from None
@@ -232,7 +232,7 @@ class FileSplit(Struct, frozen=True):
         """Yield the decompressed buffers of a bzip2 dump, whose splits are cut between streams."""
         stream = bz2.BZ2Decompressor()
         try:
-            for buffer in self._raw():
+            for buffer in self._read_range():
                 while buffer:
                     if stream.eof:
                         stream = bz2.BZ2Decompressor()
@@ -262,9 +262,9 @@ def _cuts(path: Path, rows: Format, count: int) -> list[int]:
     if rows in (json_rows, text_rows) and compression is None:
         find = _after_newline
     elif rows is page_rows and compression is None:
-        find = _at(_PAGE)
+        find = _finder(_PAGE)
     elif rows is page_rows and compression is bz2.BZ2Decompressor:
-        find = _at(_STREAM)
+        find = _finder(_STREAM)
     else:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -286,28 +286,28 @@ def _is_between_pages(data: mmap.mmap, offset: int) -> bool:
 
 
 def _after_newline(data: mmap.mmap, start: int) -> int:
-    found = data.find(b"\n", start - 1)
-    return len(data) if found < 0 else found + 1
+    newline = data.find(b"\n", start - 1)
+    return len(data) if newline < 0 else newline + 1
 
 
-def _at(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
+def _finder(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
     def find(data: mmap.mmap, start: int) -> int:
-        found = pattern.search(data, start)
-        return len(data) if found is None else found.start()
+        match = pattern.search(data, start)
+        return len(data) if match is None else match.start()
 
     return find
 
 
-def _head(path: Path) -> bytes:
+def _xml_head(path: Path) -> bytes:
     """Return the beginning of an XML file, up to its first page."""
     head = b""
     for buffer in Buffers(path):
         head += buffer
-        if found := _PAGE.search(head):
-            return head[: found.start()]
+        if match := _PAGE.search(head):
+            return head[: match.start()]
     return head
 
 
-def _root(head: bytes) -> bytes:
-    found = _ROOT.search(head)
-    return found[1] if found else b"mediawiki"
+def _root_name(head: bytes) -> bytes:
+    match = _ROOT.search(head)
+    return match[1] if match else b"mediawiki"

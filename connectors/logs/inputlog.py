@@ -2,8 +2,8 @@
 
 An entry is a record with its time, its producer, and its number among that producer's records. The
 log also stores the last number of each producer, and whether the producer has ended, even after its
-entries are removed. And it stores two times: new records get times from *reserved* on, and entries
-below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
+entries are removed. And it stores two times: after a restart, new records get times from *reserved*
+on; entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers and the ends of producers;
 if a crash interrupts it, a prefix of the group may remain. Times only grow. One process has a log
@@ -63,7 +63,7 @@ INDEX_BYTES = 1 << 18
 PRODUCER_BYTES_MAX = 255
 
 PIPE = "standard input"
-"""The producer of all records of a pipe."""
+"""The producer of all records of a pipe: there is only one."""
 
 MARKS = ""
 """The producer of the marks of a source (see `engine.event_time`)."""
@@ -82,14 +82,14 @@ class LoggedRecord(NamedTuple):
     sequence: int
     data: bytes
     received_us: int = 0
-    """When it was received, in microseconds since 1970."""
+    """When the record was received, in microseconds since 1970."""
 
 
 class WriteGroup(DurableJob, frozen=True):
     """Job that stores entries and ends, sets the reserved time, and removes entries below `trim`.
 
     `ended`: producers that send no more records, and the number of the last record of each.
-    `again`: an earlier attempt failed, but may have written the group.
+    `again`: whether an earlier attempt failed, which may have written the group.
     """
 
     what: ClassVar[str] = "write records to its input log"
@@ -139,7 +139,7 @@ class LogState(Struct):
 
     def take(self, payload: bytes) -> list[LoggedRecord]:
         """Apply a frame and return its entries. Precondition: it is a frame of a log."""
-        entries, reserved, trimmed, ended = _decoded(payload)
+        entries, reserved, trimmed, ended = _decode_frame(payload)
         self.apply(entries, reserved, trimmed, ended)
         return entries
 
@@ -186,7 +186,7 @@ class InputLog:
             beginning = LogState(identity).encode()
             self._log = SegmentLog(path, "input log", beginning, segment_bytes)
             with translate_os_errors("input log", path):
-                self._last_ids = {
+                self._last_times_before = {
                     number: LogState.decode(header_of(path, number), path).last_time
                     for number in self._log.numbers
                 }
@@ -211,7 +211,7 @@ class InputLog:
 
     @property
     def reserved(self) -> int:
-        """The time from which new records get their times."""
+        """After a restart, new records get times from this one on."""
         return self._state.reserved
 
     @property
@@ -230,19 +230,19 @@ class InputLog:
     def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
         """Return the first `limit` entries with time >= `start`, all if `limit` is negative.
 
-        With a limit, returns fewer if they are large.
+        With a limit, returns fewer entries if they exceed `READ_BYTES`.
         """
         entries = self._entries(start)
         if limit < 0:
             return list(entries)
-        found: list[LoggedRecord] = []
+        limited: list[LoggedRecord] = []
         size = 0
         for entry in islice(entries, limit):
-            found.append(entry)
+            limited.append(entry)
             size += len(entry.data)
             if size >= READ_BYTES:
                 break
-        return found
+        return limited
 
     def count(self, start: int) -> int:
         """Count the records with time >= `start`, without marks; reads all of them."""
@@ -254,13 +254,13 @@ class InputLog:
             self._log.truncate_unsynced()
         state, entries = self._state, group.entries
         if group.again and entries and entries[-1].time == state.last_time:
-            entries = ()  # the earlier try wrote them all
+            entries = ()  # the earlier attempt wrote them all
         times = [state.last_time, *(entry.time for entry in entries)]
         assert all(a < b for a, b in pairwise(times)), f"{self.name}: times have to grow"
         if self._log.is_full:
             self._log.roll(state.encode())
-            self._last_ids[self._log.last] = state.last_time
-        *parts, last = _parts(entries)
+            self._last_times_before[self._log.last] = state.last_time
+        *parts, last = _split_entries(entries)
         for part in parts:
             self._log.append(pack((state.reserved, state.trimmed, (), part)))
         self._log.append(pack((group.reserved, group.trim, group.ended, last)))
@@ -273,7 +273,7 @@ class InputLog:
         self.write(WriteGroup((), self.reserved, max(below, self.trimmed)))
 
     def carry_out(self, job: DurableJob) -> None:
-        """Do a job durably, for a driver."""
+        """Execute a job durably, for a driver."""
         if not isinstance(job, WriteGroup):
             raise TypeError(f"not a job for an input log: {job!r}")
         self.write(job)
@@ -285,12 +285,14 @@ class InputLog:
 
     def _check(self, identity: str, owner: DirectoryOwner) -> None:
         """Check that the directory holds this log, and record its owner."""
-        before = read_owner(self._path / OWNER_FILE, self.name)
+        recorded_owner = read_owner(self._path / OWNER_FILE, self.name)
         if numbers := numbers_in(self._path):
             header = LogState.decode(header_of(self._path, numbers[-1]), self._path)
             # An owner identifies a log better than an identity, which may contain a flow's path.
-            by_owner = bool(owner.lineage and before is not None and before.lineage)
-            if header.identity != identity and not by_owner:
+            has_owners = bool(
+                owner.lineage and recorded_owner is not None and recorded_owner.lineage
+            )
+            if header.identity != identity and not has_owners:
                 raise StateMismatch(
                     f"{self.name} belongs to another flow or front: give another directory, or "
                     "remove this one"
@@ -299,29 +301,30 @@ class InputLog:
 
     def _remove_below(self, time: int) -> None:
         """Remove the oldest segments whose entries all have smaller times."""
-        for number, last_before in list(self._last_ids.items())[1:]:
+        for number, last_before in list(self._last_times_before.items())[1:]:
             if last_before >= time:
                 return
             self._log.remove_oldest()
-            del self._last_ids[number - 1]
+            del self._last_times_before[number - 1]
             self._index.pop(number - 1, None)
 
     def _entries(self, start: int) -> Iterator[LoggedRecord]:
         start = max(start, self.trimmed)
-        number = max((n for n, before in list(self._last_ids.items()) if before < start), default=0)
+        last_times = list(self._last_times_before.items())
+        number = max((n for n, last_before in last_times if last_before < start), default=0)
         places = self._index.setdefault(number, [])
         at = bisect_right(places, start, key=lambda place: place[0]) - 1
         for frame in self._log.read(number, places[at][1] if at >= 0 else 0):
             if frame.is_header:
                 continue
-            entries = _decoded(frame.payload)[0]
+            entries = _decode_frame(frame.payload)[0]
             if entries:
-                self._note_place(frame, entries[0].time)
+                self._index_frame(frame, entries[0].time)
             for entry in entries:
                 if entry.time >= start:
                     yield entry
 
-    def _note_place(self, frame: StoredFrame, time: int) -> None:
+    def _index_frame(self, frame: StoredFrame, time: int) -> None:
         places = self._index.setdefault(frame.number, [])
         if frame.offset >= (places[-1][1] if places else 0) + INDEX_BYTES:
             places.append((time, frame.offset))
@@ -340,7 +343,7 @@ class LogContents(Struct, frozen=True):
     entries: int
     """Number of entries that are not trimmed."""
     torn: int
-    """Bytes at its end that are not a complete frame."""
+    """Number of bytes at its end that are not a complete frame."""
 
 
 def check_log(path: Path) -> LogContents:
@@ -379,8 +382,8 @@ def is_log(path: Path) -> bool:
 class LoggedSource:
     """A front's input log as a source, to run or audit the records of producers again.
 
-    Trimmed records are gone: a run over the rest has to begin from a savepoint of that time or
-    later. The log may be in use while it is read; records that arrive meanwhile may be missing.
+    If the log is trimmed, a run over its records has to begin from a savepoint of the trimmed time
+    or later. The log may be in use while it is read; records that arrive meanwhile may be missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -406,13 +409,13 @@ class LoggedSource:
                 raise InputError(
                     self.name,
                     start,
-                    f"records before {format_time(state.trimmed)} are trimmed, as snapshots have "
-                    "them: begin with --from-snapshot and a savepoint of that time or later, "
-                    "which `driftline savepoint` writes",
+                    f"records before {format_time(state.trimmed)} were removed, because snapshots "
+                    "contain them: begin with --from-snapshot and a savepoint of that time or "
+                    "later, which `driftline savepoint` writes",
                 )
             for number in numbers:
                 for frame in frames_of(self.path, number):
-                    for entry in () if frame.is_header else _decoded(frame.payload)[0]:
+                    for entry in () if frame.is_header else _decode_frame(frame.payload)[0]:
                         if entry.time >= start:
                             yield record_of(entry, self.name)
 
@@ -426,14 +429,14 @@ class LoggedSource:
 
 
 def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
-    """Return the record of an entry. `file`: how errors name the log.
+    """Return the record of an entry. `file`: name of the log, for errors.
 
     An entry that exceeds the limits of a record becomes a bad record, so that it does not stop
     every start of the run.
     """
     try:
         payload = unpack(entry.data)
-    except MalformedMessage as error:  # nested too deep
+    except MalformedMessage as error:  # the payload is nested too deep
         return BadRecord(entry.time, file, f"its entry in the log cannot be read: {error}", "")
     if entry.producer == PIPE and isinstance(payload, tuple):
         return pipe_record(entry.time, payload)
@@ -452,7 +455,7 @@ def pipe_record(time: int, payload: object) -> tuple[int, object] | BadRecord:
     return time, payload
 
 
-def _parts(entries: Sequence[LoggedRecord]) -> list[list[LoggedRecord]]:
+def _split_entries(entries: Sequence[LoggedRecord]) -> list[list[LoggedRecord]]:
     """Split entries into parts for one frame each; at least one part."""
     parts: list[list[LoggedRecord]] = [[]]
     size = 0
@@ -465,7 +468,7 @@ def _parts(entries: Sequence[LoggedRecord]) -> list[list[LoggedRecord]]:
     return parts
 
 
-def _decoded(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[str, int]]]:
+def _decode_frame(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[str, int]]]:
     """Return entries, reserved time, trimmed time and ends of a frame."""
     parts: Any = unpack(payload)
     reserved, trimmed, ended, entries = parts
@@ -475,13 +478,13 @@ def _decoded(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[s
 def _claim(path: Path) -> Lock:
     """Create the directory durably, and lock it until the lock is released.
 
-    Raises StateMismatch if the directory holds other files, Unavailable if another process has it.
+    Raises StateMismatch if the directory holds other files, Unavailable if another process uses it.
     """
     make_directory(path)
     names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
     if names - {"claim", OWNER_FILE} and not is_log(path):
         raise StateMismatch(
-            f"{path} is not an input log, as it holds other files: give a log a directory of its "
+            f"{path} is not an input log, but holds other files: give the log a directory of its "
             "own"
         )
-    return Lock(path / "claim", f"another process has the input log {path} open: stop it")
+    return Lock(path / "claim", f"another process uses the input log {path}: stop that process")

@@ -22,7 +22,7 @@ A source with event times adds *marks* to the log, records of its own that move 
 its end, while it is idle, and with the time of day (see `engine.event_time`).
 
 Memory holds a record until it is both read and stored; `waiting_records` counts these records, so
-that the caller can limit them. A large record waits as bytes.
+that the caller can limit them. A large record waits in its encoded form.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack, unpack, why_invalid_record
 
 PRODUCERS_MAX = 100_000
-"""Maximum number of producers of a source: the last record number of each is kept for ever."""
+"""Maximum number of producers of a source: the last record number of each is stored for ever."""
 
 RESERVE_US = 1_000_000
-"""How far in advance times are reserved; a restart skips at most this much."""
+"""How far in advance times are reserved, in microseconds; a restart skips at most this much."""
 
 LARGE_RECORD_BYTES = 1 << 16
-"""A record of this many bytes or more waits as bytes."""
+"""A record of this many bytes or more waits in memory in its encoded form."""
 
 READ_BATCH = 256
 """Number of entries that a replay reads at a time."""
@@ -72,7 +72,7 @@ class Receipt(Enum):
 
     ACCEPTED = "the record will be acknowledged"
     REPEATED = "the record was taken before"
-    OUT_OF_ORDER = "a record before it is missing; it was not taken"
+    OUT_OF_ORDER = "an earlier record is missing; the record was not taken"
     CLOSED = "the source or the producer has ended; the record was not taken"
     TOO_MANY_PRODUCERS = (
         "too many producers have sent records; the record of another one was not taken"
@@ -90,7 +90,7 @@ class Log(Protocol):
 
     @property
     def reserved(self) -> int:
-        """The time from which new records get their times."""
+        """After a restart, new records get times from this one on."""
 
     @property
     def trimmed(self) -> int:
@@ -130,7 +130,7 @@ class ReceivedSource(RetainedSource):
         `label_clock_us`: the clock for labels, in microseconds; `ahead_us`: how far ahead times are
         reserved, which a restart skips; `producers_max`: the maximum number of producers;
         `wall_clock_us`: the time of day, for the age of records and for marks, by default
-        `label_clock_us`; `event_time`: that of the source, for marks.
+        `label_clock_us`; `event_time`: the event time of the source, for marks.
         """
         self.name = name
         self.event_time = event_time
@@ -144,9 +144,10 @@ class ReceivedSource(RetainedSource):
         self._marks = self._accepted.pop(MARKS, 0)
         """Number of marks ever added."""
         self._is_idle = True
-        """Whether the next record ends an idle time; true at first, as it may have before."""
+        """Whether the next record ends an idle period; initially true: the log may end with one."""
         self._last_received_us = self._last_tick_us = (wall_clock_us or label_clock_us)()
-        """When the last record arrived, and when the last mark with the time of day was added."""
+        """When the last record arrived, and when the last mark with the time of day was added, in
+        microseconds of the wall clock."""
         self._last_tick_time = -1
         """Time of the last mark with the time of day that this process has added."""
         self._acknowledged = dict(self._accepted)
@@ -176,9 +177,9 @@ class ReceivedSource(RetainedSource):
         self._unread: deque[_BufferedRecord] = deque()
         """Records in memory that were not read yet."""
         self._evicted_until = log.last_time
-        """Records up to this time are only in the log, all later ones are in memory."""
+        """Records up to this time are only in the log; all later ones are in memory."""
         self._read_position = 1
-        """The reader has all records below this time."""
+        """The reader has received all records below this time."""
         self._read_generation = 0
         """Number of `read` calls; only the latest reader continues."""
         self.waiting_bytes = 0
@@ -228,37 +229,38 @@ class ReceivedSource(RetainedSource):
         return self.ended or self._ended.get(producer, False)
 
     def close(self) -> None:
-        """End the source for good: it takes no more records, even after a restart."""
+        """End the source permanently: it takes no more records, even after a restart."""
         if self.event_time is not None and not self.closed:
             self._add_mark(END)
         self._next = INFINITY
 
     def add_marks(self) -> int | None:
-        """Add the marks that are due. Return the microseconds until the next; None: none is due.
+        """Add the marks that are due. Return the microseconds until the next mark; None: no mark
+        will become due by itself.
 
-        A mark with the time of day waits until the one before has been read: more of them would
-        fill the memory of a slow run, and leave no room for records.
+        A mark with the time of day waits until the previous one has been read: otherwise marks
+        would fill the memory of a slow run, and leave no room for records.
         """
         event_time, now = self.event_time, self._wall_clock_us()
         if event_time is None or self.closed or self.stopped:
             return None
-        due = []
+        due_times_us = []
         if event_time.tick is not None:
             if self._last_tick_time >= self._read_position:
-                due.append(now + event_time.tick)
+                due_times_us.append(now + event_time.tick)
             else:
                 if now >= self._last_tick_us + event_time.tick:
                     self._last_tick_us = now
                     self._add_mark(time_mark(now))
                     self._last_tick_time = self._next - 1
-                due.append(self._last_tick_us + event_time.tick)
+                due_times_us.append(self._last_tick_us + event_time.tick)
         if event_time.idle_after is not None and not self._is_idle:
             if now >= self._last_received_us + event_time.idle_after:
                 self._is_idle = True
                 self._add_mark(IDLE_MARK)
             else:
-                due.append(self._last_received_us + event_time.idle_after)
-        return max(0, min(due) - now) if due else None
+                due_times_us.append(self._last_received_us + event_time.idle_after)
+        return max(0, min(due_times_us) - now) if due_times_us else None
 
     def _add_mark(self, mark: ExtType) -> None:
         self._marks += 1
@@ -293,10 +295,8 @@ class ReceivedSource(RetainedSource):
         return self._acknowledged.get(producer, 0)
 
     def next_group(self) -> WriteGroup | None:
-        """Return the next group to write, after which `written` must be called.
-
-        Return None while another group is being written, or if there is nothing to write.
-        """
+        """Return the next group to write; None if there is nothing to write, or while another group
+        is being written. The caller has to call `mark_written` once the group is written."""
         if self._group is None and (
             self._incoming
             or self._ending
@@ -311,13 +311,13 @@ class ReceivedSource(RetainedSource):
             return self._group
         return None
 
-    def group_again(self) -> WriteGroup:
-        """Return the group that is being written again. Precondition: the write has failed."""
+    def retry_group(self) -> WriteGroup:
+        """Return the current group for another attempt. Precondition: its write has failed."""
         assert self._group is not None
         self._group = replace(self._group, again=True)
         return self._group
 
-    def written(self, group: WriteGroup) -> list[str]:
+    def mark_written(self, group: WriteGroup) -> list[str]:
         """Mark a group as written. Return the producers to acknowledge."""
         assert group is self._group, "one group at a time"
         self._group = None
@@ -356,8 +356,10 @@ class ReceivedSource(RetainedSource):
         """
         stored = self._log.read(time, 1)
         unstored = chain(self._group.entries if self._group else (), self._incoming)
-        first = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
-        return 0.0 if first is None else max(0.0, (self._wall_clock_us() - first.received_us) / 1e6)
+        record = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
+        if record is None:
+            return 0.0
+        return max(0.0, (self._wall_clock_us() - record.received_us) / 1e6)
 
     # For a front.
 
@@ -365,19 +367,24 @@ class ReceivedSource(RetainedSource):
         return self.entries(start)
 
     def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        """Return the records that `read` returns, as they were received."""
+        """Return an iterator over the records with time >= `start` as they were received.
+
+        It yields None while no further record has arrived. Raises StateMismatch if some of these
+        records were removed.
+        """
         if start < self.trimmed:
             raise StateMismatch(
-                f"{self._log.name} has no inputs from {format_time(start)} on any more, "
-                f"only from {format_time(self.trimmed)} on: put back the state that belongs to it"
+                f"{self._log.name} no longer has the records from {format_time(start)} on, only "
+                f"those from {format_time(self.trimmed)} on: restore the state directory that "
+                "belongs to this log"
             )
         self._read_generation += 1
         self._read_position = start
-        kept = [*self._read_unstored, *self._unread]
-        self._read_unstored = deque(record for record in kept if record[0] < start)
-        self._unread = deque(record for record in kept if record[0] >= start)
+        buffered = [*self._read_unstored, *self._unread]
+        self._read_unstored = deque(record for record in buffered if record[0] < start)
+        self._unread = deque(record for record in buffered if record[0] >= start)
         self._evict()
-        return self._records(self._read_generation)
+        return self._iterate(self._read_generation)
 
     def advance_to(self, time: int) -> int:
         self._next = max(self._next, time)
@@ -390,17 +397,17 @@ class ReceivedSource(RetainedSource):
         self.stopped = True
         if not self.closed:
             return self._next
-        kept = self._unread or self._read_unstored
-        return (kept[-1][0] if kept else self._evicted_until) + 1
+        buffered = self._unread or self._read_unstored
+        return (buffered[-1][0] if buffered else self._evicted_until) + 1
 
     def trim(self, time: int) -> None:
         self.trimmed = max(self.trimmed, min(time, self.durable))
 
     def validate(self) -> None:
         """Assert the invariants."""
-        kept = [record[0] for record in (*self._read_unstored, *self._unread)]
-        unstored = self._unstored()
-        assert all(a < b for a, b in pairwise([self._evicted_until, *kept, self._next])), (
+        buffered = [record[0] for record in (*self._read_unstored, *self._unread)]
+        unstored = self._first_unstored_time()
+        assert all(a < b for a, b in pairwise([self._evicted_until, *buffered, self._next])), (
             "times grow"
         )
         assert all(time >= unstored for time, _, _ in self._read_unstored), (
@@ -412,9 +419,9 @@ class ReceivedSource(RetainedSource):
         assert self.waiting_bytes == sum(
             size for _, _, size in (*self._read_unstored, *self._unread)
         )
-        assert set(kept) >= {entry.time for entry in self._incoming}
+        assert set(buffered) >= {entry.time for entry in self._incoming}
         assert all(entry.time >= self.stored_below for entry in self._incoming)
-        assert self._ended.keys() <= self._accepted.keys(), "only who has sent a record ends"
+        assert self._ended.keys() <= self._accepted.keys(), "only producers with records can end"
 
     def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
         if self.event_time is not None and self.event_time.idle_after is not None:
@@ -431,49 +438,49 @@ class ReceivedSource(RetainedSource):
         assert time < INFINITY, f"a clock that shows {time}"
         self._next = time + 1
         self._incoming.append(LoggedRecord(time, producer, sequence, data, self._wall_clock_us()))
-        kept = _EncodedPayload(data) if len(data) >= LARGE_RECORD_BYTES else payload
-        self._unread.append((time, kept, len(data)))
+        buffered = _EncodedPayload(data) if len(data) >= LARGE_RECORD_BYTES else payload
+        self._unread.append((time, buffered, len(data)))
         self.waiting_bytes += len(data)
 
-    def _records(self, reading: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        while reading == self._read_generation:
+    def _iterate(self, generation: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        while generation == self._read_generation:
             if self._read_position <= self._evicted_until:
-                yield from self._stored(reading)
+                yield from self._read_from_log(generation)
             elif self._unread:
                 record = self._unread.popleft()
                 self._read_unstored.append(record)
                 self._read_position = record[0] + 1
                 self._evict()
-                kept = record[1]
-                yield record[0], unpack(kept) if type(kept) is _EncodedPayload else kept
+                buffered = record[1]
+                yield record[0], unpack(buffered) if type(buffered) is _EncodedPayload else buffered
             elif self.closed:
                 return
             else:
                 yield None
 
-    def _stored(self, reading: int) -> Iterator[tuple[int, object] | BadRecord]:
+    def _read_from_log(self, generation: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield the next records that are only in the log."""
-        until = self._evicted_until
-        entries = [e for e in self._log.read(self._read_position, READ_BATCH) if e.time <= until]
-        assert entries, f"{self._log.name} lost its entries from {self._read_position} to {until}"
+        start, last = self._read_position, self._evicted_until
+        entries = [entry for entry in self._log.read(start, READ_BATCH) if entry.time <= last]
+        assert entries, f"{self._log.name} lost its entries from {start} to {last}"
         for entry in entries:
-            if reading != self._read_generation:
+            if generation != self._read_generation:
                 return
             self._read_position = entry.time + 1
             yield record_of(entry, self.name)
 
     def _evict(self) -> None:
         """Drop records from memory that are both read and stored."""
-        unstored = self._unstored()
+        unstored = self._first_unstored_time()
         while self._read_unstored and self._read_unstored[0][0] < unstored:
             self._evicted_until, _, size = self._read_unstored.popleft()
             self.waiting_bytes -= size
 
     def _advance_durable(self) -> None:
         """Raise `durable`, but not above the time of the next record."""
-        self.durable = max(self.durable, min(self._unstored(), self._reserved_until))
+        self.durable = max(self.durable, min(self._first_unstored_time(), self._reserved_until))
 
-    def _unstored(self) -> int:
+    def _first_unstored_time(self) -> int:
         """Return the time of the first record that is not in the log; `_next` if all are."""
         if self._group is not None and self._group.entries:
             return self._group.entries[0].time
@@ -497,11 +504,11 @@ CHECKSUM_BITS = 24
 class PipedSource(ReceivedSource):
     """The records of standard input, which cannot be read again.
 
-    The time of record n is n; if the flow has other inputs, times are those of a clock, so that a
-    silent pipe does not delay the others. After an interruption the user gives the same stream
-    again, from its beginning, and records that the log has are skipped. To recognise the stream,
-    the number of a log entry holds the number of the record and a checksum of all records up to it.
-    In the log, a record that cannot be read is a tuple; all others are dicts.
+    The time of record n is n. With `label_clock_us`, times come from a clock, so that a silent pipe
+    does not delay other inputs. After an interruption the user gives the same stream again, from
+    its beginning, and records in the log are skipped. To recognise the stream, the number of a log
+    entry contains the number of the record and a checksum of all records up to it. In the log, a
+    record that cannot be read is a tuple, any other record a dict.
     """
 
     def __init__(
@@ -524,21 +531,21 @@ class PipedSource(ReceivedSource):
         super().__init__(
             log, clock, PIPE, ahead_us, wall_clock_us=wall_clock_us, event_time=event_time
         )
-        before = self.last_accepted(PIPE)
-        self.logged_records = before >> CHECKSUM_BITS
+        last_number = self.last_accepted(PIPE)
+        self.logged_records = last_number >> CHECKSUM_BITS
         """Records that the log had before this start."""
         self.records = self.logged_records
-        self._logged_sum = before % (1 << CHECKSUM_BITS)
+        self._logged_checksum = last_number % (1 << CHECKSUM_BITS)
         """Checksum of these records."""
         self._keep_bad = keep_bad
         self._count = self._checksum = 0
         """Number and checksum of the records that this process has read from the stream."""
 
     def take(self, row: Row) -> None:
-        """Take the next record of the stream, or skip it if the log has it.
+        """Take the next record of the stream, or skip it if the log contains it.
 
-        Raises InputError for a record that cannot be read, StateMismatch if the stream is not the
-        earlier one.
+        Raises InputError for a record that cannot be read, unless `keep_bad`; StateMismatch if the
+        stream differs from the one in the log.
         """
         self._count += 1
         payload: object = row
@@ -550,11 +557,11 @@ class PipedSource(ReceivedSource):
         self._checksum = crc32(data, self._checksum) % (1 << CHECKSUM_BITS)
         if self._count > self.logged_records:
             self._take(PIPE, self._count << CHECKSUM_BITS | self._checksum, payload, data)
-        elif self._count == self.logged_records and self._checksum != self._logged_sum:
+        elif self._count == self.logged_records and self._checksum != self._logged_checksum:
             raise self._wrong_stream_error(f"its first {self.logged_records} records differ")
 
     def end(self) -> None:
-        """End the stream. Raise StateMismatch if it has fewer records than the log."""
+        """End the stream. Raises StateMismatch if it has fewer records than the log."""
         if self._count < self.logged_records:
             raise self._wrong_stream_error(f"it ends after {self._count}")
         self.close()
@@ -575,14 +582,14 @@ OFFSET_MAX = (1 << 63) - 2
 
 def check_position(name: str, partition: object, offset: object) -> None:
     """Raise InputError if a record of source `name` has a wrong partition or offset."""
-    where = f"{name}, partition {partition!r}"
+    place = f"{name}, partition {partition!r}"
     if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
         raise InputError(
-            where, 0, f"the offset {offset!r} is not an integer from 0 to {OFFSET_MAX}"
+            place, 0, f"the offset {offset!r} is not an integer from 0 to {OFFSET_MAX}"
         )
     data = partition.encode(errors="replace") if isinstance(partition, str) else b""
     if not 0 < len(data) <= PRODUCER_BYTES_MAX or data.decode() != partition:
-        raise InputError(where, offset, "the partition is not a text of 1 to 255 bytes")
+        raise InputError(place, offset, "the partition is not a text of 1 to 255 bytes")
 
 
 class PolledSource(ReceivedSource):
@@ -590,8 +597,8 @@ class PolledSource(ReceivedSource):
 
     A record's partition serves as its producer, and its offset + 1 as its number. A record whose
     offset is not larger than the last one of its partition arrived before. `records` counts the
-    records in the log and those that arrived since it was opened: offsets have gaps, so they do not
-    show how many records earlier calls received.
+    records in the log, and those that arrived since the log was opened: offsets have gaps, so they
+    do not show how many records earlier calls received.
     """
 
     def __init__(
@@ -614,14 +621,14 @@ class PolledSource(ReceivedSource):
         Raises InputError for a record that cannot be stored.
         """
         check_position(self.name, partition, offset)
-        where = f"{self.name}, partition {partition}"
+        place = f"{self.name}, partition {partition}"
         if offset < self.last_accepted(partition):
             return False
         try:
             data = pack(value)
         except PayloadError as error:
-            raise InputError(where, offset, str(error)) from None
+            raise InputError(place, offset, str(error)) from None
         if reason := why_invalid_record(value, len(data)):
-            raise InputError(where, offset, reason)
+            raise InputError(place, offset, reason)
         self._take(partition, offset + 1, value, data)
         return True

@@ -1,11 +1,11 @@
 """The commit record of a barrier: a consumer stores it together with the items of a bundle.
 
-It holds the last bundle, so that an error after a replay can name the first output that differs. Of
-a bundle larger than `KEPT_BYTES` it holds only the checksum, which still shows *that* an output
-differs.
+The record contains the last bundle, so that an error after a replay can name the first output that
+differs. If the bundle is larger than `BLOB_BYTES_MAX`, the record contains only its checksum, which
+still shows *that* an output differs.
 
-It also holds checksums over everything committed so far. With these the start of a run and
-`driftline verify` detect outputs that were changed later.
+The record also contains checksums over everything committed so far. With these the start of a run
+and `driftline verify` detect outputs that were changed later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
-KEPT_BYTES = 1 << 26
+BLOB_BYTES_MAX = 1 << 26
 """Maximum size of the blobs in a commit record."""
 
 _FORMAT = 4
@@ -42,7 +42,7 @@ class CommitRecord(Struct, frozen=True):
     checksum: int = 0
     """Sum of the checksums of all rows, for a consumer that writes rows."""
     savepoint: str = ""
-    """The savepoint from which a run continues these outputs; only of `driftline spark run`."""
+    """The savepoint from which a run continues these outputs; only set by `driftline spark run`."""
 
     def with_bundle(
         self,
@@ -57,21 +57,22 @@ class CommitRecord(Struct, frozen=True):
         these fields once the bundle is stored.
         """
         size = sum(map(len, bundle.blobs))
-        blobs = bundle.blobs if size <= KEPT_BYTES else ()
+        blobs = bundle.blobs if size <= BLOB_BYTES_MAX else ()
         last = LastStored(bundle.t_last, bundle.checksum, blobs)
-        failed = sum(item.sink == FAILURES for item in items)
-        outputs = self.outputs + len(items) - failed
-        return CommitRecord(bundle.groups, last, files, outputs, self.failures + failed, checksum)
+        failure_count = sum(item.sink == FAILURES for item in items)
+        outputs = self.outputs + len(items) - failure_count
+        failures = self.failures + failure_count
+        return CommitRecord(bundle.groups, last, files, outputs, failures, checksum)
 
-    def last_for_groups(self, groups: tuple[int, int], where: str) -> LastStored:
-        """Return the last bundle, for a barrier with these key groups; `where`: for errors.
+    def last_for_groups(self, groups: tuple[int, int], location: str) -> LastStored:
+        """Return the last bundle, for a barrier with these key groups; `location`: for errors.
 
-        Raises StateMismatch if the record is of other key groups: with its t_last the barrier would
-        skip or repeat outputs.
+        Raises StateMismatch if the record belongs to other key groups: with its t_last the barrier
+        would skip or repeat outputs.
         """
         if self.last != NO_BUNDLE and groups != self.groups:
             raise StateMismatch(
-                f"{where} holds the outputs of key groups {self.groups[0]} to {self.groups[1]}, "
+                f"{location} holds the outputs of key groups {self.groups[0]} to {self.groups[1]}, "
                 f"not {groups[0]} to {groups[1]}: it was written with another number of nodes. "
                 "Run with that number, or give another --output"
             )
@@ -96,21 +97,21 @@ class CommitRecord(Struct, frozen=True):
         return crc32(data).to_bytes(4, "big") + data
 
     @staticmethod
-    def decode(data: bytes, where: str) -> CommitRecord:
-        """Decode the result of `encode`. Raise StateMismatch for anything else.
+    def decode(data: bytes, location: str) -> CommitRecord:
+        """Decode the result of `encode`. Raises StateMismatch for anything else.
 
-        `where`: the location of the record, for errors.
+        `location`: the location of the record, for errors.
         """
         if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(
-                f"{where} is damaged, so it is not known which outputs were delivered. Restore the "
-                "output directory from a copy, or start over: --fresh removes the state and the "
-                "outputs"
+                f"{location} is damaged, so it is not known which outputs were delivered. Restore "
+                "the output directory from a copy, or start over: --fresh removes the state and "
+                "the outputs"
             )
         parts = unpack(data[4:])
         if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
             raise StateMismatch(
-                f"{where} was written by another version of Driftline: "
+                f"{location} was written by another version of Driftline: "
                 "use that version, or give another --output"
             )
         _, groups, t_last, checksum, blobs, *counts = parts

@@ -29,12 +29,12 @@ class LastStored(Struct, frozen=True):
     """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
-    """How far outputs are stored (a time, epoch or production); -1 without any bundle."""
+    """All outputs up to this time, epoch or production are stored; -1 without any bundle."""
     checksum: int
     """The bundle's checksum."""
     blobs: tuple[bytes, ...]
-    """The bundle's blobs. If left out, a differing replay is detected, but the differing output is
-    not named."""
+    """The bundle's blobs. Without them a differing replay is detected, but the error cannot name
+    the output that differs."""
 
 
 NO_BUNDLE = LastStored(-1, 0, ())
@@ -49,12 +49,12 @@ class Consumer(Protocol):
         """Store a bundle; return when it is durable.
 
         Args:
-            bundle: Stored entirely or not at all. If the consumer already has it, according to its
-                `t_last`, the call changes nothing.
+            bundle: Stored entirely or not at all. If its `t_last` is not larger than that of the
+                last stored bundle, the call changes nothing.
 
         Raises:
-            Unavailable: If it may not be durable: `last` shows whether it is stored.
-            PayloadError: For a payload that the target cannot hold: nothing is stored.
+            Unavailable: If the bundle may not be durable: `last` shows whether it is stored.
+            PayloadError: For a payload that the target cannot store: nothing is stored.
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
@@ -68,7 +68,8 @@ class Consumer(Protocol):
             Its last bundle, NO_BUNDLE if there is none.
 
         Raises:
-            StateMismatch: If that bundle has other key groups: the number of nodes was different.
+            StateMismatch: If that bundle has other key groups, because the run had another number
+                of nodes.
         """
 
     def close(self) -> None:
@@ -84,11 +85,11 @@ class SinkContext(Struct, frozen=True):
     """Name of the barrier whose outputs the sink stores, with a prefix of the run, such as
     `dc85f30a5eff0b9d/barrier-0`; the same as in `last` and in bundles.
 
-    Each node has one and opens a sink for it in its own process.
+    Each node has one barrier, and opens a sink for it in its own process.
     """
     dead_letters: bool = False
-    """Whether failed elements are set aside. Then an output that the target cannot hold may become
-    a dead letter."""
+    """Whether failed elements become dead letters; if so, an output that the target cannot store
+    may become one, too."""
     directory: Path | None = None
     """The directory of the run's own records about its outputs; None if the run keeps none."""
     identity: str = ""
@@ -112,7 +113,7 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
         Its outputs, in label order.
 
     Raises:
-        MalformedMessage: If it is not a bundle of such a flow.
+        MalformedMessage: If these are not outputs of a flow with so many sinks.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     check_items(items, sinks)
@@ -126,7 +127,7 @@ def check_items(items: Sequence[Item], sinks: int | None = None) -> None:
         raise MalformedMessage("a bundle with a label that is not a tuple")
     numbers = list(chain.from_iterable(labels))
     if set(map(type, numbers)) - {int} or min(numbers, default=0) < 0:
-        raise MalformedMessage("a bundle with a label that has other parts than integers from 0 on")
+        raise MalformedMessage("a bundle with a label whose parts are not all integers from 0 on")
     for sink in {item.sink for item in items}:
         if type(sink) is not int or sink < FAILURES or (sinks is not None and sink >= sinks):
             raise MalformedMessage(f"a bundle for sink {sink!r}, which is not in the flow")

@@ -6,7 +6,7 @@ the run and the session that the barrier's outputs belong to. A process holds a 
 and may open it at the same moment.
 
 ``.driftline/spark.progress`` is the commit record of `driftline spark run`: all outputs before a
-time T are in the directory, so a run there begins from a savepoint as of T.
+time T are in the directory, so a run that continues them begins from a savepoint of time T.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ IDENTITY = "identity"
 SPARK_RECORD = "spark.progress"
 """The file in `.driftline` with the commit record of `driftline spark run`."""
 
-IDENTITY_S = 60.0
+IDENTITY_LOCK_TIMEOUT_S = 60.0
 """Timeout in seconds for the lock of the identity, which a node holds only for milliseconds."""
 
-_OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
+_SPARK_FILE = re.compile(r"-spark-[0-9]{5}\.")
 """Matches names of files that `driftline spark run` has written."""
 
-_OF_BARRIER = re.compile(r"-[0-9]+(\.jsonl)?$")
+_BARRIER_FILE = re.compile(r"-[0-9]+(\.jsonl)?$")
 """Matches file names of a run, which end with the number of the node's barrier."""
 
 
@@ -58,14 +58,15 @@ class OutputDirectory:
         """
         self.path = path
         self.number = barrier_number(barrier)
-        self.hidden = path / ".driftline"
+        self.metadata = path / ".driftline"
         self._lock: Lock | None = None
         with translate_os_errors("output", path):
-            # Look for foreign files before writing the identity: with an identity all are accepted.
-            # A faster node of the same run writes the identity before its files, so these pass.
+            # Look for foreign files before writing the identity: with an identity, all files are
+            # accepted. Another node of this run writes the identity before its own files, so its
+            # files are accepted, too.
             if reason := why_not_writable(path, foreign, identity):
                 raise StateMismatch(reason)
-            make_directory(self.hidden)
+            make_directory(self.metadata)
             self._check_identity(identity_lines(identity))
             self._lock = self._acquire_lock(f"barrier-{self.number}")
             try:
@@ -85,11 +86,11 @@ class OutputDirectory:
             f"another process is writing the outputs of {name} to {self.path}: "
             "stop it, or give another --output"
         )
-        return Lock(self.hidden / f"{name}.lock", in_use_text, wait_s=wait_s)
+        return Lock(self.metadata / f"{name}.lock", in_use_text, wait_s=wait_s)
 
     def _check_identity(self, identity: bytes) -> None:
-        file = self.hidden / IDENTITY
-        lock = self._acquire_lock("identity", IDENTITY_S)
+        file = self.metadata / IDENTITY
+        lock = self._acquire_lock("identity", IDENTITY_LOCK_TIMEOUT_S)
         try:
             if not file.exists():
                 replace_file(file, identity)
@@ -110,30 +111,28 @@ def identity_lines(identity: str) -> bytes:
 def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
-    `foreign`: glob pattern of the files that a directory without an identity must not hold;
+    `foreign`: glob pattern of the files that a directory without an identity must not contain;
     `identity`: the identity of the run. Raises StateMismatch if the commit record of Spark's
     outputs is damaged, OSError.
     """
-    hidden = path / ".driftline"
+    metadata = path / ".driftline"
     if reason := why_not_continuable(path, identity):
         return reason
-    ignored = hidden, path / DEAD_LETTERS  # bad records may be written before the identity
-    others = sorted(
-        other
-        for other in path.glob(foreign)
-        if other not in ignored and not is_of_spark(other.name)
+    ignored = metadata, path / DEAD_LETTERS  # bad records may be written before the identity
+    foreign_files = sorted(
+        file for file in path.glob(foreign) if file not in ignored and not is_of_spark(file.name)
     )
-    if not others or (hidden / IDENTITY).exists():
+    if not foreign_files or (metadata / IDENTITY).exists():
         return ""
-    if not any(_OF_BARRIER.search(other.name) for other in others):
+    if not any(_BARRIER_FILE.search(file.name) for file in foreign_files):
         return (
-            f"{path} holds {others[0].name}, which cannot be verified or resumed: the names of a "
-            "run's files end with the number of a node. The file was written by `driftline run "
-            "--reference` or by another program. Give another --output"
+            f"{path} holds {foreign_files[0].name}, which cannot be verified or resumed: the names "
+            "of a run's files end with the number of a node. The file was written by `driftline "
+            "run --reference` or by another program. Give another --output"
         )
     return (
-        f"{path} holds {others[0].name}, but {hidden / IDENTITY} is not there. If these are "
-        f"outputs of an earlier run, put {hidden} back from the back-up: without it no run can "
+        f"{path} holds {foreign_files[0].name}, but {metadata / IDENTITY} is missing. If these are "
+        f"outputs of an earlier run, restore {metadata} from a backup: without it no run can "
         "continue them. If not, give another --output"
     )
 
@@ -146,20 +145,20 @@ def why_not_continuable(path: Path, identity: str) -> str:
     """
     spark_record = read_spark_record(path)
     if spark_record is None:
-        of_spark = sorted(file.name for file in path.glob("*.jsonl") if is_of_spark(file.name))
-        if not of_spark:
+        spark_files = sorted(file.name for file in path.glob("*.jsonl") if is_of_spark(file.name))
+        if not spark_files:
             return ""
         return (
-            f"{path} holds {of_spark[0]}, but {path / '.driftline' / SPARK_RECORD} is not there: "
+            f"{path} holds {spark_files[0]}, but {path / '.driftline' / SPARK_RECORD} is missing: "
             "`driftline spark run` was interrupted. Remove its outputs, or give another --output"
         )
-    first = spark_record.last.t_last + 1
-    if first <= 1 or starts_from_savepoint(identity, first):
+    start = spark_record.last.t_last + 1
+    if start <= 1 or starts_from_savepoint(identity, start):
         return ""
     return (
-        f"{path} holds the outputs of `driftline spark run` before {format_time(first)}, so a "
-        f"run there begins from {describe_savepoint(spark_record)}. For another run give another "
-        "--output"
+        f"{path} holds the outputs of `driftline spark run` before {format_time(start)}, so a run "
+        f"with this --output has to begin from {describe_savepoint(spark_record)}. For another run "
+        "give another --output"
     )
 
 
@@ -184,7 +183,7 @@ def describe_savepoint(spark_record: CommitRecord) -> str:
 
 
 def identity_in(directory: Path) -> str:
-    """Return the identity of the run whose outputs a directory holds; empty without one.
+    """Return the identity of the run whose outputs a directory contains; "" if there is none.
 
     Raises OSError. Precondition: the identity is a single line.
     """
@@ -197,7 +196,7 @@ def is_of_spark(name: str) -> bool:
 
     A run that continues its outputs adds files with other names to the same directory.
     """
-    return _OF_SPARK.search(name) is not None
+    return _SPARK_FILE.search(name) is not None
 
 
 def owner_file_of(directory: Path, number: int) -> Path:

@@ -6,12 +6,12 @@ directory, merged by ``t``, are the complete output. For the form of a line see
 `connectors.sinks.lines`.
 
 Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``, the
-commit record, which holds the lengths of the files, checksums over them, and the bundle. Replacing
-it is the commit. Before the next write the files are cut to the lengths in the record, which
-removes an uncommitted bundle. A file that is shorter than its committed length is refused, and so
-is a record that is damaged or missing. The checksums are compared at the start of a run and by
-`driftline verify` (`describe_damage`), but not when a node restarts after a crash: reading all
-outputs would take too long.
+commit record, which contains the lengths of the files, checksums over them, and the bundle.
+Replacing it is the commit. Before the next write the files are truncated to the lengths in the
+record, which removes an uncommitted bundle. A file that is shorter than its committed length, and a
+commit record that is damaged or missing, are errors. The checksums are compared at the start of a
+run and by `driftline verify` (`describe_damage`), but not when a node restarts after a crash:
+reading all outputs would take too long.
 
 Readers may see lines of a bundle shortly before it is committed.
 
@@ -46,7 +46,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 
 FOREIGN = "*.jsonl"
-"""Files that a directory without an identity must not hold."""
+"""Glob pattern of the files that a directory without an identity must not contain."""
 
 FORMAT_NAME = "JSON lines"
 """The format of the outputs, as their identity names it."""
@@ -62,7 +62,7 @@ class JsonLinesConsumer:
         identity: The identity of the outputs: flow, inputs and policy.
         owner: The run and its session.
         on_failures: Called with the dead letters of each bundle, often none, once it is stored.
-        dead_letters: Whether outputs that JSON cannot hold become dead letters, not errors.
+        dead_letters: Whether outputs that JSON cannot represent become dead letters, not errors.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity, or less than was
@@ -84,7 +84,7 @@ class JsonLinesConsumer:
         format_and_identity = f"{FORMAT_NAME}\n{identity}"
         self._claim = OutputDirectory(directory, barrier, format_and_identity, FOREIGN, owner)
         number = self._claim.number
-        self._record_path = self._claim.hidden / f"barrier-{number}.progress"
+        self._record_path = self._claim.metadata / f"barrier-{number}.progress"
         self._on_failures = on_failures
         self._lines = JsonLines(flow, dead_letters)
         self._sink_count = len(flow.sinks)
@@ -95,14 +95,14 @@ class JsonLinesConsumer:
         self._fds: dict[int, int] = {}
         """Number of a sink -> its open file."""
         self._record: CommitRecord | None = None
-        """The commit record on the disk; None if it has to be read first."""
+        """The commit record on the disk; None if it has to be read."""
         self.outputs = 0
         """Outputs delivered so far, without dead letters, in all runs that wrote to the directory.
         Thread-safe to read."""
         self.failures = 0
         """Dead letters delivered so far, in the same runs. Thread-safe to read."""
         self._is_truncated = False
-        """Whether the files are cut to the committed lengths, so that lines may be appended."""
+        """Whether `discard` has truncated the files to the committed lengths."""
         try:
             with translate_os_errors("output", directory):
                 self._load_record()
@@ -113,26 +113,26 @@ class JsonLinesConsumer:
     def deliver(self, bundle: Bundle) -> None:
         """Append the bundle's lines and commit them."""
         with translate_os_errors("output", self.directory):
-            before = self._load_record()
-            if bundle.t_last <= before.last.t_last:
+            previous = self._load_record()
+            if bundle.t_last <= previous.last.t_last:
                 return
-            written = list(map(self._lines.encode_item, items_of(bundle, self._sink_count)))
-            items = [item for item, _ in written]
-            texts = _texts(written)
+            encoded = list(map(self._lines.encode_item, items_of(bundle, self._sink_count)))
+            items = [item for item, _ in encoded]
+            text_by_sink = _join_lines(encoded)
             self.discard()
-            # If a step fails from here on, the record has to be read again.
+            # If one of the next steps fails, the record has to be read again.
             self._record = None
-            files = {name: (length, checksum) for name, length, checksum in before.files}
-            for sink, text in texts.items():
+            files = {name: (length, checksum) for name, length, checksum in previous.files}
+            for sink, text in text_by_sink.items():
                 name = self._name(sink)
                 length, checksum = files.get(name, (0, 0))
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
             committed = tuple((name, *file) for name, file in files.items())
-            after = before.with_bundle(bundle, items, committed)
-            replace_file(self._record_path, after.encode())
-            self._record = after
-            self.outputs, self.failures = after.outputs, after.failures
+            updated = previous.with_bundle(bundle, items, committed)
+            replace_file(self._record_path, updated.encode())
+            self._record = updated
+            self.outputs, self.failures = updated.outputs, updated.failures
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
@@ -175,14 +175,14 @@ class JsonLinesConsumer:
         """
         if self._record is None:
             record = self._read_record()
-            mine = {self._name(sink): sink for sink in self.paths}
+            own_files = {self._name(sink): sink for sink in self.paths}
             for name, length, _ in record.files:
-                if name not in mine:
+                if name not in own_files:
                     raise StateMismatch(
-                        f"{self._record_path} is about other files, such as {name}: it was moved "
-                        f"or copied there. {_ADVICE}"
+                        f"{self._record_path} lists files of another barrier, such as {name}: it "
+                        f"was moved or copied there. {_ADVICE}"
                     )
-                if (size := _size(self.paths[mine[name]])) < length:
+                if (size := _size(self.paths[own_files[name]])) < length:
                     raise StateMismatch(
                         f"{self.directory / name} has {size} bytes, but {length} were delivered to "
                         f"it: it was changed or removed. {_ADVICE}"
@@ -199,8 +199,8 @@ class JsonLinesConsumer:
     def discard(self) -> None:
         """Remove uncommitted data.
 
-        Only `deliver` calls it. Before the first delivery a run may still be refused because of the
-        last bundle, and a refused run must not change the outputs.
+        Only `deliver` calls it. Before the first delivery a run may still be rejected because of
+        the last bundle, and a rejected run must not change the outputs.
         """
         with translate_os_errors("output", self.directory):
             record = self._load_record()
@@ -215,15 +215,15 @@ class JsonLinesConsumer:
                 os.ftruncate(self._file(sink), lengths.get(self._name(sink), 0))
 
     def _read_record(self) -> CommitRecord:
-        sync_directory(self._claim.hidden)  # a record that is read must survive a power cut
+        sync_directory(self._claim.metadata)  # a record must be durable before it is used
         if self._record_path.exists():
             return CommitRecord.decode(self._record_path.read_bytes(), str(self._record_path))
         # A record is written before any output, so outputs without one show that it is lost.
         for path in self.paths.values():
             if _size(path):
                 raise StateMismatch(
-                    f"{path} has outputs, but {self._record_path}, which tells how many of them "
-                    f"are delivered, is missing. {_ADVICE}"
+                    f"{path} has outputs, but the record {self._record_path} of delivered outputs "
+                    f"is missing. {_ADVICE}"
                 )
         replace_file(self._record_path, CommitRecord().encode())
         return CommitRecord()
@@ -242,10 +242,10 @@ def open_sink(address: str, context: SinkContext) -> JsonLinesConsumer:
     )
 
 
-def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
+def _join_lines(encoded: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
     """Return the text to append for each sink."""
     lines: dict[int, list[bytes]] = {}
-    for item, line in written:
+    for item, line in encoded:
         lines.setdefault(item.sink, []).append(f"{line}\n".encode())
     return {sink: b"".join(parts) for sink, parts in lines.items()}
 
@@ -258,20 +258,20 @@ def describe_damage(directory: Path, number: int) -> list[str]:
     record = directory / ".driftline" / f"barrier-{number}.progress"
     if not record.exists():
         return [
-            f"{path} has outputs, but {record}, which tells how many of them are delivered, is "
-            f"missing. {_ADVICE}"
+            f"{path} has outputs, but the record {record} of delivered outputs is missing. "
+            f"{_ADVICE}"
             for path in sorted(directory.glob(f"*-{number}.jsonl"))
             if _size(path)
         ]
     committed = CommitRecord.decode(record.read_bytes(), str(record))
     for name, _, _ in committed.files:
         if not name.endswith((f"-{number}.jsonl", f"/{number}.jsonl")):
-            return [f"{record} is about other files, such as {name}. {_ADVICE}"]
+            return [f"{record} lists files of another barrier, such as {name}. {_ADVICE}"]
     return damaged_files(directory, committed)
 
 
 def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
-    """Return a sentence for each file that differs from the record. Raise OSError."""
+    """Return a sentence for each file that differs from the record. Raises OSError."""
     problems = []
     for name, length, checksum in record.files:
         path = directory / name
@@ -284,7 +284,7 @@ def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
             )
         elif checksum_of(path, length) != checksum:
             problems.append(
-                f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}"
+                f"{path} differs from what was delivered: it was changed or damaged. {_ADVICE}"
             )
     return problems
 
@@ -298,18 +298,18 @@ def uncommitted_bytes(directory: Path, number: int, record: CommitRecord) -> int
 
 
 def checksum_of(path: Path, length: int) -> int:
-    """Return the checksum of the first `length` bytes of a file. Raise OSError."""
+    """Return the checksum of the first `length` bytes of a file. Raises OSError."""
     checksum = 0
     if length:
         with path.open("rb") as file:
             while length:
-                data = file.read(min(length, _BUFFER))
+                data = file.read(min(length, _READ_BYTES))
                 checksum = crc32(data, checksum)
                 length -= len(data)
     return checksum
 
 
-_BUFFER = 1 << 20
+_READ_BYTES = 1 << 20
 
 _ADVICE = "Restore it from a copy, or start over: --fresh removes the state and the outputs"
 

@@ -3,8 +3,8 @@
     {"t": [time, front, child, ...], "value": ...}
 
 The value is an object if the sink's stream names its fields and the payload has as many values;
-else it is the payload itself, with sequences as arrays. The consumer of JSON lines, the reference
-interpreter and a batch run of the same flow all write the same bytes.
+otherwise it is the payload itself, with sequences as arrays. The consumer of JSON lines, the
+reference interpreter and a batch run of the same flow all write the same bytes.
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("counts")
@@ -12,10 +12,11 @@ interpreter and a batch run of the same flow all write the same bytes.
     >>> JsonLines(flow).format(Item((7, 0), 0, ("мир", 2)))
     '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
 
-A dead letter has the element as "record", or a wrong output as "output". If the wire format or JSON
-cannot hold the value, "text" takes its place, so no element ends a run that sets failures aside. An
-output that JSON cannot hold becomes such a dead letter itself. This depends only on the output, so
-outputs, t_last and checksums are the same everywhere and after any replay.
+A dead letter contains the element that failed as "record"; if the function returned an invalid
+output, it contains this as "output". If the wire format or JSON cannot represent the value, the
+dead letter has it as "text" instead. So with dead letters, no value ends the run. An output that
+JSON cannot represent becomes a dead letter, too. This depends only on the output, so outputs,
+t_last and checksums are the same on every node and after any replay.
 
 Cost: about 3 microseconds for a small payload.
 """
@@ -37,16 +38,16 @@ from driftline.engine.wire.bundles import Item
 DEAD_LETTERS = "dead-letters"
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
-_LEAVES = frozenset((str, int, float, bool, type(None)))
+_SCALARS = frozenset((str, int, float, bool, type(None)))
 
 LEVELS_MAX = 500
-"""Maximum nesting of an output; more would need a larger stack than every thread has."""
+"""Maximum nesting of an output: encoding a deeper one could overflow the stack of a thread."""
 
 
 class JsonLines:
     """The outputs of a flow as JSON lines, without their line ends.
 
-    `dead_letters`: whether failures are set aside, including outputs that JSON cannot hold.
+    `dead_letters`: whether failures, and outputs that JSON cannot represent, become dead letters.
     """
 
     def __init__(self, flow: Flow, dead_letters: bool = False) -> None:
@@ -59,9 +60,9 @@ class JsonLines:
             self._fields[number] = sink.fields
 
     def encode_item(self, item: Item) -> tuple[Item, str]:
-        """Return the item to write and its line: the given item, or a dead letter in its place.
+        """Return an item and its line; for an output that JSON cannot represent, a dead letter.
 
-        Raises PayloadError if JSON cannot hold the payload and failures are not set aside.
+        Raises PayloadError for such an output without `dead_letters`.
         """
         if item.sink == FAILURES:
             return item, _dead_letter(item)
@@ -71,7 +72,7 @@ class JsonLines:
             name = self.names[item.sink]
             problem = (
                 f"sink {name!r} cannot write the output at label {list(item.label)} as JSON: "
-                f"{text_of(error)}. Convert it in a map before the sink"
+                f"{text_of(error)}. Convert the output in a `map` before the sink"
             )
         if not self._dead_letters:
             raise PayloadError(
@@ -79,11 +80,11 @@ class JsonLines:
                 "dead_letters=True)"
             )
         failure = Failure.from_output(name, None, item.value, problem)
-        letter = Item(item.label, FAILURES, failure.payload())
-        return letter, _dead_letter(letter)
+        dead_letter = Item(item.label, FAILURES, failure.payload())
+        return dead_letter, _dead_letter(dead_letter)
 
     def format(self, item: Item) -> str:
-        """Return the line of an item. Raise PayloadError as `encode_item` does."""
+        """Return the line of an item. Raises PayloadError as `encode_item` does."""
         return self.encode_item(item)[1]
 
     def _value(self, item: Item) -> object:
@@ -102,30 +103,31 @@ def _dead_letter(item: Item) -> str:
 
 
 def _line(label: Label, value: object) -> str:
-    """Return the line of a value; raise TypeError, ValueError or RecursionError if JSON cannot hold
-    it."""
-    if type(value) not in _LEAVES:
+    """Return the line of a value. Raises TypeError, ValueError or RecursionError if JSON cannot
+    represent the value."""
+    if type(value) not in _SCALARS:
         _check(value)
     return f'{{"t": {list(label)}, "value": {_encode(value)}}}'
 
 
 def _check(value: object, levels: int = LEVELS_MAX) -> None:
-    """Raise TypeError for a key that is not a string, ValueError for more levels than these.
+    """Raise TypeError for a key that is not a string, ValueError for more than `levels` levels.
 
-    JSON would silently turn 1 into "1" and None into "null", so two keys could become one.
+    The JSON encoder would turn the key 1 into "1" and None into "null", so two keys could become
+    one.
     """
-    inner: Iterable[object]
+    children: Iterable[object]
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} of a dict is not a string")
-        inner = value.values()
+        children = value.values()
     elif isinstance(value, (tuple, list)):
-        inner = value
+        children = value
     else:
         return
     if levels == 0:
         raise ValueError(f"it is nested more than {LEVELS_MAX} deep")
-    for each in inner:
-        if type(each) not in _LEAVES:
+    for each in children:
+        if type(each) not in _SCALARS:
             _check(each, levels - 1)

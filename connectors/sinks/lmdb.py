@@ -3,7 +3,7 @@
 An LMDB environment has one writer, so each barrier has its own, ``barrier-<n>`` in one directory;
 `read_items` merges them. An item's key is its label, encoded so that the order of bytes is the
 order of labels, then its sink, then the number of the copy: under `at-least-once` an output may be
-delivered, and is then stored, more than once.
+delivered, and therefore stored, more than once.
 
     >>> item_key((1, 0), 0) < item_key((1, 0, 0), 0) < item_key((2, 0), 0)
     True
@@ -36,7 +36,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 MAP_SIZE = 1 << 36
-"""Initial address space in bytes. The file grows on demand; a full address space is doubled."""
+"""Initial address space in bytes, which doubles when it is full. The file grows on demand."""
 
 KEY_BYTES_MAX = 511
 """LMDB's maximum size of a key."""
@@ -73,7 +73,7 @@ class LmdbConsumer:
         *,
         map_size: int = MAP_SIZE,
     ) -> None:
-        self._sinks = len(flow.sinks)
+        self._sink_count = len(flow.sinks)
         self._on_failures = on_failures
         self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", owner)
         self.path = path / f"barrier-{self._claim.number}"
@@ -84,7 +84,7 @@ class LmdbConsumer:
         self.failures = 0
         """Dead letters delivered so far, in the same runs."""
         try:
-            with _translating_errors(self.path):
+            with _translate_errors(self.path):
                 self._env = open_environment(self.path, map_size)
             self._load_record()
         except BaseException:
@@ -93,17 +93,17 @@ class LmdbConsumer:
 
     def deliver(self, bundle: Bundle) -> None:
         """Write the bundle in one transaction."""
-        before = self._load_record()
-        if bundle.t_last <= before.last.t_last:
+        previous = self._load_record()
+        if bundle.t_last <= previous.last.t_last:
             return
-        items = items_of(bundle, self._sinks)
-        rows = [(_fitting_key(item), pack(item.value)) for item in items]
+        items = items_of(bundle, self._sink_count)
+        rows = [(_checked_key(item), pack(item.value)) for item in items]
         self._record = None
-        with _translating_errors(self.path):
-            while (after := self._write(rows, bundle, items, before)) is None:
+        with _translate_errors(self.path):
+            while (updated := self._write(rows, bundle, items, previous)) is None:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
-        self._record = after
-        self.outputs, self.failures = after.outputs, after.failures
+        self._record = updated
+        self.outputs, self.failures = updated.outputs, updated.failures
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
@@ -121,21 +121,21 @@ class LmdbConsumer:
         rows: list[tuple[bytes, bytes]],
         bundle: Bundle,
         items: Sequence[Item],
-        before: CommitRecord,
+        previous: CommitRecord,
     ) -> CommitRecord | None:
         """Write the rows and the commit record in one transaction.
 
         Return None, and write nothing, if the address space is full.
         """
-        checksum = before.checksum
+        checksum = previous.checksum
         try:
             with self._env.begin(write=True) as txn:
                 for key, value in rows:
-                    copy = 0
-                    while not txn.put(key + _number(copy), value, overwrite=False):
-                        copy += 1
-                    checksum = _with_row(checksum, key + _number(copy), value)
-                record = before.with_bundle(bundle, items, checksum=checksum)
+                    copy_number = 0
+                    while not txn.put(key + _encode_number(copy_number), value, overwrite=False):
+                        copy_number += 1
+                    checksum = _with_row(checksum, key + _encode_number(copy_number), value)
+                record = previous.with_bundle(bundle, items, checksum=checksum)
                 txn.put(_RECORD, record.encode())
         except lmdb.MapFullError:
             return None
@@ -143,7 +143,7 @@ class LmdbConsumer:
 
     def _load_record(self) -> CommitRecord:
         if self._record is None:
-            with _translating_errors(self.path), self._env.begin() as txn:
+            with _translate_errors(self.path), self._env.begin() as txn:
                 data = txn.get(_RECORD)
             record = CommitRecord() if data is None else CommitRecord.decode(data, str(self.path))
             self._record = record
@@ -166,8 +166,8 @@ def open_sink(address: str, context: SinkContext) -> LmdbConsumer:
 def read_items(path: Path) -> Iterator[Item]:
     """Yield the outputs of all barriers in a directory.
 
-    Do not call it in a process that has a consumer of this directory open: a process must not open
-    an LMDB environment twice.
+    Do not call this function in a process that has a consumer of this directory open: a process
+    must not open an LMDB environment twice.
 
     Args:
         path: The directory.
@@ -176,37 +176,37 @@ def read_items(path: Path) -> Iterator[Item]:
         The outputs in label order.
 
     Raises:
-        Unavailable: If there are none to read.
-        StateMismatch: If they are damaged.
+        Unavailable: If there are no outputs to read.
+        StateMismatch: If the outputs are damaged.
     """
     paths = sorted(path.glob("barrier-*"))
     if not paths:
         raise Unavailable(f"{path} holds no outputs: is it the --output directory of a run?")
     with ExitStack() as stack:
-        rows = [stack.enter_context(_rows(environment)) for environment in paths]
+        rows = [stack.enter_context(_open_rows(environment)) for environment in paths]
         for key, value in merge(*rows, key=itemgetter(0)):
             yield _item(path, key, value)
 
 
 def read_environment(path: Path) -> Iterator[Item]:
-    """Yield the items of one barrier, `barrier-<n>`, in label order. Raise as `read_items` does."""
-    with _rows(path) as rows:
+    """Yield the items of one barrier, `barrier-<n>`, in label order; errors as `read_items`."""
+    with _open_rows(path) as rows:
         for key, value in rows:
             yield _item(path, key, value)
 
 
 def _item(path: Path, key: bytes, value: bytes) -> Item:
     try:
-        label, sink = _from_key(key)
+        label, sink = _decode_key(key)
         return Item(label, sink, unpack(value))
     except MalformedMessage as error:
         raise StateMismatch(f"{path}: the output {key.hex()} is damaged: {error}") from None
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[lmdb.Transaction]:
+def _open_reader(path: Path) -> Iterator[lmdb.Transaction]:
     with (
-        _translating_errors(path),
+        _translate_errors(path),
         lmdb.open(str(path), map_size=0, readonly=True) as env,
         env.begin() as txn,
     ):
@@ -214,14 +214,14 @@ def _reading(path: Path) -> Iterator[lmdb.Transaction]:
 
 
 @contextmanager
-def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-    with _reading(path) as txn, txn.cursor() as cursor:
+def _open_rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    with _open_reader(path) as txn, txn.cursor() as cursor:
         yield ((bytes(k), bytes(v)) for k, v in cursor.iternext() if k != _RECORD)
 
 
-def committed_in(path: Path) -> CommitRecord:
-    """Return the commit record of a barrier's environment. Raise as `read_items` does."""
-    with _reading(path) as txn:
+def read_commit_record(path: Path) -> CommitRecord:
+    """Return the commit record of a barrier's environment. Raises as `read_items` does."""
+    with _open_reader(path) as txn:
         data = txn.get(_RECORD)
     return CommitRecord() if data is None else CommitRecord.decode(bytes(data), str(path))
 
@@ -232,61 +232,61 @@ def describe_damage(path: Path) -> list[str]:
     Raises as `read_items` does.
     """
     count = checksum = 0
-    with _rows(path) as rows:
+    with _open_rows(path) as rows:
         for key, value in rows:
             count += 1
             checksum = _with_row(checksum, key, value)
-    record = committed_in(path)
+    record = read_commit_record(path)
     if (record.outputs + record.failures, record.checksum) == (count, checksum):
         return []
-    return [f"output {path} is not what was delivered: it was changed, or damaged. Restore it"]
+    return [f"output {path} differs from what was delivered: it was changed or damaged. Restore it"]
 
 
 def _with_row(checksum: int, key: bytes, value: bytes) -> int:
     """Add a row to a checksum of rows. Return the new checksum.
 
     The checksum is the sum of the rows' checksums, so it does not depend on the order of rows: the
-    consumer writes them in the order of bundles, and a reader reads them in the order of labels.
+    consumer writes rows in the order of bundles, and a reader reads them in the order of labels.
     """
     return (checksum + crc32(value, crc32(key))) & (1 << 63) - 1
 
 
 def item_key(label: Label, sink: int) -> bytes:
     """Return the key of an item without the number of the copy. Keys sort in label order."""
-    return b"".join(map(_number, label)) + b"\0" + _number(sink + 1)
+    return b"".join(map(_encode_number, label)) + b"\0" + _encode_number(sink + 1)
 
 
-def _number(number: int) -> bytes:
-    """Encode a number: one byte with its length plus 1, then its bytes, big-endian.
+def _encode_number(number: int) -> bytes:
+    """Encode a number: one byte with its length in bytes plus 1, then the number, big-endian.
 
-    Longer numbers therefore sort later, and no encoded number begins with the zero byte that ends a
-    label.
+    So numbers with more bytes sort later, and no encoded number begins with the zero byte that ends
+    a label.
     """
     length = (number.bit_length() + 7) // 8
     return bytes((length + 1,)) + number.to_bytes(length, "big")
 
 
-def _from_key(key: bytes) -> tuple[Label, int]:
+def _decode_key(key: bytes) -> tuple[Label, int]:
     label: list[int] = []
     at = 0
     while key[at : at + 1] > b"\0":
-        after = at + key[at]
-        label.append(int.from_bytes(key[at + 1 : after], "big"))
-        at = after
+        end = at + key[at]
+        label.append(int.from_bytes(key[at + 1 : end], "big"))
+        at = end
     sink = key[at + 2 : at + 1 + key[at + 1]] if len(key) > at + 1 else b""
     return tuple(label), int.from_bytes(sink, "big") - 1
 
 
-def _fitting_key(item: Item) -> bytes:
+def _checked_key(item: Item) -> bytes:
     key = item_key(item.label, item.sink)
     if len(key) > KEY_BYTES_MAX - 9:  # the number of the copy takes up to 9 bytes
         raise PayloadError(
-            f"LMDB cannot hold an output with a label of {len(item.label)} numbers, "
-            f"{list(item.label[:4])}...: use fewer operators in a row that make several outputs, "
-            "or write JSON lines"
+            f"LMDB cannot store an output whose label has {len(item.label)} numbers, "
+            f"{list(item.label[:4])}...: chain fewer operators that emit several outputs for an "
+            "element, or write JSON lines"
         )
     return key
 
 
-def _translating_errors(path: Path) -> AbstractContextManager[None]:
+def _translate_errors(path: Path) -> AbstractContextManager[None]:
     return translate_lmdb_errors(f"output {path}", StateMismatch)

@@ -19,17 +19,17 @@ class MemoryConsumer:
         self._records: dict[str, CommitRecord] = {}
 
     def deliver(self, bundle: Bundle) -> None:
-        """Keep the items and the bundle."""
-        before = self._of(bundle.barrier)
-        if bundle.t_last <= before.last.t_last:
+        """Store the items and the commit record in memory."""
+        previous = self._record_of(bundle.barrier)
+        if bundle.t_last <= previous.last.t_last:
             return
         items = items_of(bundle)
         self._add(bundle.barrier, items)
-        self._records[bundle.barrier] = before.with_bundle(bundle, items)
+        self._records[bundle.barrier] = previous.with_bundle(bundle, items)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last bundle of a barrier."""
-        return self._of(barrier).last_for_groups(groups, f"the memory of {barrier}")
+        return self._record_of(barrier).last_for_groups(groups, f"the memory of {barrier}")
 
     def close(self) -> None:
         """Do nothing."""
@@ -38,5 +38,5 @@ class MemoryConsumer:
         self.items += items
         self.by_barrier.setdefault(barrier, []).extend(items)
 
-    def _of(self, barrier: str) -> CommitRecord:
+    def _record_of(self, barrier: str) -> CommitRecord:
         return self._records.get(barrier, CommitRecord())

@@ -3,14 +3,14 @@
 A connector only has to store items and t_last in one step. Everything else is the same for all
 connectors, and is stored in a directory of the run: the identity of the outputs, the lock of the
 process that writes them, and the t_last of the sink. A sink with a smaller t_last than the record
-has lost outputs: the run is refused, as a replay would not produce them again.
+has lost outputs: this is an error, because a replay would not produce them again.
 
 The record of a bundle is written before the delivery, in a second file, and replaces the previous
 record afterwards. So the counts are right after a crash at any moment: the sink's `last` shows
 which of the two records is valid.
 
-Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`; a run
-in one process has a digest of its identity in place of the lineage.
+Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`. A run
+without a lineage uses a digest of its identity instead.
 
 Cost: decoding the bundle once more, and one small durable file per bundle.
 """
@@ -25,7 +25,7 @@ from typing import TypeVar
 from msgspec import structs
 from msgspec.structs import replace
 
-from driftline.connectors.guarded import guarded
+from driftline.connectors.guarded import call_guarded
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Consumer, LastStored, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
@@ -43,11 +43,11 @@ class RecordedSink:
 
     Args:
         open_sink: Opens the sink of a connector, with the barrier's name in the target. The first
-            `last` or `deliver` calls it, in its own thread, since many clients belong to the thread
-            that created them.
+            call of `last` or `deliver` opens the sink, in the thread of this call, because many
+            clients may be used only by the thread that created them.
         address: The address, for errors.
-        context: The run. Without a directory nothing is recorded, and `outputs` counts those of
-            this object.
+        context: The run. Without a directory nothing is recorded, and `outputs` and `failures`
+            count only the deliveries of this object.
 
     Raises:
         StateMismatch: If the directory belongs to another run, or to another address.
@@ -60,27 +60,29 @@ class RecordedSink:
         self._open_sink = open_sink
         self._sink: Consumer | None = None
         self._address = address
-        self._sinks = len(context.flow.sinks)
+        self._sink_count = len(context.flow.sinks)
         self._on_failures = context.on_failures
         run = context.owner.lineage or sha256(context.identity.encode()).hexdigest()[:16]
         self._name = f"{run}/{context.barrier}"
         self._context = replace(context, barrier=self._name)
         self._claim: OutputDirectory | None = None
-        self._path: Path | None = None
+        self._record_path: Path | None = None
         self._record = self._next = CommitRecord()
         """The confirmed contents of the sink, and the same with the bundle being delivered."""
         self._last: LastStored | None = None
-        """The last bundle in the sink; None if the sink has to be queried."""
+        """The last bundle in the sink; None if `last` has to ask the sink."""
         if context.directory is not None:
             identity = f"{address}\n{context.identity}"
             self._claim = OutputDirectory(
                 context.directory, context.barrier, identity, "*.jsonl", context.owner
             )
-            self._path = self._claim.hidden / f"barrier-{self._claim.number}.progress"
-            self._next_path = self._path.with_suffix(".next")
-            with translate_os_errors("output", self._path):
-                if self._path.exists():
-                    self._record = CommitRecord.decode(self._path.read_bytes(), str(self._path))
+            self._record_path = self._claim.metadata / f"barrier-{self._claim.number}.progress"
+            self._next_path = self._record_path.with_suffix(".next")
+            with translate_os_errors("output", self._record_path):
+                if self._record_path.exists():
+                    self._record = CommitRecord.decode(
+                        self._record_path.read_bytes(), str(self._record_path)
+                    )
 
     @property
     def outputs(self) -> int:
@@ -96,42 +98,42 @@ class RecordedSink:
         """Deliver the bundle to the sink, between writing and confirming its record."""
         if bundle.t_last <= self.last(bundle.barrier, bundle.groups).t_last:
             return
-        items = items_of(bundle, self._sinks)
-        after = self._record.with_bundle(bundle, items)
-        self._write_next_record(after)
-        self._last = None  # if a step fails from here on, the sink has to be queried
+        items = items_of(bundle, self._sink_count)
+        updated = self._record.with_bundle(bundle, items)
+        self._write_next_record(updated)
+        self._last = None  # if one of the next steps fails, `last` has to ask the sink
         try:
-            self._called(lambda sink: sink.deliver(structs.replace(bundle, barrier=self._name)))
+            self._call_sink(lambda sink: sink.deliver(structs.replace(bundle, barrier=self._name)))
         except PayloadError as error:
             raise PayloadError(f"the sink {self._address}: {error}") from None
-        self._confirm(after)
-        self._last = after.last
+        self._confirm(updated)
+        self._last = updated.last
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return the last bundle that the sink has."""
-        before = self._record.last_for_groups(groups, self._address)
+        previous = self._record.last_for_groups(groups, self._address)
         if self._last is None:
-            found = self._called(lambda sink: _checked(sink.last(self._name, groups)))
-            if found.t_last < before.t_last:
+            sink_last = self._call_sink(lambda sink: _check_last(sink.last(self._name, groups)))
+            if sink_last.t_last < previous.t_last:
                 raise StateMismatch(
-                    f"{self._address} has lost outputs of {barrier}: it had all up to "
-                    f"{format_time(before.t_last)}, and has them up to "
-                    f"{format_time(found.t_last)} now. Restore them; or remove all outputs of "
-                    "the run from the target and start over with --fresh"
+                    f"{self._address} has lost outputs of {barrier}: it had all outputs up to "
+                    f"{format_time(previous.t_last)}, and now has only those up to "
+                    f"{format_time(sink_last.t_last)}. Restore them; or remove all outputs of the "
+                    "run from the target and start over with --fresh"
                 )
-            noted = self._read_next_record()
-            if found.t_last > before.t_last and noted.last.t_last == found.t_last:
-                self._confirm(noted)
-            self._last = found
+            next_record = self._read_next_record()
+            if sink_last.t_last > previous.t_last and next_record.last.t_last == sink_last.t_last:
+                self._confirm(next_record)
+            self._last = sink_last
         return self._last
 
     def close(self) -> None:
         """Close the sink and release the claim on the directory."""
         try:
             if self._sink is not None:
-                self._called(lambda sink: sink.close())
+                self._call_sink(lambda sink: sink.close())
         finally:
             if self._claim is not None:
                 self._claim.close()
@@ -139,40 +141,40 @@ class RecordedSink:
     def _write_next_record(self, record: CommitRecord) -> None:
         """Write the record of the bundle to be delivered next."""
         self._next = replace(record, last=replace(record.last, blobs=()))
-        if self._path is not None:
+        if self._record_path is not None:
             with translate_os_errors("output", self._next_path):
                 replace_file(self._next_path, self._next.encode())
 
     def _read_next_record(self) -> CommitRecord:
-        """Return the record of the bundle whose delivery began last."""
-        if self._path is None or not self._next_path.exists():
+        """Return the record of the bundle whose delivery was started last."""
+        if self._record_path is None or not self._next_path.exists():
             return self._next
         with translate_os_errors("output", self._next_path):
             return CommitRecord.decode(self._next_path.read_bytes(), str(self._next_path))
 
     def _confirm(self, record: CommitRecord) -> None:
-        """Make the record of a stored bundle the confirmed one. If the rename is lost, `last`
-        repeats it."""
-        if self._path is not None:
-            with translate_os_errors("output", self._path):
-                self._next_path.replace(self._path)
+        """Make the record of a stored bundle the confirmed one. If a crash undoes the rename,
+        `last` repeats it."""
+        if self._record_path is not None:
+            with translate_os_errors("output", self._record_path):
+                self._next_path.replace(self._record_path)
         self._record = record
 
-    def _called(self, call: Callable[[Consumer], T]) -> T:
-        return guarded(f"the sink {self._address}", lambda: call(self._opened()))
+    def _call_sink(self, call: Callable[[Consumer], T]) -> T:
+        return call_guarded(f"the sink {self._address}", lambda: call(self._open_once()))
 
-    def _opened(self) -> Consumer:
+    def _open_once(self) -> Consumer:
         if self._sink is None:
             self._sink = self._open_sink(self._context)
         return self._sink
 
 
-def _checked(last: object) -> LastStored:
+def _check_last(last: object) -> LastStored:
     """Return the result of a sink's `last`. Raise TypeError if it is not a `LastStored`."""
     if not isinstance(last, LastStored):
         raise TypeError(f"last() returned {last!r:.200}, which is not a LastStored")
-    is_right = type(last.t_last) is int and type(last.checksum) is int
-    if not is_right or not all(isinstance(blob, bytes) for blob in last.blobs):
+    has_integers = type(last.t_last) is int and type(last.checksum) is int
+    if not has_integers or not all(isinstance(blob, bytes) for blob in last.blobs):
         raise TypeError(
             f"last() returned {last!r:.200}: t_last and checksum have to be integers, and blobs a "
             "tuple of bytes"

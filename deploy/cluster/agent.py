@@ -158,7 +158,7 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
         agent = Agent(config, tree, sockets)
         stack.callback(agent.close)
         stack.enter_context(serve_agent(config.metrics, agent.status))
-        with signals.noted():
+        with signals.defer():
             agent.run(signals)
 
 

@@ -212,7 +212,7 @@ class FlowRunner(threading.Thread):
                 names=self._names,
                 module=FRONT_MODULE,
                 accepts_node=self._is_placed_here,
-                died=flow_guide.masters.forget,
+                on_death=flow_guide.masters.forget,
             )
         )
         self.cluster = cluster

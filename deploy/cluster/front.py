@@ -20,9 +20,9 @@ from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.local.config import RunConfig, SenderRules, check_input
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
-from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
+from driftline.deploy.local.inputs.fronts import open_front, open_input, record_used
 from driftline.deploy.local.inputs.input_progress import InputProgress
-from driftline.deploy.local.metrics import OfInputs
+from driftline.deploy.local.metrics import InputSamples
 from driftline.deploy.local.report import find_start_time
 from driftline.deploy.local.savepoints import check_restored
 from driftline.deploy.roles.front import Front
@@ -78,18 +78,27 @@ def run_front(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
             runtime,
             stack,
             lambda: any(front.draining for front in fronts),
-            alone=len(flow.sources) == 1,
+            is_only_input=len(flow.sources) == 1,
             event_time=flow.sources[number].event_time,
         )
         if registry_state.base and not registry_state.incarnation:
             _check_initial_state(config, flow_plan, number, source)
         start = find_start_time(registry_state, policy, number, source)
-        arguments = number, source, bad_records, start, flow_plan, run_config, config, runtime
-        front = open_front(*arguments, token=config.process)
+        front = open_front(
+            number,
+            source,
+            bad_records,
+            start,
+            flow_plan,
+            run_config,
+            config,
+            runtime,
+            token=config.process,
+        )
         fronts.append(front)
         progress = InputProgress(front, source, start)
         front.more_figures = lambda: {"lag_ms": int(progress.read_figures(front.now).lag_s * 1000)}
-        samples = OfInputs([(flow.sources[number].name, progress, bad_records)])
+        samples = InputSamples([(flow.sources[number].name, progress, bad_records)])
 
         def ended() -> bool:
             if config.metrics:
@@ -100,7 +109,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
         with heartbeat, serve_front(config, flow.name, front, runtime, heartbeat, samples):
             runtime.run(ended)
         if front.outcome is not None:
-            note_used([front], policy, well=not front.outcome.error)
+            record_used([front], policy, succeeded=not front.outcome.error)
             runtime.flush(front)
     return STOPPED
 
@@ -112,7 +121,7 @@ def _check_initial_state(
     flow = flow_plan.flow
     fitted = open_with_retry(config, lambda: config.initial_state.fitted(flow))
     name = flow.sources[number].name
-    check_restored(fitted, name, source, alone=len(flow.sources) == 1)
+    check_restored(fitted, name, source, is_only_input=len(flow.sources) == 1)
 
 
 def _read_registry(config: ProcessConfig) -> ClusterState:

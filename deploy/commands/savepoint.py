@@ -62,7 +62,7 @@ def savepoint(
         refuse_options(["--zookeeper"], "with --state, which is for a finished run")
         saved, ending = save_run(state, load_flow(flow), output)
         _print_savepoint(saved, output, json_file)
-        if ending not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
+        if ending not in (ExitStatus.COMPLETE, ExitStatus.DRAINED):
             click.echo(
                 "The run did not end normally: later records are not in the savepoint, though some "
                 "of their outputs may be delivered. To save all records, let the run continue to "

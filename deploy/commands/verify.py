@@ -19,8 +19,8 @@ EXIT_STILL_RUNNING = 3
 """Exit status if the run is still active: nothing was checked."""
 
 
-def verify_command(look_beside: InspectService) -> click.Command:
-    """Return the command. `look_beside`: inspects the service of a state directory, if any."""
+def verify_command(inspect_service: InspectService) -> click.Command:
+    """Return the command. `inspect_service`: inspects the service of a state directory, if any."""
 
     @click.command()
     @click.argument("directory", metavar="DIRECTORY|NAME")
@@ -45,7 +45,7 @@ def verify_command(look_beside: InspectService) -> click.Command:
         is still active, and nothing was checked.
         """
         try:
-            verdict = _verdict(directory, state, cluster_address, look_beside)
+            verdict = _verdict(directory, state, cluster_address, inspect_service)
         except InUse as error:
             write_json(json_file, {"error": str(error)})
             click.echo(f"{error}", err=True)
@@ -83,7 +83,7 @@ def _verdict(
     target: str,
     state: Path | None,
     cluster_address: ClusterAddress | None,
-    look_beside: InspectService,
+    inspect_service: InspectService,
 ) -> Verdict:
     """Verify a directory, or a flow if a cluster is named.
 
@@ -97,7 +97,7 @@ def _verdict(
                 "--zookeeper HOSTS",
                 param_hint="DIRECTORY|NAME",
             )
-        return verify_run(path, state, look_beside)
+        return verify_run(path, state, inspect_service)
     refuse_options(["--state"], "for a flow of a cluster: its agents know where their state is")
     with cluster_address.open_tree() as tree:
         return verify_flow(tree, target)

@@ -31,7 +31,7 @@ class SenderRules(Struct, frozen=True):
     """The names of the flow's sources."""
 
     def keys_of(self, number: int, address: str) -> Keys | None:
-        """Return the keys of the intake of source `number` at an address; None: it uses no keys.
+        """Return the keys of the intake of source `number` at an address; None: none are needed.
 
         Raises NotPermitted, Unavailable.
         """
@@ -45,22 +45,21 @@ LOCAL_ONLY = SenderRules()
 """Only processes of this machine may send, without keys."""
 
 
-def check_input(number: int, opened: object, rules: SenderRules = LOCAL_ONLY) -> None:
-    """Check that producers can connect to an input that is an address, and may do so.
+def check_input(number: int, flow_input: object, rules: SenderRules = LOCAL_ONLY) -> None:
+    """If an input is an address, check its syntax and that `rules` allow producers to connect.
 
     An address that other machines can reach requires keys or `let_anyone_send`. Raises FlowError;
     with keys also NotPermitted and Unavailable.
     """
-    if not isinstance(opened, str):
+    if not isinstance(flow_input, str):
         return
-    check_syntax(opened)
-    has_keys = rules.keys_of(number, opened) is not None
-    if not (has_keys or rules.let_anyone_send or is_local(opened)):
+    check_syntax(flow_input)
+    has_keys = rules.keys_of(number, flow_input) is not None
+    if not (has_keys or rules.let_anyone_send or is_local(flow_input)):
         raise FlowError(
-            f"{opened} can be reached from other machines: anybody who reaches this port can send "
-            "records, and claim to be any producer. Make keys with `driftline keys` and give "
-            "--keys (in a cluster to `driftline agent`), listen at tcp://127.0.0.1:PORT, or give "
-            "--let-anyone-send, behind a firewall"
+            f"other machines can connect to {flow_input}, send records, and claim to be any "
+            "producer. Make keys with `driftline keys` and give --keys (in a cluster to `driftline "
+            "agent`), listen at tcp://127.0.0.1:PORT, or give --let-anyone-send, behind a firewall"
         )
 
 
@@ -71,7 +70,7 @@ def check_syntax(address: str) -> None:
 
 
 class StartOptions(Struct, frozen=True):
-    """A savepoint to begin from; `choice`: how to map its state if the flow has changed."""
+    """A savepoint to begin from; `choice`: how to map its state to a changed flow."""
 
     savepoint: Savepoint
     choice: Choice = NO_CHOICE
@@ -94,7 +93,7 @@ class RunConfig(Struct, frozen=True):
     dead_letters: bool
     """Set aside bad records and elements whose function raises, instead of ending the run."""
     window: int
-    """Limit of records in flight, per front."""
+    """Maximum number of records in flight, per front."""
     kill_every_s: float | None = None
     """Seconds between two kills of a random process; None: no kills."""
     start: StartOptions | None = None

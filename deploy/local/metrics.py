@@ -2,7 +2,7 @@
 
 On one machine that process is the command, which also reports the processes that it has started. In
 a cluster, each front has a process. Once a second while metrics are served, the loop copies the
-figures that only its thread may read; a scrape reads the others.
+figures that only its thread may read; a scrape reads all other figures directly.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.meters import Sample
 
 METRICS_UPDATE_S = 1.0
-"""Seconds between two updates by the loop."""
+"""Interval in seconds at which the loop updates the figures."""
 
 
-class OfInputs:
+class InputSamples:
     """Samples of the inputs whose fronts run in this process."""
 
     def __init__(self, inputs: Sequence[tuple[str, InputProgress, BadRecordFile]]) -> None:
@@ -40,14 +40,15 @@ class OfInputs:
         """Update the figures of the inputs if they are due; `now`: seconds, monotonic."""
         if now >= self._next_update_at:
             self._next_update_at = now + METRICS_UPDATE_S
-            self._last_update = now, tuple(tally.read_figures(now) for _, tally, _ in self._inputs)
+            figures = tuple(each.read_figures(now) for _, each, _ in self._inputs)
+            self._last_update = now, figures
 
     def __call__(self) -> Iterator[Sample]:
         now = monotonic()
-        for source, tally, aside in self._inputs:
-            label, front = (source,), tally.front
+        for source, input_progress, bad_records in self._inputs:
+            label, front = (source,), input_progress.front
             yield "driftline_records_total", label, front.sent_records
-            yield "driftline_bad_records_total", label, aside.new
+            yield "driftline_bad_records_total", label, bad_records.new
             yield "driftline_delivery_latency_seconds", label, front.meter.latencies
             yield "driftline_undelivered_records", label, front.meter.in_flight
             yield "driftline_in_flight_records", label, front.window.in_flight
@@ -81,7 +82,8 @@ def serve_metrics(
 ) -> Context:
     """Serve the metrics of the command's process, if configured."""
     sources = [source.name for source in flow.sources]
-    inputs = OfInputs(list(zip(sources, progress.tallies, progress.bad_record_files, strict=True)))
+    all_inputs = zip(sources, progress.input_progresses, progress.bad_record_files, strict=True)
+    inputs = InputSamples(list(all_inputs))
 
     def samples() -> Iterator[Sample]:
         yield from inputs()
@@ -89,5 +91,5 @@ def serve_metrics(
 
     if process.metrics:
         progress.on_update = inputs.update
-    ready = fronts_ready([tally.front for tally in progress.tallies])
+    ready = fronts_ready([each.front for each in progress.input_progresses])
     return serve_command(process.metrics, flow.name, runtime, ready, heartbeat, samples)

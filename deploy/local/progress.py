@@ -25,16 +25,17 @@ from driftline.engine.events import Field, Fields, event_fields, log
 from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import ProgressView
 
-RATE_OVER_S = 5.0
+RATE_WINDOW_S = 5.0
 """Seconds over which the rate is averaged."""
 
-SHOWN_EVERY_S = 0.25
-"""Seconds between two updates on a terminal."""
+DISPLAY_INTERVAL_S = 0.25
+"""Seconds between two lines on a terminal."""
 
-ANSWERS_WITHIN_S = 0.3
-"""Seconds that a line waits for answers of busy or dead nodes; a turn takes up to 0.1 s."""
+ANSWER_TIMEOUT_S = 0.3
+"""Seconds that a line waits for the answers of nodes, which may be busy or dead; a turn takes up to
+0.1 s."""
 
-LOGGED_EVERY_S = 10.0
+LOG_INTERVAL_S = 10.0
 """Seconds between two log lines."""
 
 
@@ -60,7 +61,7 @@ class ProgressFigures(Struct, frozen=True):
     p99_s: float | None
     """The 99th percentile of these times."""
     state: str
-    """What the run is doing, in words."""
+    """State of the run, in words."""
     inputs: tuple[InputFigures, ...] = ()
     event_time: EventTimeStatus | None = None
     """Watermarks; None if the flow has no event times, or no node runs."""
@@ -96,44 +97,47 @@ class RunProgress:
     """The progress of one run, shown on a terminal or logged."""
 
     def __init__(
-        self, tallies: Sequence[InputProgress], asides: Sequence[BadRecordFile], output: Path
+        self,
+        input_progresses: Sequence[InputProgress],
+        bad_record_files: Sequence[BadRecordFile],
+        output: Path,
     ) -> None:
-        """Read what earlier calls delivered. Precondition: no node runs yet."""
-        self.tallies = tallies
-        self.bad_record_files = asides
+        """Read how much earlier calls delivered. Precondition: no node runs yet."""
+        self.input_progresses = input_progresses
+        self.bad_record_files = bad_record_files
         self._output = output
         self._outputs_before, self._failures_before = count_delivered(output)
         """Counts of the consumers before this call; nodes report them only after their start."""
         self.on_update: Callable[[float], None] = lambda now: None
-        """Called in the loop at each update."""
+        """Called with the time in the loop, each time that the rate is updated."""
         self._next_update_at = 0.0
         """When the rate is updated next, in monotonic seconds."""
         self._line_at = -inf
         """When the next line is due, in monotonic seconds."""
         self._answers_by = inf
         """Deadline for the nodes' answers to the line that is due; inf if none is due."""
-        self._read: deque[tuple[float, int]] = deque()
+        self._read_counts: deque[tuple[float, int]] = deque()
         """(time, records read by then) over the last seconds."""
 
     def show_if_due(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show or log the figures if they are due; `now`: seconds, monotonic."""
         if now >= self._next_update_at:
-            self._next_update_at = now + SHOWN_EVERY_S
-            self._rate(now)
+            self._next_update_at = now + DISPLAY_INTERVAL_S
+            self._update_rate(now)
             self.on_update(now)
-            for aside in self.bad_record_files:
-                aside.log_if_due(now)
-        every_s = SHOWN_EVERY_S if view.shown else LOGGED_EVERY_S
+            for file in self.bad_record_files:
+                file.log_if_due(now)
+        every_s = DISPLAY_INTERVAL_S if view.shown else LOG_INTERVAL_S
         if self._line_at == -inf and not view.shown:
             self._line_at = now + every_s
         if now >= self._line_at and self._answers_by == inf:
-            self._line_at, self._answers_by = now + every_s, now + ANSWERS_WITHIN_S
+            self._line_at, self._answers_by = now + every_s, now + ANSWER_TIMEOUT_S
             watch.ask()
         if self._answers_by < inf and (watch.answered or now >= self._answers_by):
             self._answers_by = inf
-            self._tell(self.read_figures(now, watch), view)
+            self._show(self.read_figures(now, watch), view)
 
-    def _tell(self, figures: ProgressFigures, view: ProgressView) -> None:
+    def _show(self, figures: ProgressFigures, view: ProgressView) -> None:
         if view.shown:
             for number, each in enumerate(figures.inputs):
                 view.show(number, each.position, each.size, each.records)
@@ -145,10 +149,10 @@ class RunProgress:
 
     def end(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
-        for tally in self.tallies:
-            tally.front.meter.give_up()
+        for progress in self.input_progresses:
+            progress.front.meter.give_up()
         outputs, failures = count_delivered(self._output)
-        last = self._check(now, watch, outputs, failures)
+        last = self._make_figures(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
         last = replace(last, lag_s=0.0, state="over", inputs=inputs, event_time=None)
         for number, each in enumerate(inputs):
@@ -158,27 +162,27 @@ class RunProgress:
 
     def read_figures(self, now: float, watch: StatusPoller) -> ProgressFigures:
         """Return the current figures; `now`: seconds, monotonic."""
-        return self._check(now, watch, watch.outputs, watch.dead_letters)
+        return self._make_figures(now, watch, watch.outputs, watch.dead_letters)
 
     def delivered(self) -> tuple[int, int]:
         """Return (outputs, dead letters) of this call. Precondition: all nodes have ended."""
         outputs, failures = count_delivered(self._output)
         return outputs - self._outputs_before, failures - self._failures_before
 
-    def _check(
+    def _make_figures(
         self, now: float, watch: StatusPoller, outputs: int, failures: int
     ) -> ProgressFigures:
         """Return the figures; `outputs`, `failures`: counts of the consumers, over all calls."""
         failures = max(failures, self._failures_before)
-        fronts = [tally.front for tally in self.tallies]
-        inputs = tuple(tally.read_figures(now) for tally in self.tallies)
+        fronts = [each.front for each in self.input_progresses]
+        inputs = tuple(each.read_figures(now) for each in self.input_progresses)
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return ProgressFigures(
             self._records,
             max(outputs, self._outputs_before) - self._outputs_before,
             failures - self._failures_before,
-            sum(aside.new for aside in self.bad_record_files),
-            self._rate(now),
+            sum(file.new for file in self.bad_record_files),
+            self._update_rate(now),
             sum(front.meter.in_flight for front in fronts),
             max(each.lag_s for each in inputs),
             percentile(latencies, 50),
@@ -191,15 +195,15 @@ class RunProgress:
     @property
     def _records(self) -> int:
         """Records that this call has read."""
-        return sum(tally.front.sent_records for tally in self.tallies)
+        return sum(each.front.sent_records for each in self.input_progresses)
 
-    def _rate(self, now: float) -> float:
-        read, records = self._read, self._records
-        read.append((now, records))
-        while read[0][0] < now - RATE_OVER_S and len(read) > 2:
-            read.popleft()
-        since, before = read[0]
-        return (records - before) / (now - since) if now > since else 0.0
+    def _update_rate(self, now: float) -> float:
+        counts, records = self._read_counts, self._records
+        counts.append((now, records))
+        while counts[0][0] < now - RATE_WINDOW_S and len(counts) > 2:
+            counts.popleft()
+        since, earlier_records = counts[0]
+        return (records - earlier_records) / (now - since) if now > since else 0.0
 
 
 def _format_s(seconds: float) -> str:

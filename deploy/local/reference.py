@@ -38,15 +38,16 @@ def run_reference_to(
         for sink, name in lines.names.items()
     }
     _clear(output, [*map(escape, names.values()), f"{DEAD_LETTERS}/input-*.jsonl"])
-    asides = [BadRecordFile(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
+    paths = [output / DEAD_LETTERS / f"input-{i}.jsonl" for i in range(len(inputs))]
+    bad_record_files = [BadRecordFile(path) for path in paths]
 
     def read(front: int) -> list[tuple[int, object]]:
         good: list[tuple[int, object]] = []
         records = inputs[front].read(1)
-        with closing(asides[front]) as aside:
+        with closing(bad_record_files[front]) as file:
             for record in (lenient if dead_letters else strict)(records):
                 if isinstance(record, BadRecord):
-                    aside.add([record])
+                    file.add([record])
                 else:
                     good.append(record)
         return good
@@ -54,7 +55,7 @@ def run_reference_to(
     streams = [read(front) for front in range(len(inputs))]
     counts: Counter[int] = Counter()
     with ExitStack() as stack:
-        letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
+        dead_letter_log = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
         files = {
             sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
             for sink, name in names.items()
@@ -70,9 +71,9 @@ def run_reference_to(
             counts[item.sink] += 1
             if item.sink == FAILURES:
                 files[item.sink].flush()  # before it is logged
-                letters.add_failures(monotonic(), [item])
+                dead_letter_log.add_failures(monotonic(), [item])
     failures = counts.pop(FAILURES, 0)
-    bad = sum(aside.new for aside in asides)
+    bad = sum(file.new for file in bad_record_files)
     return RunReport(sum(map(len, streams)), counts.total(), monotonic() - started, bad, failures)
 
 

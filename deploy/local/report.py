@@ -30,7 +30,7 @@ class ExitStatus(StrEnum):
     """How the last call of a run's command ended; the values appear in `--json`."""
 
     COMPLETE = "complete"
-    ASKED = "drained"
+    DRAINED = "drained"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     NOT_BEGUN = "not-begun"
@@ -39,7 +39,8 @@ class ExitStatus(StrEnum):
 
 _TEXTS = {
     ExitStatus.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
-    ExitStatus.ASKED: "ended on request, before the end of the input; what was read is delivered",
+    ExitStatus.DRAINED: "ended on request, before the end of the input; the outputs of all records "
+    "that were read are delivered",
     ExitStatus.FAILED: "failed before the end of the input; outputs may be missing",
     ExitStatus.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
     ExitStatus.NOT_BEGUN: "not begun: no record was read",
@@ -51,7 +52,7 @@ def exit_status_of(run: ClusterState) -> ExitStatus:
     """Return how the last call that wrote to the registry ended."""
     match run.outcome:
         case RunOutcome(error="", text=text) if text == ENDED_ON_REQUEST:
-            return ExitStatus.ASKED
+            return ExitStatus.DRAINED
         case RunOutcome(error=""):
             return ExitStatus.COMPLETE
         case RunOutcome():
@@ -60,9 +61,9 @@ def exit_status_of(run: ClusterState) -> ExitStatus:
 
 
 class Ending(Struct, frozen=True):
-    """How far a run has come."""
+    """How far a run has come, and how its last call ended."""
 
-    how: ExitStatus
+    status: ExitStatus
     text: str
     """Sentences for the user; the first one describes how the run ended."""
     error: str = ""
@@ -70,16 +71,16 @@ class Ending(Struct, frozen=True):
     snapshot: SnapshotRecord | None = None
     """The snapshot from which the same command resumes; its time is 0 if it is not a cut by label.
 
-    None if the command begins with empty state, or if problems rule that snapshot out.
+    None if the command begins with empty state, or if its directories have problems.
     """
     refused: bool = False
-    """The same command is refused until problems are repaired."""
+    """Whether the same command is rejected until problems are repaired."""
 
     def as_json(self) -> dict[str, object]:
         """Return the fields of `--json`."""
         last = self.snapshot
         return {
-            "how": self.how.value,
+            "how": self.status.value,
             "text": self.text,
             "error": self.error or None,
             "snapshot": None if last is None else {"number": last.number, "time": last.time},
@@ -88,13 +89,13 @@ class Ending(Struct, frozen=True):
 
 
 def ending_of(
-    run: ClusterState | None, reports: Sequence[DirectoryReport], found: Sequence[Problem] = ()
+    run: ClusterState | None, reports: Sequence[DirectoryReport], problems: Sequence[Problem] = ()
 ) -> Ending:
     """Return how far the run of a registry has come; `run`: None if it cannot be read.
 
-    `reports` and `found`: the reports and problems of its directories.
+    `reports` and `problems`: the reports and problems of its directories.
     """
-    refused = any(problem.fatal for problem in found)
+    refused = any(problem.fatal for problem in problems)
     about_run = None if run is None else run.identity_details
     if run is None and {report.kind for report in reports} == {HISTORY}:
         return Ending(ExitStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
@@ -103,24 +104,24 @@ def ending_of(
     if any(
         report.owner is not None and report.owner.session > run.last_session for report in reports
     ):
-        run = replace(run, outcome=None)  # it is of an earlier call; the last call wrote none
-    how, policy = exit_status_of(run), POLICIES[about_run.policy]
-    snapshot = run.snapshots[0] if run.snapshots and not found else None
+        run = replace(run, outcome=None)  # the outcome is of an earlier call; the last wrote none
+    status, policy = exit_status_of(run), POLICIES[about_run.policy]
+    snapshot = run.snapshots[0] if run.snapshots and not problems else None
     error = (
         f"{run.outcome.error}: {run.outcome.text}"
-        if how is ExitStatus.FAILED and run.outcome
+        if status is ExitStatus.FAILED and run.outcome
         else ""
     )
-    parts = [f"{'problems: see above. The run itself: ' * refused}{_TEXTS[how]}.", error]
+    parts = [f"{'problems: see above. The run itself: ' * refused}{_TEXTS[status]}.", error]
     if refused:
-        parts.append("The same command is refused until the problems above are fixed.")
-    elif found and policy.replay:
+        parts.append("The same command is rejected until the problems above are fixed.")
+    elif problems and policy.replay:
         parts.append("The same command resumes as described above.")
-    elif how is not ExitStatus.COMPLETE:
+    elif status is not ExitStatus.COMPLETE:
         condition = f", once the cause is fixed{CODE_CHANGE_HINT}" if error else ""
         parts.append(f"The same command {_resumes(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
-    return Ending(how, text, error, snapshot, refused)
+    return Ending(status, text, error, snapshot, refused)
 
 
 def _resumes(run: ClusterState, policy: Policy) -> str:
@@ -133,23 +134,25 @@ def _resumes(run: ClusterState, policy: Policy) -> str:
 
 
 @contextmanager
-def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
-    """Record an error that leaves this context in the registry, as the outcome of a run.
+def record_error(state: Path, lineage: str, call_token: str) -> Iterator[None]:
+    """Record a DriftlineError that leaves this context in the registry, as the outcome of a run.
 
-    `run`: the name of this call of the command. The registry stays unchanged if it already has an
-    outcome of this call or belongs to another `lineage` by now. No process of the run may be alive
-    when the context is left.
+    `call_token`: identifies this call of the command. The registry stays unchanged if it already
+    has an outcome of this call or belongs to another `lineage` by now. Precondition: no process of
+    the run is alive when the error leaves the context.
     """
     try:
         yield
     except DriftlineError as error:
         registry = FileRegistry(state / "registry")
         with suppress(DriftlineError):  # the error itself matters more
-            before = registry.read()
-            known = before is not None and before.outcome is not None and before.outcome.run == run
-            if before is not None and before.lineage == lineage and not known:
-                outcome = RunOutcome(run, type(error).__name__, str(error))
-                registry.write(before.next(outcome=outcome))
+            run = registry.read()
+            has_outcome = (
+                run is not None and run.outcome is not None and run.outcome.run == call_token
+            )
+            if run is not None and run.lineage == lineage and not has_outcome:
+                outcome = RunOutcome(call_token, type(error).__name__, str(error))
+                registry.write(run.next(outcome=outcome))
         raise
 
 
@@ -161,7 +164,7 @@ def find_start_time(
 ) -> int:
     """Return the time from which the front of input `number` reads.
 
-    `before`: the registry's state.
+    `before`: the registry's contents before this call.
     """
     if not policy.replay:
         return max(1, source.trimmed) if isinstance(source, RetainedSource) else 1
@@ -169,14 +172,14 @@ def find_start_time(
 
 
 def log_resumption(before: ClusterState, policy: Policy) -> None:
-    """Log from where this call resumes the run, unless no earlier call has read anything."""
+    """Log from where this call resumes the run, if an earlier call has started processing."""
     if before.incarnation:
-        how = exit_status_of(before)
+        status = exit_status_of(before)
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
         log.info(
             "the run %s; the previous call: %s",
-            *(_resumes(before, policy), _TEXTS[how].partition(":")[0]),
-            extra=event_fields("resumed", snapshot=number, ended=how.value),
+            *(_resumes(before, policy), _TEXTS[status].partition(":")[0]),
+            extra=event_fields("resumed", snapshot=number, ended=status.value),
         )
 
 
@@ -198,7 +201,7 @@ class RunReport(Struct, frozen=True):
     kills: int = 0
     restarts: int = 0
     late_elements: int = 0
-    """Elements among the records of this call that were late, and that no sink receives."""
+    """Late elements among the records of this call that no sink receives."""
     ended_by: Signal | None = None
     """The signal that drained the run before the end of its input; None if the input ended."""
 

@@ -30,15 +30,15 @@ from driftline.deploy.local.directories.fresh import remove_run
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.local.directories.opening import open_run
 from driftline.deploy.local.inputs.bad_records import BadRecordFile
-from driftline.deploy.local.inputs.fronts import identity_of, note_used, open_front, open_input
+from driftline.deploy.local.inputs.fronts import identity_of, open_front, open_input, record_used
 from driftline.deploy.local.inputs.input_progress import InputProgress
 from driftline.deploy.local.metrics import serve_metrics
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.local.report import (
     RunReport,
-    error_noted,
     find_start_time,
     log_resumption,
+    record_error,
 )
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.front import Front
@@ -70,7 +70,7 @@ from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"
-"""The name from which the address of the command's `StatusPoller` is derived."""
+"""Name of the command's `StatusPoller`, and of its socket."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -84,8 +84,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_policy(config.policy)
     if realpath(config.state) == realpath(config.output.directory):
         raise FlowError(f"{config.state} cannot hold both the outputs and the state of a run")
-    for number, opened in enumerate(config.inputs):
-        check_input(number, opened, config.sender_rules)
+    for number, flow_input in enumerate(config.inputs):
+        check_input(number, flow_input, config.sender_rules)
     if config.metrics:
         check_ports(config.metrics, NODE_CHILD + config.nodes)
     with ExitStack() as stack:
@@ -110,35 +110,38 @@ def _run(
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
         process = _open(flow, config, sockets)
-        asides = [
+        bad_record_files = [
             BadRecordFile(config.output.directory / DEAD_LETTERS / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
-        for aside in asides:
-            stack.callback(aside.close)
+        for bad_records in bad_record_files:
+            stack.callback(bad_records.close)
         sources = [
             open_input(
-                *(i, opened, config, process, runtime, receivers),
+                *(i, flow_input, config, process, runtime, receivers),
                 lambda: signals.stop_signal is not None,
-                alone=len(config.inputs) == 1,
+                is_only_input=len(config.inputs) == 1,
                 event_time=flow.sources[i].event_time,
             )
-            for i, opened in enumerate(config.inputs)
+            for i, flow_input in enumerate(config.inputs)
         ]
-        before = FileRegistry(config.state / "registry").read()
-        assert before is not None, "the run is open"
-        tallies = []
-        for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
-            start, token = find_start_time(before, config.policy, i, source), secrets.token_hex(8)
-            about_front = i, source, aside, start, flow_plan, config, process, runtime
-            tallies.append(InputProgress(open_front(*about_front, token=token), source, start))
-        log_resumption(before, config.policy)
-        fronts = [tally.front for tally in tallies]
-        progress = RunProgress(tallies, asides, config.output.directory)
+        run_before = FileRegistry(config.state / "registry").read()
+        assert run_before is not None, "`open_run` has written the registry"
+        input_progresses = []
+        for i, (source, bad_records) in enumerate(zip(sources, bad_record_files, strict=True)):
+            start = find_start_time(run_before, config.policy, i, source)
+            token = secrets.token_hex(8)
+            front_arguments = i, source, bad_records, start, flow_plan, config, process, runtime
+            input_progresses.append(
+                InputProgress(open_front(*front_arguments, token=token), source, start)
+            )
+        log_resumption(run_before, config.policy)
+        fronts = [input_progress.front for input_progress in input_progresses]
+        progress = RunProgress(input_progresses, bad_record_files, config.output.directory)
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
-        noted = error_noted(config.state, process.lineage, process.run)
-        with noted, LocalCluster(process) as cluster, heartbeat:
+        error_recording = record_error(config.state, process.lineage, process.run)
+        with error_recording, LocalCluster(process) as cluster, heartbeat:
             watch = StatusPoller()
             watch.address = runtime.add(watch, process.address(WATCH))
             watch.addresses["master"] = process.address("master")
@@ -146,23 +149,23 @@ def _run(
                 cluster.rescale(config.nodes)
             stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
             stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
-            note_used(fronts, config.policy, well=not stop.error)
+            record_used(fronts, config.policy, succeeded=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
             if stop.text != ENDED_ON_REQUEST:
-                for tally in tallies:
-                    tally.tell_if_empty()
+                for input_progress in input_progresses:
+                    input_progress.warn_if_empty()
         outputs, failures = progress.delivered()
-        after = FileRegistry(config.state / "registry").read() or before
+        run_after = FileRegistry(config.state / "registry").read() or run_before
         return RunReport(
             sum(front.sent_records for front in fronts),
             outputs,
             monotonic() - started,
-            sum(aside.new for aside in asides),
+            sum(bad_records.new for bad_records in bad_record_files),
             failures,
             cluster.kills,
             cluster.restarts,
-            after.late_elements - before.late_elements,
+            run_after.late_elements - run_before.late_elements,
             signals.stop_signal if stop.text == ENDED_ON_REQUEST else None,
         )
 
@@ -191,8 +194,8 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         accept_changed_code=config.accept_changed_code,
     )
     if config.start is not None:
-        about_run = config.inputs, config.nodes, config.policy, config.start
-        restore_run(config.state, flow, *about_run)
+        run_arguments = config.inputs, config.nodes, config.policy, config.start
+        restore_run(config.state, flow, *run_arguments)
     return ProcessConfig(
         flow=config.flow,
         nodes=config.nodes,
@@ -223,9 +226,9 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     text = stop.text
     label = re.search(r"failed at label \[(\d+), (\d+)", text)
     if stop.error == FunctionFailed.__name__ and label is not None:
-        opened = config.inputs[int(label[2])]
-        if isinstance(opened, FileSource | SeveralFiles):
-            text += f"\n  It comes from {opened.describe_place(int(label[1]))}."
+        flow_input = config.inputs[int(label[2])]
+        if isinstance(flow_input, FileSource | SeveralFiles):
+            text += f"\n  It comes from {flow_input.describe_place(int(label[1]))}."
         text += f"\n  {RESUME_HINT} (in Python accept_changed_code=True)."
     if stop.error == InputError.__name__:
         text += advice_for(text)
@@ -235,7 +238,8 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
 
 
 END_TIMEOUT_S = 5.0
-"""Timeout in seconds of the master's last messages, and of the end of the nodes."""
+"""Longest wait in seconds for the messages of a master that has exited, and for the nodes' exits.
+"""
 
 
 def drive(
@@ -248,17 +252,17 @@ def drive(
     signals: Signals,
     console: Console,
 ) -> Stop:
-    """Run fronts and receivers, and supervise the cluster, until every front has its `Stop`.
+    """Run fronts and receivers, and supervise the cluster, until every front has received `Stop`.
 
-    The first signal drains the run.
+    Returns that `Stop`. The first signal drains the run; a second one raises (`Signals.check`).
     """
-    chance = random.Random()
+    rng = random.Random()
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
-    killed_at = -1  # the time up to which records were completed at the last kill
+    completed_at_kill = -1  # the label time below which all records were completed at the last kill
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
-    with view, signals.noted(), runtime.low_latency():
+    with view, signals.defer(), runtime.low_latency():
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
@@ -269,8 +273,8 @@ def drive(
             if signals.stop_signal is not None and not fronts[0].draining:
                 name = signals.stop_signal.name
                 log.info(
-                    "%s: draining: no more records are read, and outputs in flight are delivered. "
-                    "Another signal ends the run at once",
+                    "draining after %s: no more records are read, and outputs in flight are "
+                    "delivered. Another signal ends the run at once",
                     name,
                     extra=event_fields("drain-requested", signal=name),
                 )
@@ -284,9 +288,9 @@ def drive(
             completed = max(front.completed for front in fronts)
             sent = max(front.furthest for front in fronts)
             # Kills without progress in between would keep a run from ending. A drain stops them.
-            if now >= kill_at and completed > killed_at and signals.stop_signal is None:
-                cluster.kill_one(chance)
-                kill_at, killed_at = now + (config.kill_every_s or 0.0), completed
+            if now >= kill_at and completed > completed_at_kill and signals.stop_signal is None:
+                cluster.kill_one(rng)
+                kill_at, completed_at_kill = now + (config.kill_every_s or 0.0), completed
             if not is_due:
                 continue
             cluster.supervise(completed, sent, watch)
@@ -308,8 +312,8 @@ def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
 
     `LocalCluster.stop` kills those that remain.
     """
-    until = monotonic() + END_TIMEOUT_S
+    deadline = monotonic() + END_TIMEOUT_S
     with suppress(Unavailable):  # the outcome is already known
-        while not cluster.nodes_ended and monotonic() < until:
+        while not cluster.nodes_ended and monotonic() < deadline:
             runtime.step(wait_s=0.05)
             cluster.supervise()

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from driftline.connectors.inputs import Input, Piped
+from driftline.connectors.inputs import Input, PipedInput
 from driftline.connectors.logs.inputlog import INPUT_LOG
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
 from driftline.deploy.local.config import StartOptions
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
-from driftline.deploy.local.inputs.input_progress import NUMBERED
+from driftline.deploy.local.inputs.input_progress import NUMBERED_SOURCES
 from driftline.deploy.local.inputs.used_files import MAY_GROW
 from driftline.deploy.local.report import ExitStatus, exit_status_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
@@ -78,8 +78,8 @@ def restore_run(
         raise StateMismatch(
             f"policy {policy.name} takes no snapshots: a run cannot begin from a savepoint"
         )
-    for source, opened in zip(flow.sources, inputs, strict=True):
-        check_restored(fitted, source.name, opened, alone=len(inputs) == 1)
+    for source, flow_input in zip(flow.sources, inputs, strict=True):
+        check_restored(fitted, source.name, flow_input, is_only_input=len(inputs) == 1)
     for index in range(nodes):
         owner = DirectoryOwner(run.lineage, f"node-{index}", run.last_session + 1)
         with closing(LmdbStore(state / f"node-{index}", run.identity, owner)) as store:
@@ -98,63 +98,72 @@ def restore_run(
 
 
 def check_restored(
-    fitted: Fitted, source: str, opened: Input | RetainedSource, *, alone: bool
+    fitted: Fitted, source: str, flow_input: Input | RetainedSource, *, is_only_input: bool
 ) -> None:
-    """Check the input of one source; `alone`: it is the only source.
+    """Check the input of one source; `is_only_input`: it is the only source.
 
-    Raises StateMismatch if new records would count as records that the savepoint contains;
+    Raises StateMismatch if new records have times below that of the savepoint and would be skipped;
     InputError, Unavailable.
     """
-    savepoint, first = fitted.savepoint, format_time(fitted.savepoint.time)
-    if savepoint.time <= 1 or not _numbered(opened, alone=alone):
+    savepoint, cut = fitted.savepoint, format_time(fitted.savepoint.time)
+    if savepoint.time <= 1 or not _has_numbered_records(flow_input, is_only_input=is_only_input):
         return
     if fitted.inputs.get(source, False) is False:  # None: unknown, for example of a list on Spark
-        known = source in fitted.inputs
-        was = "was received when it was made" if known else "is not in it"
+        is_in_savepoint = source in fitted.inputs
+        reason = (
+            "had a received input when the savepoint was made"
+            if is_in_savepoint
+            else "is not in the savepoint"
+        )
         raise StateMismatch(
-            f"savepoint {savepoint.path} has the state before {first}, and the input of source "
-            f"{source!r}, which {was}, has its records numbered from 1: those before {first} would "
-            "be left out. Let producers send them (tcp://), as what is received comes after "
-            "everything; or give the input log of the run that made the savepoint (its directory "
-            "input-0, or another number); or, if the source had another name, say which: "
+            f"savepoint {savepoint.path} contains the state before {cut}, so the records of source "
+            f"{source!r} before {cut} would be left out. But the source {reason}, and its records "
+            "are numbered from 1. Let producers send them (tcp://): received records get later "
+            "times; or give the input log of the run that made the savepoint (its directory "
+            f"input-0, or another number); or, if the source had another name, give "
             f"--rename-state OLD={source}"
         )
-    if fitted.has_single_source and isinstance(opened, MAY_GROW):
-        _check_length(savepoint, opened)
+    if fitted.has_single_source and isinstance(flow_input, MAY_GROW):
+        _check_length(savepoint, flow_input)
     log.info(
-        "%s: its records before %s are in savepoint %s, and are not read",
-        *(source, first, savepoint.path),
+        "%s: records before %s are not read: savepoint %s contains them",
+        *(source, cut, savepoint.path),
         extra=event_fields("records-in-savepoint", source=source, time=savepoint.time),
     )
 
 
-def _check_length(savepoint: Savepoint, opened: Source) -> None:
+def _check_length(savepoint: Savepoint, flow_input: Source) -> None:
     """Check that a savepoint's only input has at least the records that it was made of.
 
     Raises StateMismatch if not; InputError, Unavailable.
     """
     needed = savepoint.time - 1
-    if needed < 1 or any(True for _ in opened.read(needed)):
+    if needed < 1 or any(True for _ in flow_input.read(needed)):
         return
-    has = max(map(time_of, opened.read(1)), default=0)
+    length = max(map(time_of, flow_input.read(1)), default=0)
     raise StateMismatch(
-        f"{opened.name}: it has only {counted(has, 'record')} now, but savepoint {savepoint.path} "
-        f"contains {needed}: no record would be read. Give the input of the savepoint, with new "
-        "records appended"
+        f"{flow_input.name} has only {counted(length, 'record')} now, but savepoint "
+        f"{savepoint.path} contains {needed}: no record would be read. Give the input of the "
+        "savepoint, with new records appended"
     )
 
 
-def _numbered(opened: Input | RetainedSource, *, alone: bool) -> bool:
-    """Return whether the times of an input number its records; `alone`: it is the only one."""
-    return isinstance(opened, NUMBERED) or (alone and isinstance(opened, Piped))
+def _has_numbered_records(flow_input: Input | RetainedSource, *, is_only_input: bool) -> bool:
+    """Return whether an input uses the numbers of its records as times.
+
+    `is_only_input`: whether the flow has no other input.
+    """
+    return isinstance(flow_input, NUMBERED_SOURCES) or (
+        is_only_input and isinstance(flow_input, PipedInput)
+    )
 
 
 def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
     """Write the last committed snapshot of a run as a savepoint into a new directory.
 
-    Changes nothing in `state`. Also returns how the run ended: after a drain, the savepoint has all
-    records that the run processed. Raises Unavailable if there is no snapshot or the run is still
-    active; StateMismatch if the snapshot is of another flow, or not a cut by label;
+    Changes nothing in `state`. Also returns how the run ended: after a drain, the savepoint
+    contains all records that the run processed. Raises Unavailable if there is no snapshot or the
+    run is still active; StateMismatch if the snapshot is of another flow, or not a cut by label;
     SnapshotDamaged.
     """
     wait_for_others(state)
@@ -170,13 +179,14 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
     _check_cut(run, flow, state)
     if not run.snapshots:
         raise Unavailable(
-            f"{state} holds no committed snapshot: its run has processed no record, or was ended "
-            "at once before the first one. A run writes one when it comes to the end of its input, "
-            "and when a signal ends it: let it continue, and drain it"
+            f"{state} holds no committed snapshot: its run has processed no record, or ended "
+            "before the first snapshot. A run writes one at the end of its input, and when a "
+            "signal drains it: continue the run, and drain it"
         )
     create_savepoint_directory(output)
     record = run.snapshots[0]
-    nodes = run.layout or range(len(list(state.glob("node-*/"))))  # nodes that left have old state
+    # Nodes of earlier layouts may have left directories with old state.
+    nodes = run.layout or range(len(list(state.glob("node-*/"))))
     groups = GroupCache(flow.groups)
     for index in nodes:
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
@@ -197,9 +207,9 @@ def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
     """Map each source to whether its records are numbered from 1."""
     if run.identity_details is None:
         return {}
-    alone = len(run.identity_details.inputs) == 1
+    is_only_input = len(run.identity_details.inputs) == 1
     return {
-        source: (identity == PIPED and alone)
+        source: (identity == PIPED and is_only_input)
         or not (has_log(identity) or identity.startswith(INPUT_LOG))
         for source, identity in zip(
             run.identity_details.flow.sources, run.identity_details.inputs, strict=True
@@ -208,11 +218,11 @@ def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:
-    of_flow, policy_name, *_ = run.identity.split("|")
-    if of_flow != make_plan(flow).identity():
+    flow_identity, policy_name, *_ = run.identity.split("|")
+    if flow_identity != make_plan(flow).identity():
         raise StateMismatch(f"{state} holds the state of another flow than {flow.name!r}")
     if POLICIES[policy_name].cut is not SnapshotCut.LABEL:
         raise StateMismatch(
-            f"{state} was written under {policy_name}, whose snapshots are no cut by label: only "
+            f"{state} was written under {policy_name}, whose snapshots are not cuts by label: only "
             "a run with exactly-once can be saved"
         )

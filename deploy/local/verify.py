@@ -39,13 +39,13 @@ class Verdict(Struct, frozen=True):
     """Harmless findings, and parts that `verify` skipped; may be empty."""
 
 
-class Beside(Struct, frozen=True):
-    """The contents of a state directory that do not belong to a run, such as those of a service."""
+class ServiceContents(Struct, frozen=True):
+    """The contents of a state directory that belong to a service rather than to its run."""
 
-    kept: tuple[DirectoryReport, ...] = ()
-    """Contents that have to fit the registry, too."""
+    required: tuple[DirectoryReport, ...] = ()
+    """Parts that have to fit the registry, too."""
     derived: tuple[DirectoryReport, ...] = ()
-    """Contents that can be rebuilt from `kept`."""
+    """Parts that the service can rebuild from the `required` ones."""
     fresh_start_advice: str = FRESH_START_ADVICE
     """How to start from scratch."""
     problems: tuple[Problem, ...] = ()
@@ -55,28 +55,28 @@ class Beside(Struct, frozen=True):
     note: str = ""
     """Harmless findings, and parts that `verify` skipped; may be empty."""
     is_alone: bool = False
-    """The registry is elsewhere, so the contents cannot be compared with it."""
+    """Whether the registry is elsewhere, so that the contents cannot be compared with it."""
 
 
-InspectService = Callable[[Path, ClusterState | None], Beside | None]
+InspectService = Callable[[Path, ClusterState | None], ServiceContents | None]
 """Function that reads a state directory, given its registry's contents, and changes nothing.
 
 Returns None if no service uses the directory. Raises Unavailable.
 """
 
 
-def verify_run(directory: Path, state: Path | None, look_beside: InspectService) -> Verdict:
+def verify_run(directory: Path, state: Path | None, inspect_service: InspectService) -> Verdict:
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
-    directory, if it is not below the outputs; `look_beside`: reads the contents of a service in a
-    state directory that is checked alone. Raises InUse if a run is active there, Unavailable if
+    directory, if it is not below the outputs; `inspect_service`: reads the contents of a service in
+    a state directory that is checked alone. Raises InUse if a run is active there, Unavailable if
     there is nothing to check.
     """
     output: Path | None = directory
-    whole = Path(realpath(directory)).parent
-    if directory.name == JOURNAL and (whole / "run.lock").exists():
-        raise Unavailable(f"{directory} is a part of a state directory: verify {whole}")
+    parent = Path(realpath(directory)).parent
+    if directory.name == JOURNAL and (parent / "run.lock").exists():
+        raise Unavailable(f"{directory} is a part of a state directory: verify {parent}")
     if state is None:
         state = directory / ".driftline" / "state"
         if (directory / "registry").exists() or not (directory / ".driftline").is_dir():
@@ -88,42 +88,42 @@ def verify_run(directory: Path, state: Path | None, look_beside: InspectService)
             wait_for_others(state)
         except InUse:
             raise InUse(
-                f"the run of {state} is going on: nothing was checked. Verify it once it is over, "
-                "or end it with SIGTERM first"
+                f"the run of {state} is still active: nothing was checked. Verify it after its "
+                "end, or end it with SIGTERM first"
             ) from None
-    found: list[Problem] = []
+    all_problems: list[Problem] = []
     registry = state / "registry"
     try:
         run = FileRegistry(registry).read()
     except StateMismatch as error:
         run = None
-        found.append(Problem(str(error)))
+        all_problems.append(Problem(str(error)))
     if output is None and run is not None and Path(run.output).name == RECORDS:
         output = state / RECORDS  # the run's own records of outputs at an address
     checked = inspect_directories(state, output)
-    beside = look_beside(state, run) if output is None else None
-    if not checked and not registry.exists() and beside is None:
+    service = inspect_service(state, run) if output is None else None
+    if not checked and not registry.exists() and service is None:
         with translate_os_errors("output", directory):
-            lack = why_not_writable(directory, FOREIGN)
+            reason = why_not_writable(directory, FOREIGN)
         raise Unavailable(
-            lack or f"{directory} has neither outputs nor a state: it is not the directory of a run"
+            reason or f"{directory} has no outputs and no state: it is not the directory of a run"
         )
-    beside = beside or Beside()
-    checked += beside.kept
-    if found or beside.is_alone:
-        found += _damage(checked)
+    service = service or ServiceContents()
+    checked += service.required
+    if all_problems or service.is_alone:
+        all_problems += _damage(checked)
     else:
-        found = _problems(registry, run, checked, state, output, beside.fresh_start_advice)
-    found += beside.problems
-    note = beside.note
+        all_problems = _problems(registry, run, checked, state, output, service.fresh_start_advice)
+    all_problems += service.problems
+    note = service.note
     if not state.is_dir() and {report.kind for report in checked} != {HISTORY}:
         note = (
-            f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
-            "For a flow of a cluster give its name, and --zookeeper"
+            f"no state was checked: {state} does not exist; if the state is elsewhere, give "
+            "--state DIR. For a flow of a cluster give its name, and --zookeeper"
         )
-    ending = ending_of(run, checked, found)
-    texts = [*(problem.text for problem in found), *beside.damage]
-    return Verdict([*checked, *beside.derived], texts, ending, note)
+    ending = ending_of(run, checked, all_problems)
+    texts = [*(problem.text for problem in all_problems), *service.damage]
+    return Verdict([*checked, *service.derived], texts, ending, note)
 
 
 def _problems(
@@ -132,11 +132,11 @@ def _problems(
     checked: list[DirectoryReport],
     state: Path,
     output: Path | None,
-    anew: str,
+    restart_advice: str,
 ) -> list[Problem]:
     """Return the problems of directories that are damaged or do not fit the registry.
 
-    `run`: the contents of the registry; `anew`: how to start over.
+    `run`: the contents of the registry; `restart_advice`: how to start over.
     """
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
         return _damage(checked)
@@ -146,7 +146,7 @@ def _problems(
         logs = [i for i, source in enumerate(run.identity_details.inputs) if has_log(source)]
         layout = run.layout or tuple(range(run.identity_details.nodes))
         checked = with_missing(checked, state, output, layout, logs)
-    return problems(policy, str(registry), run, checked, anew)
+    return problems(policy, str(registry), run, checked, restart_advice)
 
 
 def _damage(checked: list[DirectoryReport]) -> list[Problem]:

@@ -97,7 +97,7 @@ class Receiver(Role):
     def tick(self, now: float) -> float:
         if now >= self._retry_at:
             self._retry_at = inf
-            self.jobs.append(self.source.group_again())
+            self.jobs.append(self.source.retry_group())
         marks_in_us = self.source.add_marks()
         marks_at = inf if marks_in_us is None else now + marks_in_us / 1e6
         return min(self._retry_at, marks_at, super().tick(now))
@@ -123,7 +123,7 @@ class Receiver(Role):
         if isinstance(result, DriftlineError):
             raise result
         assert isinstance(job, WriteGroup)
-        self.on_stored(self.source.written(job))
+        self.on_stored(self.source.mark_written(job))
 
     def close(self) -> None:
         """Release the socket or file from which records are received."""

@@ -12,36 +12,36 @@ from driftline.engine.durable import Lock, translate_os_errors
 from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.events import Trouble, event_fields, log
 
-ANOTHER_STATE = ": fix that, or give another directory"
+STATE_DIRECTORY_HINT = ": fix that, or give another directory"
 """Advice at the end of an error about an unusable state directory."""
 
 CLAIM_S = 10.0
-"""Time in seconds that the processes of a killed run may take to exit."""
+"""Longest wait in seconds for the processes of a killed run to exit."""
 
-OPEN_AGAIN_S = 1.0
+REOPEN_PAUSE_S = 1.0
 """Pause before a process retries to open a directory, in seconds."""
 
 _Opened = TypeVar("_Opened")
 
 
-def claim(path: Path, by: str = "run") -> Lock:
-    """Lock a file until it is released or this process exits; wait for a process that is exiting.
+def claim(path: Path, owner: str = "run") -> Lock:
+    """Lock a file until the lock is released or this process exits; wait for an exiting owner.
 
-    `by`: what may have locked it, for the error. Raises InUse if another process has locked it,
-    Unavailable.
+    `owner`: kind of the processes that may hold the lock, for the error. Raises InUse if a process
+    still holds it after `CLAIM_S`; Unavailable if the directory cannot be used.
     """
-    taken = (
-        f"{path.parent} is in use by another {by}: wait until it ends, or use another "
+    in_use_error = (
+        f"{path.parent} is in use by another {owner}: wait until it ends, or use another "
         "directory for state and outputs"
     )
-    with translate_os_errors("state directory", path.parent, ANOTHER_STATE):
+    with translate_os_errors("state directory", path.parent, STATE_DIRECTORY_HINT):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return Lock(path, taken, wait_s=CLAIM_S / 10)
+            return Lock(path, in_use_error, wait_s=CLAIM_S / 10)
         except InUse:
             fields = event_fields("state-in-use", path=str(path.parent))
             log.info("%s is in use: waiting %.0f s for its end", path.parent, CLAIM_S, extra=fields)
-        return Lock(path, taken, wait_s=CLAIM_S)
+        return Lock(path, in_use_error, wait_s=CLAIM_S)
 
 
 def wait_for_others(state: Path) -> None:
@@ -52,18 +52,21 @@ def wait_for_others(state: Path) -> None:
             claim(file).release()
 
 
-def open_with_retry(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
-    """Return the result of `what`; a restarted process retries while it raises Unavailable."""
+def open_with_retry(config: ProcessConfig, open_resource: Callable[[], _Opened]) -> _Opened:
+    """Return the result of `open_resource`.
+
+    While that raises Unavailable, a restarted process retries; another process raises it.
+    """
     trouble = Trouble("cannot-open")
     while True:
         try:
-            found = what()
+            opened = open_resource()
         except Unavailable as error:
             if not config.is_restart:
                 raise
             text = f"{config.name} cannot start: {error}; retrying"
             trouble.record_failure(monotonic(), text, name=config.name)
-            sleep(OPEN_AGAIN_S)
+            sleep(REOPEN_PAUSE_S)
         else:
             trouble.record_success(monotonic(), f"{config.name} can start", name=config.name)
-            return found
+            return opened

@@ -34,7 +34,7 @@ class Limits(Struct, frozen=True):
     missing_after_s: float = MISSING_AFTER_S
     """Silence in seconds after which a node or front counts as dead."""
     stalled_after_s: float = STALLED_AFTER_S
-    """Seconds that work may stay unfinished while all nodes are idle before it counts as lost."""
+    """If all nodes stay idle for this many seconds, unfinished work counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
     """Seconds that an element may take before a warning."""
     deaths: int = DEATHS_MAX
@@ -51,7 +51,7 @@ class Reading(Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     shape: Shape = DEFAULT_SHAPE
     window: int = WINDOW
-    """Maximum number of records in flight from a front."""
+    """Maximum number of records of one front in flight."""
     let_anyone_send: bool = False
     """Whether producers of other machines may send without keys."""
 
@@ -109,7 +109,8 @@ class ProcessConfig(Struct, frozen=True):
     fork_server_fd: int = -1
     """File descriptor over which a fork server receives requests."""
     careful: tuple[int, int] = NOT_CAREFUL
-    """(first, last) time with which a node has to be careful after a crash; see `TurnBudget`."""
+    """(first, last) time of the elements that a node applies one by one after a crash; see
+    `TurnBudget`."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Directories added to the end of the module search path."""

@@ -35,7 +35,7 @@ BEGIN = b"\x1e"
 LEVELS = ("debug", "info", "warning", "error")
 
 COMMAND = "run"
-"""Process name in the lines of the command or of the caller, whose process has no name."""
+"""Process name in the log lines of the command, or of the process that calls `driftline.run`."""
 
 FILE_BYTES, FILES_KEPT = 10 << 20, 3
 """Size in bytes at which a log file is rotated, and the number of older files kept."""
@@ -43,7 +43,7 @@ FILE_BYTES, FILES_KEPT = 10 << 20, 3
 STANDARD_ERROR = 2
 
 MAIN = "MainProcess"
-"""Name that `logging` gives a process without a name."""
+"""Default of `processName` in a log record."""
 
 
 class LineFormatter(logging.Formatter):
@@ -95,8 +95,8 @@ _level = logging.WARNING
 
 
 def _install(handlers: list[logging.Handler], level: int) -> None:
-    """Log lines of this level and above with these handlers; libraries log only from warnings
-    on."""
+    """Log lines of this level and above with these handlers; of libraries, only warnings and
+    errors."""
     global _level
     logging.basicConfig(level=level, handlers=handlers, force=True)
     for handler in handlers:
@@ -107,8 +107,8 @@ def _install(handlers: list[logging.Handler], level: int) -> None:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Return whether a record is of Driftline or user code, or a warning; children filter
-    theirs."""
+    """Return whether to log a record: one of Driftline, of user code or of a child (which has
+    filtered it), or a warning."""
     return (
         record.levelno >= logging.WARNING
         or record.name == log.name
@@ -119,7 +119,8 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 def restore_logging() -> None:
     """Restore our logging after a flow was loaded, because the flow may configure logging.
 
-    Does nothing unless `log_to` or `log_to_parent` was called before: the process is the user's.
+    Does nothing unless `log_to` or `log_to_parent` was called before: otherwise the process, and
+    its logging, belong to the caller of `driftline.run`.
     """
     if _installed:
         logging.disable(logging.NOTSET)
@@ -134,7 +135,7 @@ def restore_logging() -> None:
 # From a child to its parent -------------------------------------------------------------------
 
 
-class ToParent(logging.Handler):
+class ParentHandler(logging.Handler):
     """Handler that writes to the real standard error, even if user code replaces `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -142,7 +143,7 @@ class ToParent(logging.Handler):
             line = BEGIN + self.format(record).encode(errors="replace") + b"\n"
             while line:
                 line = line[os.write(STANDARD_ERROR, line) :]
-        except OSError:  # the parent is gone, or user code has closed it
+        except OSError:  # the parent has exited, or user code has closed standard error
             pass
         except Exception:
             self.handleError(record)
@@ -150,7 +151,7 @@ class ToParent(logging.Handler):
 
 def log_to_parent(process: str, level: int) -> None:
     """In a child: send all lines of this level and above, also of user code, to the parent."""
-    handler = ToParent()
+    handler = ParentHandler()
     handler.setFormatter(LineFormatter(as_json=True, process=process))
     _install([handler], level)
 
@@ -183,7 +184,7 @@ def relay_record(record: logging.LogRecord) -> None:
 # In a command ---------------------------------------------------------------------------------
 
 
-class ToConsole(logging.Handler):
+class ConsoleHandler(logging.Handler):
     """Handler that prints records above the console's live display."""
 
     def __init__(self, console: Console) -> None:
@@ -197,7 +198,7 @@ class ToConsole(logging.Handler):
             self.handleError(record)
 
 
-class ToFile(RotatingFileHandler):
+class LogFileHandler(RotatingFileHandler):
     """Handler that writes records to a bounded file. Raises Unavailable if it cannot be opened.
 
     If a later write fails, as on a full disk, the line is lost; only the first failure is logged.
@@ -208,7 +209,7 @@ class ToFile(RotatingFileHandler):
         try:
             super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
         except OSError as error:
-            raise Unavailable(f"log file {path}: {error.strerror}") from None
+            raise Unavailable(f"cannot open log file {path}: {error.strerror}") from None
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
@@ -217,7 +218,9 @@ class ToFile(RotatingFileHandler):
         self._has_failed = True  # before the warning, which reaches this handler too
         fields = event_fields("log-file", path=self.baseFilename, reason=error.strerror)
         log.warning(
-            "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=fields
+            "log file %s: %s; lines are missing from it",
+            *(self.baseFilename, error.strerror),
+            extra=fields,
         )
 
     def close(self) -> None:
@@ -230,9 +233,9 @@ def log_to(console: Console, level: str, as_json: bool = False, file: Path | Non
 
     Raises Unavailable if the file cannot be opened.
     """
-    handlers: list[logging.Handler] = [ToConsole(console)]
+    handlers: list[logging.Handler] = [ConsoleHandler(console)]
     if file is not None:
-        handlers.append(ToFile(file))
+        handlers.append(LogFileHandler(file))
     for handler in handlers:
         handler.setFormatter(LineFormatter(as_json))
     _install(handlers, logging.getLevelNamesMapping()[level.upper()])

@@ -32,10 +32,10 @@ REGISTRY, MASTERS = "/registry", "/masters"
 """Paths of a flow's z-nodes."""
 
 
-def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+def run_master(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     """Run a master with its registry. Return the exit status."""
     if config.zookeeper:
-        return _run_candidate(config, flow_plan, chosen)
+        return _run_candidate(config, flow_plan, policy)
     file = config.registry_file
     claim(file.with_name("master.lock"))
     registry = FileRegistry(file)
@@ -44,7 +44,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         assert isinstance(job, WriteState)
         registry.write(job.state, again=job.again)
 
-    master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
+    master = _master(config, flow_plan, policy, str(file.parent), registry.read())
     runtime = Runtime(carry_out, config.transport(), CpuAffinity(config.cores, 1))
     runtime.add(master, config.inbox("master"))
     heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive_fd)
@@ -54,24 +54,24 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     return BROKEN if master.broken else STOPPED
 
 
-def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+def _run_candidate(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     # Imported here, so that other processes start faster.
     from driftline.coordinator.zookeeper import LeaderQueue, ZooKeeperRegistry, close, connect
 
     client = open_with_retry(config, lambda: connect(config.zookeeper, config.session_s))
     registry = ZooKeeperRegistry(client, REGISTRY)
-    make = partial(_master, config, flow_plan, chosen, config.zookeeper)
-    patience = leader_timeout_s(config.limits.missing_after_s, config.futile_step_downs)
-    candidate = Candidate(config.process, make, patience)
+    make_master = partial(_master, config, flow_plan, policy, config.zookeeper)
+    timeout_s = leader_timeout_s(config.limits.missing_after_s, config.futile_step_downs)
+    candidate = Candidate(config.process, make_master, timeout_s)
 
     def carry_out(job: DurableJob) -> object:
         if isinstance(job, WriteState):
             registry.write(job.state, again=job.again)
             return None
-        return registry.read() if isinstance(job, ReadState) else succession.carry_out(job)
+        return registry.read() if isinstance(job, ReadState) else leader_queue.carry_out(job)
 
     runtime = Runtime(carry_out, config.transport())
-    succession = LeaderQueue(
+    leader_queue = LeaderQueue(
         client,
         MASTERS,
         address=runtime.add(candidate, config.inbox(f"{config.name}-{config.process}")),
@@ -80,7 +80,7 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
     )
     serving = serve_candidate(config, flow_plan.flow.name, candidate, runtime)
     heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive_fd)
-    with closing(succession), heartbeat, serving:
+    with closing(leader_queue), heartbeat, serving:
         runtime.run(lambda: candidate.ended or candidate.broken)
         runtime.close()
     close(client)
@@ -90,16 +90,25 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
 
 
 def _master(
-    config: ProcessConfig, flow_plan: Plan, chosen: Policy, where: str, found: ClusterState | None
+    config: ProcessConfig,
+    flow_plan: Plan,
+    policy: Policy,
+    location: str,
+    stored: ClusterState | None,
 ) -> Master:
-    """Return a master that starts from the registry's state at `where`. Raises StateMismatch."""
-    state = check_identity(found, config.identity, where)
+    """Return a master that starts from the `stored` state of the registry at `location`.
+
+    Raises StateMismatch if that is the state of another run or flow.
+    """
+    state = check_identity(stored, config.identity, location)
     if state.lineage != config.lineage:
-        raise StateMismatch(f"{where} was replaced by that of another run while this one runs")
+        raise StateMismatch(
+            f"the state in {location} was replaced by that of another run, while this one is active"
+        )
     master = Master(
         config.nodes,
         flow_plan,
-        chosen,
+        policy,
         state,
         config.snapshot_interval_s,
         config.run,
@@ -113,6 +122,6 @@ def _master(
 
 
 def report_to_watch(role: Role, config: ProcessConfig) -> None:
-    """Let a role report to the watch as if the watch had asked."""
+    """Let a role send a report to the `StatusPoller` at `watch_address`, as if it had asked."""
     if config.watch_address:
         role.handle(config.watch_name, AskReport(config.watch_address))

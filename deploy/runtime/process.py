@@ -3,8 +3,8 @@
 CONFIG is the JSON form of `ProcessConfig`. The command starts one process, the fork server, and all
 others are forked from it (`supervision.fork_server`). A process runs until it is asked to stop or
 its parent exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging
-why it cannot start. Any other status counts as a death, even 0, because a user function may call
-exit.
+a Driftline error; a master also with BROKEN or STEPPED_DOWN. Any other status counts as a death,
+even 0, because a user function may call exit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from driftline.engine.snapshots.savepoint_mapping import initialise_store
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048
-"""Size in bytes of the file in which a careful node names its current element."""
+"""Size in bytes of the note file, in which a careful node describes its current element."""
 
 _random: list[int] = []
 
@@ -61,7 +61,7 @@ def new_id() -> int:
     return _random.pop() >> 1 or 1
 
 
-def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+def run_node(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     """Run a node with its store, and with its consumer unless that is a separate process.
 
     Return the exit status.
@@ -74,8 +74,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         config, lambda: LmdbStore(directory, config.identity, config.owner("node"))
     )
     store = PartStore(kv, flow)
-    first = config.index < config.nodes  # nodes of later layouts fetch their state from others
-    if config.initial_state.savepoint and first and not store.newest():
+    # Nodes of later layouts fetch their state from other nodes.
+    is_in_first_layout = config.index < config.nodes
+    if config.initial_state.savepoint and is_in_first_layout and not store.newest():
         owned = owned_groups(config.index, config.nodes, flow.groups)
         open_with_retry(
             config, lambda: initialise_store(store, config.initial_state.fitted(flow), owned)
@@ -85,7 +86,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         config.index,
         config.nodes,
         flow_plan,
-        chosen,
+        policy,
         new_id,
         process=process,
         dead_letters=config.dead_letters,
@@ -98,7 +99,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     runtime = Runtime(store.carry_out, config.transport(sinks), cores)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at
-    letters = DeadLetters(OutputPlace(config.sink, Path(config.output)).dead_letter_location)
+    dead_letters = DeadLetters(OutputPlace(config.sink, Path(config.output)).dead_letter_location)
     if config.output:
         context = SinkContext(
             flow,
@@ -107,10 +108,10 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             Path(config.output),
             config.identity,
             config.owner("output"),
-            lambda found: letters.add_failures(monotonic(), found),
+            lambda failures: dead_letters.add_failures(monotonic(), failures),
         )
         consumer = open_with_retry(config, lambda: open_consumer(config.sink, context))
-        server = ConsumerServer(lambda barrier: consumer, letters)
+        server = ConsumerServer(lambda barrier: consumer, dead_letters)
         runtime.host(server, node, server.close)
         node.more_figures = lambda: {
             "outputs": consumer.outputs,
@@ -119,7 +120,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     else:
         node.addresses["consumer"] = config.address("consumer")
     report_to_watch(node, config)
-    with closing(letters):
+    with closing(dead_letters):
         heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive_fd)
         with heartbeat, serve_node(config, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
@@ -129,9 +130,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def read_last_element(config: ProcessConfig, name: str) -> str:
-    """Return a description of the element at which a careful node died; "" if unknown."""
+    """Return a description of the element at which the careful node `name` died; "" if unknown."""
     try:
-        note = _note_of(config, name).read_bytes()
+        note = _note_path(config, name).read_bytes()
     except OSError:
         return ""
     return note.rstrip(b"\0").decode(errors="replace")
@@ -139,7 +140,7 @@ def read_last_element(config: ProcessConfig, name: str) -> str:
 
 def _open_note(config: ProcessConfig) -> Callable[[str], None]:
     """Return the function with which a careful node writes notes (see `TurnBudget`)."""
-    path = _note_of(config, f"node-{config.index}")
+    path = _note_path(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
     if config.careful == NOT_CAREFUL:
         return lambda text: None
@@ -156,11 +157,11 @@ def _open_note(config: ProcessConfig) -> Callable[[str], None]:
     return write
 
 
-def _note_of(config: ProcessConfig, name: str) -> Path:
+def _note_path(config: ProcessConfig, name: str) -> Path:
     return Path(config.state) / f"at-{name}"
 
 
-def _same_plan(config: ProcessConfig) -> Plan:
+def _load_same_plan(config: ProcessConfig) -> Plan:
     """Return the flow's plan. Raises StateMismatch if it differs from the command's flow or
     code."""
     flow_plan = make_plan(load_flow(config.flow))
@@ -171,16 +172,16 @@ def _same_plan(config: ProcessConfig) -> Plan:
         comparable and code.text != config.code
     ):
         raise StateMismatch(
-            f"{config.flow} makes another flow in this process than in the command: has the file "
+            f"{config.flow} defines another flow in this process than in the command: has the file "
             "changed meanwhile, or does the flow depend on sys.argv, the environment or a random "
-            "number? Every process of a run has to make the same flow"
+            "number? It has to define the same flow in every process of a run"
         )
     return flow_plan
 
 
 def _await_fork(fork_server: ProcessConfig) -> ProcessConfig | None:
-    """In the fork server: return the configuration of a process that is forked from it, in that
-    process; return None in the fork server, at its end."""
+    """In the fork server: fork processes until its end, and then return None. In each forked
+    process: return the configuration of that process."""
     tie_to_parent(fork_server.lifeline_fd)
     if fork_server.metrics:
         preload()
@@ -190,8 +191,8 @@ def _await_fork(fork_server: ProcessConfig) -> ProcessConfig | None:
     text, pipes = forked
     os.close(fork_server.lifeline_fd)
     os.close(fork_server.keep_alive_fd)
-    ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
-    return replace(ProcessConfig.from_json(text), **ends)
+    own_pipes = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
+    return replace(ProcessConfig.from_json(text), **own_pipes)
 
 
 RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
@@ -200,7 +201,7 @@ RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
 def main(argument: str, front: RoleMain | None = None) -> int:
     """Run the process that a JSON text describes. Return the exit status.
 
-    `front`: runs a front; None: this module runs no fronts.
+    `front`: runs a front; None: this process has another role.
     """
     config = ProcessConfig.from_json(argument)
     name_process(config.name)
@@ -217,12 +218,12 @@ def main(argument: str, front: RoleMain | None = None) -> int:
         sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
-        flow_plan = _same_plan(config)
-        chosen = get_policy(config.policy, config.ordering)
+        flow_plan = _load_same_plan(config)
+        policy = get_policy(config.policy, config.ordering)
         roles: dict[str, RoleMain] = {"master": run_master, "node": run_node}
         if front is not None:
             roles["front"] = front
-        return roles[config.role](config, flow_plan, chosen)
+        return roles[config.role](config, flow_plan, policy)
     except DriftlineError as error:
         log.error("%s", error, extra=event_fields("cannot-start", error=type(error).__name__))
         return CANNOT_START

@@ -18,7 +18,7 @@ from time import monotonic
 
 from driftline.connectors.files.formats import MAX_LINE_BYTES, json_rows, text_rows
 from driftline.connectors.guarded import GuardedSource
-from driftline.connectors.inputs import Piped
+from driftline.connectors.inputs import PipedInput
 from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PipedSource, PolledSource
 from driftline.deploy.roles.intake import RETRY_AFTER_S, Receiver
@@ -35,6 +35,7 @@ BATCHES_MAX = 16
 """Maximum number of polled batches that wait for room in the input log."""
 
 _Batch = Sequence[Record] | BaseException | None
+"""Polled records; the error that ended the source; None: the source has ended."""
 
 
 class PolledReceiver(Receiver):
@@ -45,12 +46,13 @@ class PolledReceiver(Receiver):
         self._source = source
         self._live = GuardedSource(live)
         self._batches: Queue[_Batch] = Queue(BATCHES_MAX)
-        self.file, self._signal = os.pipe()
-        """Pipe that contains one byte for each waiting batch."""
+        self.file, self._batch_signal = os.pipe()
+        """Ends of a pipe that contains one byte for each waiting batch."""
         self._stored: dict[str, int] = source.offsets()
-        """Partition -> stored offset that `acknowledge` has not received yet.
+        """Partition -> stored offset that is not acknowledged to the source yet.
 
-        At first those of earlier calls, which may have died before they acknowledged them.
+        Initially all offsets in the input log: an earlier call of the command may have died before
+        it acknowledged them.
         """
         self._acknowledge_at = 0.0
         self._acknowledging = Trouble("source-unavailable")
@@ -69,7 +71,8 @@ class PolledReceiver(Receiver):
         self._thread.start()
 
     def drain(self) -> None:
-        """Pass one polled batch to the source. Raises the error that ended the source."""
+        """Pass one polled batch to the source. Raises the error that ended the source, as an
+        InputError unless it is a DriftlineError."""
         os.read(self.file, 1)
         batch = self._batches.get_nowait()
         if isinstance(batch, DriftlineError):
@@ -96,7 +99,8 @@ class PolledReceiver(Receiver):
             self._thread.join(timeout=CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
             log.warning(
-                "%s: a call of the source has not returned for %.0f s; the run ends without it",
+                "%s: a call of the source has not returned for %.0f s; the run stops waiting for "
+                "it, and ends",
                 *(self._source.name, CLOSE_TIMEOUT_S),
                 extra=event_fields("source-not-closed", name=self._source.name),
             )
@@ -137,7 +141,7 @@ class PolledReceiver(Receiver):
         while not self._ending.is_set():
             with suppress(Full):
                 self._batches.put(batch, timeout=POLL_S)
-                os.write(self._signal, b"\0")
+                os.write(self._batch_signal, b"\0")
                 return
 
     def _acknowledge(self) -> None:
@@ -168,13 +172,13 @@ class StandardInput(Receiver):
     def __init__(
         self,
         source: PipedSource,
-        piped: Piped,
+        piped: PipedInput,
         *,
         name: str = "standard-input",
         is_stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
         """`is_stop_requested`: returns whether the run was asked to end. If so, the end of the pipe
-        does not end the stream: the program that writes to it received the same Ctrl-C."""
+        does not end the stream: the program that writes to it has received the same Ctrl-C."""
         super().__init__(source, name=name)
         self._is_stop_requested = is_stop_requested
         if sys.stdin is None or sys.stdin.closed:
@@ -185,25 +189,27 @@ class StandardInput(Receiver):
         self._shape = piped.shape
         self._partial = b""
         """Beginning of a line whose end has not arrived."""
-        self._first = True
+        self._is_at_start = True
         self._number = 0
         self._ended = source.closed
 
     def announce(self) -> None:
         """Log how much of standard input is read, and how much is skipped."""
-        source, taken = self._source, self._source.logged_records
-        fields = event_fields("input", name=source.name, stored=taken, read=not self._ended)
+        source, logged_records = self._source, self._source.logged_records
+        fields = event_fields(
+            "input", name=source.name, stored=logged_records, read=not self._ended
+        )
         if self._ended:
             log.warning(
                 "standard input is not read: an earlier run has read it to its end, %d records. "
                 "For a stream that has more records now, give another --output",
-                taken,
+                logged_records,
                 extra=fields,
             )
-        elif taken:
+        elif logged_records:
             log.info(
-                "the first %d records of standard input are stored already: they are skipped",
-                taken,
+                "skipping the first %d records of standard input: they are already stored",
+                logged_records,
                 extra=fields,
             )
         else:
@@ -244,8 +250,8 @@ class StandardInput(Receiver):
     def _take(self, lines: bytes) -> None:
         # A byte order mark is allowed only at the start of the first line, so later chunks get an
         # empty line in front.
-        for row in self._rows([lines] if self._first else [b"\n", lines]):
+        for row in self._rows([lines] if self._is_at_start else [b"\n", lines]):
             self._number += 1
             for document in self._shape.documents(self._number, row):
                 self._source.take(document)
-        self._first = self._first and not lines
+        self._is_at_start = self._is_at_start and not lines

@@ -1,12 +1,13 @@
 """Signals that ask the command to end: SIGTERM, SIGHUP and SIGINT (Ctrl-C).
 
-While a run can end gracefully, the first signal is only noted: the run sees it, and ends once
-everything is delivered and saved. A second one makes `check` raise, which the loop of the run
-calls: an exception raised in a handler might be swallowed. A third one, and a signal at any other
-time, raises at once: SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
+While a run can end gracefully (`Signals.defer`), the first signal only sets `stop_signal`: the run
+sees it, and ends once everything is delivered and saved. The loop of the run calls `check`, which
+raises after a second signal: an exception raised in a handler might be swallowed. A third signal,
+and a signal at any other time, raises at once: SIGINT as KeyboardInterrupt, the others as
+SystemExit with status 128 + n.
 
-If a flow's file ignores SIGCHLD, the default is restored: exit statuses of children would be
-unknown.
+If the file of a flow ignores SIGCHLD, the default is restored: otherwise the exit statuses of
+children would be unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.stop_signal: signal.Signals | None = None
-        """The noted signal."""
+        """The first signal within `defer`; None: none yet."""
         self._second_signal: signal.Signals | None = None
         self._is_deferring = False
         self._handlers: dict[signal.Signals, object] = {}
@@ -54,9 +55,11 @@ class Signals:
             self._end(self._second_signal)
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the first signal in `stop_signal` within this context; the caller must call
-        `check`."""
+    def defer(self) -> Iterator[None]:
+        """Within this context, store the first signal in `stop_signal` instead of raising.
+
+        Meanwhile the caller must call `check` regularly, which raises after a second signal.
+        """
         self._is_deferring = True
         try:
             yield
@@ -64,18 +67,18 @@ class Signals:
             self._is_deferring = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        asked = signal.Signals(number)
+        received = signal.Signals(number)
         if self._is_deferring and self.stop_signal is None:
-            self.stop_signal = asked
+            self.stop_signal = received
         elif self._is_deferring and self._second_signal is None:
-            self._second_signal = asked
+            self._second_signal = received
         else:
-            self._end(asked)
+            self._end(received)
 
-    def _end(self, asked: signal.Signals) -> None:
+    def _end(self, received: signal.Signals) -> None:
         for each in TERMINATION_SIGNALS:
             signal.signal(each, signal.SIG_IGN)  # a further signal must not interrupt the clean-up
-        if asked is signal.SIGINT:
+        if received is signal.SIGINT:
             raise KeyboardInterrupt
-        log.warning("ended by %s", asked.name, extra=event_fields("ended", signal=asked.name))
-        raise SystemExit(128 + asked)
+        log.warning("ended by %s", received.name, extra=event_fields("ended", signal=received.name))
+        raise SystemExit(128 + received)

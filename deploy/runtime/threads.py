@@ -21,12 +21,13 @@ from driftline.engine.events import Trouble, event_fields, log
 from driftline.engine.wire.role import DurableJob, Role
 
 SLOW_S, JOB_POLL_S = 10.0, 1.0
-"""Time in seconds that a job may take before a warning; interval between checks."""
+"""Time that a job may take before a warning, and interval between checks, in seconds."""
 
 SLOW = "slow disk"
 """Key in the obstacles of a role while one of its jobs is slow."""
 
 CarryOut = Callable[[DurableJob], object]
+"""Executes a job in the thread; returns its result."""
 
 
 class ThreadDied(Exception):
@@ -64,13 +65,14 @@ class Worker:
     def put(self, role: Role, job: DurableJob, work: CarryOut) -> None:
         """Queue a job of a role; `work`: executes it."""
         if self._thread is None:
-            ours = threading.current_thread().name
-            self._thread = threading.Thread(target=self._loop, name=ours, daemon=True)
+            thread_name = threading.current_thread().name
+            self._thread = threading.Thread(target=self._loop, name=thread_name, daemon=True)
             self._thread.start()
         self._tasks.put((role, job, work))
 
     def warn_if_slow(self, now: float) -> None:
-        """Log a job that takes long: a frozen disk reports no error."""
+        """Log a job that takes long, and make it an obstacle of its role: a frozen disk reports no
+        error."""
         self.next_check_at = now + JOB_POLL_S
         running = self._running
         if running is None or now - running[0] < SLOW_S:
@@ -149,13 +151,13 @@ class Calls:
             if self.ring is not None and not self.ring.closed:
                 self.ring.send(b"", zmq.NOBLOCK)
 
-    def make(self) -> None:
+    def run_all(self) -> None:
         """In the loop: call the queued functions."""
         while self._calls:
             self._calls.popleft()()
 
 
-class LocalParty:
+class HostedRole:
     """Role in a thread of its own that talks to one partner."""
 
     def __init__(
@@ -163,7 +165,7 @@ class LocalParty:
     ) -> None:
         """`ring`: wakes the partner's loop; `at_end`: called by the thread as it ends."""
         self._at_end = at_end
-        self._party = role
+        self._role = role
         self._partner = partner
         self._ring = ring
         self._answers: deque[bytes] = deque()
@@ -177,7 +179,7 @@ class LocalParty:
         """Queue a message for the role."""
         self._tasks.put(data)
 
-    def report(self) -> None:
+    def deliver_answers(self) -> None:
         """In the loop: pass the role's messages to its partner. Raises ThreadDied."""
         while self._answers:
             self._partner.receive(self._answers.popleft())
@@ -185,7 +187,7 @@ class LocalParty:
             raise self._died
 
     def stop(self) -> None:
-        """Process all queued messages, then end."""
+        """Process all queued messages, then end; wait at most 10 s."""
         self._tasks.put(None)
         self._thread.join(timeout=10)
 
@@ -194,13 +196,13 @@ class LocalParty:
         while True:
             now = monotonic()
             if now >= self._tick_at:
-                self._party.now = now
-                self._tick_at = self._party.tick(now)
+                self._role.now = now
+                self._tick_at = self._role.tick(now)
             with suppress(queue.Empty):
                 return self._tasks.get(timeout=max(0.0, self._tick_at - now))
 
     def _loop(self) -> None:
-        role = self._party
+        role = self._role
         try:
             while (data := self._next()) is not None:
                 role.now = monotonic()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile, ZipInfo
 
-from driftline.deploy.runtime.claims import ANOTHER_STATE, claim
+from driftline.deploy.runtime.claims import STATE_DIRECTORY_HINT, claim
 from driftline.engine.durable import make_directory, replace_file, translate_os_errors
 from driftline.engine.errors import StateMismatch
 from driftline.index.documents.schema import DEFAULT_FILE, Schema, load_schema
@@ -52,7 +52,7 @@ def define(state: Path, schema_path: Path | None) -> str:
     if the schema of an existing collection differs, or the schema file in the state directory is
     missing; InUse if the schema has new collections while the index is running.
     """
-    with translate_os_errors("state directory", state, ANOTHER_STATE):
+    with translate_os_errors("state directory", state, STATE_DIRECTORY_HINT):
         if (state / _SCHEMA).exists():
             if schema_path is not None:
                 _extend(state, schema_path)
@@ -113,7 +113,7 @@ def pin_searcher_count(state: Path, requested: int | None) -> int:
     Unavailable.
     """
     path = state / _SEARCHERS
-    with translate_os_errors("state directory", state, ANOTHER_STATE):
+    with translate_os_errors("state directory", state, STATE_DIRECTORY_HINT):
         if not path.exists():
             replace_file(path, str(requested or 1).encode())
         data = path.read_bytes()

@@ -11,7 +11,7 @@ from driftline.deploy.commands.verify import verify_command
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.wire.codec import unpack
 from driftline.index.commands.definition import check_definition
-from driftline.serve.running.verification import look_beside
+from driftline.serve.running.verification import inspect_service
 
 _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
 
@@ -71,5 +71,5 @@ def _segment_entries(row: object) -> Iterator[tuple[str, int]]:
 
 
 verify = verify_command(
-    partial(look_beside, check_files=check_segments, check_definition=check_definition)
+    partial(inspect_service, check_files=check_segments, check_definition=check_definition)
 )

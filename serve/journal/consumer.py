@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from driftline.connectors.sinks.commit_record import KEPT_BYTES, CommitRecord
+from driftline.connectors.sinks.commit_record import BLOB_BYTES_MAX, CommitRecord
 from driftline.connectors.sinks.consumer import LastStored
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.durable import translate_os_errors
@@ -208,7 +208,7 @@ class Journal:
         entry = self._current_merge().last.get(barrier)
         if entry is None:
             return CommitRecord().last_for_groups(groups, str(self.path))
-        is_small = sum(map(len, entry.blobs)) <= KEPT_BYTES
+        is_small = sum(map(len, entry.blobs)) <= BLOB_BYTES_MAX
         last = LastStored(entry.t_last, entry.checksum, entry.blobs if is_small else ())
         return CommitRecord(entry.groups, last).last_for_groups(groups, str(self.path))
 

@@ -30,7 +30,7 @@ from driftline.deploy.cluster.submissions import CANCELLED
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, wait_for_others
-from driftline.deploy.runtime.loop.asyncio_driver import Looped
+from driftline.deploy.runtime.loop.asyncio_driver import AsyncioDriver
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -138,7 +138,7 @@ class _Session:
             self._deployment.start(self._runtime, self._front, stack)
             stack.enter_context(Heartbeat(self._runtime, [self._front]))
             with (
-                self._signals.noted(),
+                self._signals.defer(),
                 self._runtime.low_latency(),
                 asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
             ):
@@ -159,9 +159,9 @@ class _Session:
         self._children.wake(self._runtime)
         self._http = make_server(self)
         try:
-            looped: Looped[Stop | RunOutcome] = Looped(self._runtime, self._supervise)
-            self._wake_runtime = looped.soon
-            return await looped.result()
+            driver: AsyncioDriver[Stop | RunOutcome] = AsyncioDriver(self._runtime, self._supervise)
+            self._wake_runtime = driver.schedule_turn
+            return await driver.result()
         finally:
             self._http.stop()
 

@@ -15,7 +15,7 @@ from driftline.deploy.cluster.zookeeper_tree import FLOWS
 from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.local.report import ExitStatus, exit_status_of
-from driftline.deploy.local.verify import Beside
+from driftline.deploy.local.verify import ServiceContents
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.texts import counted
@@ -40,14 +40,14 @@ _NOT_REBUILT = f"it cannot be rebuilt, as the journal has dropped its beginning:
 """The effects of a view's damage, for its report."""
 
 
-def look_beside(
+def inspect_service(
     state: Path,
     run: ClusterState | None,
     *,
     check_files: CheckFiles,
     check_definition: Callable[[Path], None],
-) -> Beside | None:
-    """Return a report on the parts of a service in a state directory; None if there are none.
+) -> ServiceContents | None:
+    """Return a report on the parts of a service in a state directory; None if it has none.
 
     `run`: the contents of the registry; `check_files`: checks the files of a view;
     `check_definition`: checks the definition of the service, and raises DriftlineError. Raises
@@ -81,7 +81,9 @@ def look_beside(
     if torn:  # a crash may leave a torn end; after an orderly end it is damage
         (damage if _ended_cleanly(run, journal) else notes).append(torn)
     findings = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
-    return Beside(tuple(kept), tuple(derived), RECOVERY_ADVICE, *findings, is_alone=is_alone)
+    return ServiceContents(
+        tuple(kept), tuple(derived), RECOVERY_ADVICE, *findings, is_alone=is_alone
+    )
 
 
 def _check_views(
@@ -109,4 +111,4 @@ def _ended_cleanly(run: ClusterState | None, journal: DirectoryReport) -> bool:
     """Return whether the last session that opened the journal ended normally."""
     if run is None or journal.owner is None:
         return False
-    return journal.owner.session <= run.last_session and exit_status_of(run) is ExitStatus.ASKED
+    return journal.owner.session <= run.last_session and exit_status_of(run) is ExitStatus.DRAINED

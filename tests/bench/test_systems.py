@@ -171,7 +171,7 @@ def test_source_yields_a_record_only_after_it_is_durable(tmp_path: Path) -> None
     assert group is not None
     log.write(group)
     assert next(records) is None
-    source.written(group)
+    source.mark_written(group)
     assert next(records) == (7, "a")
     assert source.advance_to(100) >= 100
     log.close()

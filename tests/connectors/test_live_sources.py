@@ -221,7 +221,7 @@ def test_records_that_an_earlier_call_stored_are_acknowledged(tmp_path: Path) ->
         group = source.next_group()
         assert group is not None
         log.carry_out(group)
-        source.written(group)
+        source.mark_written(group)
         live = Counter(0)
         receiver = PolledReceiver(PolledSource(log, lambda: 2000, "counter"), live, name="poller")
         receiver.begin()
@@ -237,7 +237,7 @@ def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> Non
     group = source.next_group()
     assert group is not None
     log.carry_out(group)
-    source.written(group)
+    source.mark_written(group)
     assert source.offsets() == {"a": 6}
     later = PolledSource(log, lambda: 2000, "orders")
     assert [later.take("a", offset, offset) for offset in (5, 6, 7)] == [False, False, True]

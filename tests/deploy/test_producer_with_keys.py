@@ -58,7 +58,7 @@ def test_records_of_a_producer_with_the_right_are_taken_once(folder: Path, host:
 def test_a_right_to_one_source_is_none_to_another(
     folder: Path, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(NotPermitted, match="refused the key till: is it authorised there, with a"):
+    with pytest.raises(NotPermitted, match="rejected the key till: is the key authorised there"):
         Producer(host.intake.address, "till", keys=folder / "keys/till.key")
     assert "the key till has no right for the source orders" in caplog.text
     with Producer(host.intake.address, "shop", keys=folder / "keys/shop.key") as producer:
@@ -83,7 +83,7 @@ def test_a_key_is_for_its_own_ids(
 
 def test_producer_without_a_key_is_rejected(folder: Path, host: Host) -> None:
     endpoint = host.intake.address.partition("#")[0]
-    with pytest.raises((NotPermitted, Unavailable), match=r"wants? a key.*keys="):
+    with pytest.raises((NotPermitted, Unavailable), match=r"requires? a key.*keys="):
         Producer(endpoint, "shop", timeout_s=1.0)
     assert host.intake.malformed == 0
 
@@ -162,7 +162,7 @@ def test_a_run_with_two_sources_takes_from_each_what_the_keys_allow(tmp_path: Pa
                 for number in range(5):
                     producer.send([name, number])
         for name, source in (("shop", "payments"), ("till", "orders")):
-            with pytest.raises(NotPermitted, match=f"refused the key {name}"):
+            with pytest.raises(NotPermitted, match=f"rejected the key {name}"):
                 Producer(f"tcp://127.0.0.1:{ports[source]}", name, keys=keys / f"{name}.key")
         wait_until(lambda: len(lines(output)) == 10, "outputs")
         process.send_signal(signal.SIGTERM)

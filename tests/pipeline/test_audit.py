@@ -178,7 +178,7 @@ def test_audit_reads_inputs_from_the_input_log(spark: SparkSession, tmp_path: Pa
     log = InputLog(tmp_path / "log", "test")
     log.write(WriteGroup((), group.reserved, trim=time))
     log.close()
-    with pytest.raises(InputError, match=f"records before {format_time(time)} are trimmed"):
+    with pytest.raises(InputError, match=f"records before {format_time(time)} were removed"):
         audit(flow, spark, [logged], [tmp_path / "o"])
     start = open_savepoint(tmp_path / "day-1")
     report = audit(flow, spark, [logged], [tmp_path / "o"], since=time, start=start)

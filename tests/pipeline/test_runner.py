@@ -196,7 +196,7 @@ def test_a_run_after_history_has_to_begin_from_its_savepoint(
     with pytest.raises(StateMismatch, match=r"before record 11.*--from-snapshot .*/at-11\."):
         driftline.run(flow, [found], out)
     verdict = verify_run(out, None, lambda state, run: None)
-    assert verdict.ending.how is ExitStatus.NOT_BEGUN
+    assert verdict.ending.status is ExitStatus.NOT_BEGUN
     assert "outputs before record 11" in verdict.checked[0].summary
     of_run = "digest|exactly-once|1|in.jsonl|from at-11 at 11"
     JsonLinesConsumer(out, "barrier-0", flow, of_run).close()

@@ -3,8 +3,8 @@
 Before the first removal, it checks that no process of the earlier run is active, that each file
 belongs to the run, and that received records can be sent again. The owners of the outputs are
 removed first, the registry and the identity of the outputs last. So after a crash during the
-removal, the same command finishes it. A command without `--fresh` is refused, as outputs are
-missing, or finds nothing left.
+removal, the same command finishes it. A command without `--fresh` is then rejected because outputs
+are missing, or finds an empty directory.
 
 Lock files stay: they are empty, and another process may be waiting for one of them.
 """
@@ -40,22 +40,24 @@ from driftline.engine.flow.outline import make_outline
 from driftline.engine.storage.ownership import read_owner
 from driftline.engine.texts import file_name
 
-_LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
-"""Files that are not removed.
+_NOT_REMOVED = (
+    rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
+)
+"""Names of files and folders that are not removed.
 
 These are locks, the file with the path of the socket folder, drafts (see `leftovers`), the outputs
-of Spark before the run, and the folder with the run's records of a sink, which is emptied.
+of Spark before the run, and the folder with the run's records of a sink, which is only emptied.
 """
-_OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
-"""Files of a state directory."""
-_FOLDER = r"(node|input)-[0-9]+"
-"""Folders of a state directory."""
-_IN_FOLDER = r"data\.mdb|lock\.mdb|claim|owner|segment-[0-9]{8}"
-"""Files of these folders."""
-_HIDDEN = r"identity|barrier-[0-9]+\.(owner|next|progress)"
-"""Files of the folder `.driftline` of outputs."""
+_STATE_FILES = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
+"""Names of files in a state directory."""
+_STATE_FOLDERS = r"(node|input)-[0-9]+"
+"""Names of folders in a state directory."""
+_STATE_FOLDER_FILES = r"data\.mdb|lock\.mdb|claim|owner|segment-[0-9]{8}"
+"""Names of files in these folders."""
+_METADATA_FILES = r"identity|barrier-[0-9]+\.(owner|next|progress)"
+"""Names of files in the folder `.driftline` of outputs."""
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
-"""Files with dead letters or bad records."""
+"""Names of files with dead letters or bad records."""
 
 
 def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
@@ -68,36 +70,36 @@ def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
     """
     if state.is_dir():
         wait_for_others(state)
-    hidden = output / ".driftline"
+    metadata = output / ".driftline"
     try:
         with ExitStack() as locks:
-            for path in sorted(hidden.glob("barrier-*.lock")):
-                taken = f"another process is writing to {output}: stop it first"
-                locks.callback(Lock(path, taken, wait_s=claims.CLAIM_S).release)
-            if lack := why_not_continuable(output, identity):
-                raise StateMismatch(lack)
+            for path in sorted(metadata.glob("barrier-*.lock")):
+                in_use_error = f"another process is writing to {output}: stop it first"
+                locks.callback(Lock(path, in_use_error, wait_s=claims.CLAIM_S).release)
+            if reason := why_not_continuable(output, identity):
+                raise StateMismatch(reason)
             _check_and_remove(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None
 
 
 def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
-    hidden = output / ".driftline"
+    metadata = output / ".driftline"
     run = _registry(state)
-    of_state = _contents(state, _OF_STATE, _FOLDER)
-    for folder in filter(Path.is_dir, of_state):
-        _contents(folder, _IN_FOLDER)
-    if hidden.is_dir() and output != state / RECORDS:
+    state_paths = _contents(state, _STATE_FILES, _STATE_FOLDERS)
+    for folder in filter(Path.is_dir, state_paths):
+        _contents(folder, _STATE_FOLDER_FILES)
+    if metadata.is_dir() and output != state / RECORDS:
         _check_form(output)
-    of_outputs = _outputs(flow, run, output) if hidden.is_dir() else []
+    output_paths = _outputs(flow, run, output) if metadata.is_dir() else []
     _check_same_run(run, state, output)
     _check_logs(run, state)
     registry = state / "registry"
-    # The registry and the identity name the files of the run, so they go last.
+    # The registry and the identity name the files of the run, so they are removed last.
     for kind in (".owner", ".jsonl", ".next", ".progress"):
-        _remove([path for path in of_outputs if path.suffix == kind])
-    _remove([path for path in of_state if path != registry])
-    _remove([registry, hidden / IDENTITY])
+        _remove([path for path in output_paths if path.suffix == kind])
+    _remove([path for path in state_paths if path != registry])
+    _remove([registry, metadata / IDENTITY])
 
 
 def _registry(state: Path) -> ClusterState | None:
@@ -111,25 +113,25 @@ def _registry(state: Path) -> ClusterState | None:
 
 
 def _contents(folder: Path, files: str, folders: str = "") -> list[Path]:
-    """Return the files and folders of a run in a folder, without those that are not removed.
+    """Return the files and folders of a run in a folder, except `_NOT_REMOVED`.
 
     `files`, `folders`: patterns of their names. Raises StateMismatch for any other name.
     """
-    found = []
+    paths = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if re.fullmatch(_LOCK, path.name):
+        if re.fullmatch(_NOT_REMOVED, path.name):
             continue
         pattern = folders if path.is_dir() and not path.is_symlink() else files
         if not re.fullmatch(pattern, path.name):
             raise _foreign(path)
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _foreign(path: Path) -> StateMismatch:
     return StateMismatch(
-        f"{path} was not written by this run: --fresh removes nothing while it is there. Move it "
-        "to another place, or give another --output"
+        f"{path} was not written by this run, so --fresh removes nothing. Move the file to another "
+        "place, or give another --output"
     )
 
 
@@ -141,10 +143,10 @@ def _check_form(output: Path) -> None:
 
 
 def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
-    """Return the files with outputs and their metadata. Raise StateMismatch for others."""
-    hidden = output / ".driftline"
-    telling = _contents(hidden, _HIDDEN, "state")
-    names = set(_names(flow, run, telling)) if (hidden / IDENTITY).exists() else set()
+    """Return the files with outputs and their metadata. Raises StateMismatch for other files."""
+    metadata = output / ".driftline"
+    metadata_paths = _contents(metadata, _METADATA_FILES, "state")
+    names = set(_names(flow, run, metadata_paths)) if (metadata / IDENTITY).exists() else set()
     files = []
     for path in sorted(output.glob("*.jsonl")):
         if path.name in names:
@@ -152,13 +154,13 @@ def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
         elif not is_of_spark(path.name):
             raise _foreign(path)
     return [
-        *(path for path in telling if path.is_file()),
+        *(path for path in metadata_paths if path.is_file()),
         *files,
         *_contents(output / DEAD_LETTERS, _DEAD_LETTERS),
     ]
 
 
-def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Iterator[str]:
+def _names(flow: Flow, run: ClusterState | None, metadata_paths: Sequence[Path]) -> Iterator[str]:
     """Yield the names of output files.
 
     They come from the flow that ran, the flow that runs next, and the commit records.
@@ -167,7 +169,7 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
     if run is not None and run.identity_details is not None:
         outlines.append(run.identity_details.flow)
     sinks = {each.name for one in outlines for each in one.operators if each.kind == "sink"}
-    for path in telling:
+    for path in metadata_paths:
         match = re.fullmatch(r"barrier-([0-9]+)\..+", path.name)
         if match is not None:
             yield from (f"{file_name(sink)}-{match[1]}.jsonl" for sink in sinks)
@@ -183,9 +185,9 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
 def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None:
     """Check that the state and the outputs belong to one run.
 
-    Raises StateMismatch for outputs of another run, and if the outputs of the state are in another
-    directory, from which nothing would be removed. Directories may have been moved, so only their
-    owners show which one has the outputs of the run.
+    Raises StateMismatch for outputs of another run, and if the outputs of this state are in another
+    directory, which --fresh would not clear. Directories may have been moved, so only their owners
+    show which one has the outputs of the run.
     """
     lineages = _lineages_in(output)
     if run is not None and run.lineage not in lineages:
@@ -193,9 +195,9 @@ def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None
         has_outputs = (output / ".driftline" / IDENTITY).exists()
         if not has_outputs and run.output and run.lineage in _lineages_in(Path(run.output)):
             raise StateMismatch(
-                f"{output} has no outputs of the run in state directory {state}: they are in "
+                f"the outputs of the run in state directory {state} are not in {output}, but in "
                 f"{run.output}. Give --output {run.output}; or, to begin another run in {output}, "
-                "another --state"
+                "give another --state"
             )
     if run is not None:
         lineages.discard(run.lineage)
@@ -210,12 +212,12 @@ def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None
 
 def _lineages_in(output: Path) -> set[str]:
     """Return the lineages of the owners in an output directory. Raises OSError."""
-    found = set()
+    lineages = set()
     for path in (output / ".driftline").glob("barrier-*.owner"):
         with suppress(StateMismatch):  # skip damaged owners
             if (owner := read_owner(path, f"output {path}")) is not None:
-                found.add(owner.lineage)
-    return found
+                lineages.add(owner.lineage)
+    return lineages
 
 
 def _check_logs(run: ClusterState | None, state: Path) -> None:
@@ -224,29 +226,30 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
     Standard input is sent again from its beginning; producers forget acknowledged records.
     """
     for path in _logs_of_producers(run, state):
-        what = ""
+        contents = ""
         try:
-            found = check_log(path)
-            if found.entries or found.trimmed:
-                what = "acknowledged records, which their producers cannot resend"
+            log_contents = check_log(path)
+            if log_contents.entries or log_contents.trimmed:
+                contents = "acknowledged records, which their producers cannot resend"
         except StateMismatch:
-            what = "a log of received records that cannot be read"
-        if what:
+            contents = "a log of received records that cannot be read"
+        if contents:
             raise StateMismatch(
-                f"{path} holds {what}: --fresh does not remove them. Remove {path} by hand if you "
-                "can do without them"
+                f"{path} holds {contents}, so --fresh removes nothing. Remove {path} by hand if "
+                "you do not need the records"
             )
 
 
 def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
     """Return the logs of inputs that may hold records that cannot be sent again."""
-    piped = (
+    input_identities = (
         run.identity_details.inputs if run is not None and run.identity_details is not None else ()
     )
     return [
         path
         for path in sorted(state.glob(f"{LOG}-*"))
-        if is_log(path) and piped[int(path.name.removeprefix(f"{LOG}-")) :][:1] != (PIPED,)
+        if is_log(path)
+        and input_identities[int(path.name.removeprefix(f"{LOG}-")) :][:1] != (PIPED,)
     ]
 
 

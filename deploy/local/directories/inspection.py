@@ -2,8 +2,8 @@
 
 If there are LMDB files, a child process reads all directories: ``python -m MODULE STATE OUTPUT``.
 LMDB has no checksums of its pages, so a damaged page may crash the process that reads it. For each
-directory, the child prints a line of JSON before it reads the directory, and another one with the
-report. If the child crashes, the last line names the directory that was the cause.
+directory, the child prints an empty report before it reads the directory, and the full report after
+it, each as a line of JSON. If the child crashes, the last line names the damaged directory.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
     """
     if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
         return [_read(blank_report, reader) for blank_report, reader in _directories(state, output)]
-    done = subprocess.run(
+    finished = subprocess.run(
         child.command("driftline.deploy.local.directories.inspection", state or "", output or ""),
         env=child.environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
-    ended_by = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
-    if ended_by and done.returncode not in MAY_BE_DAMAGE:
+    ended_by = signal.Signals(-finished.returncode).name if finished.returncode < 0 else ""
+    if ended_by and finished.returncode not in MAY_BE_DAMAGE:
         raise Unavailable(
-            f"{state or output} cannot be read: {ended_by} ended the process that reads it; is "
-            "there too little memory?"
+            f"cannot read {state or output}: {ended_by} ended the process that reads it; is the "
+            "machine out of memory?"
         )
     reports: dict[str, DirectoryReport] = {}
     role = ""
-    for line in done.stdout.splitlines():
+    for line in finished.stdout.splitlines():
         fields = json.loads(line)
         role = fields["role"]
         owner = fields.pop("owner")
@@ -84,13 +84,13 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
     if role and ended_by:
         damage = f"{reports[role]} is damaged: {ended_by} ended the process that read it"
         reports[role] = replace(reports[role], damage=damage, crashes_reader=True)
-    elif done.returncode:
-        last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise Unavailable(f"{state or output} cannot be read: {ended_by or ' '.join(last_line)}")
+    elif finished.returncode:
+        last_line = finished.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise Unavailable(f"cannot read {state or output}: {ended_by or ' '.join(last_line)}")
     return list(reports.values())
 
 
-def _store(report: DirectoryReport) -> DirectoryReport:
+def _read_store_report(report: DirectoryReport) -> DirectoryReport:
     try:
         store = read_store(Path(report.path))
     except SnapshotDamaged as error:
@@ -104,7 +104,7 @@ def _store(report: DirectoryReport) -> DirectoryReport:
     return replace(report, owner=store.owner, summary=summary)
 
 
-def _log(report: DirectoryReport) -> DirectoryReport:
+def _read_log(report: DirectoryReport) -> DirectoryReport:
     log = check_log(Path(report.path))
     summary = counted(log.entries, "record")
     if log.torn:
@@ -118,27 +118,28 @@ def _log(report: DirectoryReport) -> DirectoryReport:
     )
 
 
-def _used(report: DirectoryReport) -> DirectoryReport:
-    found = read_used(Path(report.path))
-    if found is None:
+def _read_used_file(report: DirectoryReport) -> DirectoryReport:
+    used = read_used(Path(report.path))
+    if used is None:
         return report
-    summary = f"a checksum over the records up to {found.fingerprint.last}"
-    return replace(report, owner=found.owner, summary=summary)
+    summary = f"a checksum over the records up to {used.fingerprint.last}"
+    return replace(report, owner=used.owner, summary=summary)
 
 
-def _output(report: DirectoryReport) -> DirectoryReport:
+def _read_output(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
     with translate_os_errors("output", directory):
         file = owner_file_of(directory, report.index)
         owner = read_owner(file, f"output {file}")
         record = directory / ".driftline" / f"barrier-{report.index}.progress"
-        rows = directory / f"barrier-{report.index}"
+        lmdb_folder = directory / f"barrier-{report.index}"
         progress, damage = CommitRecord(), list[str]()
         if record.exists():
             progress = CommitRecord.decode(record.read_bytes(), str(record))
             damage = jsonl.describe_damage(directory, report.index)
-        elif (rows / DATA).exists():
-            progress, damage = lmdb.committed_in(rows), lmdb.describe_damage(rows)
+        elif (lmdb_folder / DATA).exists():
+            progress = lmdb.read_commit_record(lmdb_folder)
+            damage = lmdb.describe_damage(lmdb_folder)
         else:
             damage = jsonl.describe_damage(directory, report.index)
     size = sum(length for _, length, _ in progress.files)
@@ -156,19 +157,19 @@ def _output(report: DirectoryReport) -> DirectoryReport:
     )
 
 
-def _history(report: DirectoryReport) -> DirectoryReport:
+def _read_history(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
     with translate_os_errors("output", directory):
         spark_record = read_spark_record(directory)
         if spark_record is None:
             return report
         damage = jsonl.damaged_files(directory, spark_record)
-    before = format_time(spark_record.last.t_last + 1)
+    end = format_time(spark_record.last.t_last + 1)
     return replace(
         report,
         t_last=spark_record.last.t_last,
         damage=" ".join(damage),
-        summary=f"{counted(spark_record.outputs, 'output')} before {before}; a run continues "
+        summary=f"{counted(spark_record.outputs, 'output')} before {end}; a run continues "
         f"them from {describe_savepoint(spark_record)}",
     )
 
@@ -182,15 +183,15 @@ def _directories(
 ) -> Iterator[tuple[DirectoryReport, Reader]]:
     """Yield an empty report and a reader for each directory of a run."""
     if state is not None:
-        for path in _numbered(state, r"node-(\d+)"):
+        for path in _matching_entries(state, r"node-(\d+)"):
             if (path / DATA).exists() and (path / DATA).stat().st_size:
-                yield DirectoryReport(path.name, str(path)), _store
-        for path in _numbered(state, r"input-(\d+)"):
+                yield DirectoryReport(path.name, str(path)), _read_store_report
+        for path in _matching_entries(state, r"input-(\d+)"):
             if is_log(path):
-                yield DirectoryReport(path.name, str(path)), _log
+                yield DirectoryReport(path.name, str(path)), _read_log
         for path in sorted(state.glob("input-*.used")):
             index = path.stem.removeprefix("input-")
-            yield DirectoryReport(f"{USED}-{index}", str(path)), _used
+            yield DirectoryReport(f"{USED}-{index}", str(path)), _read_used_file
     if output is not None:
         hidden = output / ".driftline"
         numbers = {
@@ -199,12 +200,12 @@ def _directories(
             if (match := re.fullmatch(r"barrier-(\d+)\.(progress|owner)", path.name))
         }
         for number in sorted(numbers):
-            yield DirectoryReport(f"{OUTPUT}-{number}", str(output)), _output
+            yield DirectoryReport(f"{OUTPUT}-{number}", str(output)), _read_output
         if (hidden / SPARK_RECORD).exists():
-            yield DirectoryReport(HISTORY, str(output)), _history
+            yield DirectoryReport(HISTORY, str(output)), _read_history
 
 
-def _numbered(directory: Path, pattern: str) -> list[Path]:
+def _matching_entries(directory: Path, pattern: str) -> list[Path]:
     """Return the entries of a directory whose whole names match a pattern, sorted by name."""
     if not directory.is_dir():
         return []

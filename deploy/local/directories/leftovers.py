@@ -26,24 +26,24 @@ _DRAFT = re.compile(r"\..+\.\d+")
 @contextmanager
 def socket_folder(state: Path) -> Iterator[Path]:
     """Make a folder with a short path for a run's sockets; remove that of the previous run."""
-    note = state / "sockets"
+    path_file = state / "sockets"
     with suppress(OSError, ValueError):  # ValueError: bytes that are not text
-        before = Path(note.read_text())
-        if before.name.startswith(_PREFIX):
-            shutil.rmtree(before, ignore_errors=True)
+        previous = Path(path_file.read_text())
+        if previous.name.startswith(_PREFIX):
+            shutil.rmtree(previous, ignore_errors=True)
     folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
-    note.write_text(str(folder))
+    path_file.write_text(str(folder))
     try:
         folder.mkdir(mode=0o700)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        note.unlink(missing_ok=True)
+        path_file.unlink(missing_ok=True)
 
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """Make a folder for the sockets of a short command; SIGTERM and SIGHUP remove it, too."""
+    """Make a folder for the sockets of a short command. SIGTERM and SIGHUP remove it, too."""
     with Signals(), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         yield Path(folder)
 

@@ -62,29 +62,29 @@ def open_run(
     """
     code.log_unseen()
     registry = FileRegistry(state / "registry")
-    before = registry.read()
-    if before is not None and policy.can_rescale:
-        identity = identity.with_initial_nodes(before.identity_details)
-    run = check_identity(before, identity.text, str(state), identity)
-    outputs_to = -1
+    stored = registry.read()
+    if stored is not None and policy.can_rescale:
+        identity = identity.with_initial_nodes(stored.identity_details)
+    run = check_identity(stored, identity.text, str(state), identity)
+    delivered_up_to = -1
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
-        found = run if run.version else None
+        existing_run = run if run.version else None
         layout = run.layout or tuple(range(identity.nodes))
-        outputs_to = _compare(state, output, policy, found, layout, logs)
+        delivered_up_to = _compare(state, output, policy, existing_run, layout, logs)
         _remove_leftovers(state, run.layout)
-    where = realpath(output)
+    real_output = realpath(output)
     if not run.version:
         with translate_os_errors("output", output):
-            lack = why_not_writable(output, FOREIGN, identity.text)
-        if lack:
-            raise StateMismatch(lack)
-        run = run.next(lineage=secrets.token_hex(8), code=code, output=where)
+            reason = why_not_writable(output, FOREIGN, identity.text)
+        if reason:
+            raise StateMismatch(reason)
+        run = run.next(lineage=secrets.token_hex(8), code=code, output=real_output)
         registry.write(run)
     elif run.code != code:
-        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code)
+        run = _with_code(run, code, policy, delivered_up_to, str(state), accept_changed_code)
         registry.write(run)
-    if run.output != where:
-        run = run.next(output=where)
+    if run.output != real_output:
+        run = run.next(output=real_output)
         registry.write(run)
     return run
 
@@ -93,39 +93,39 @@ def _with_code(
     run: ClusterState,
     code: Code,
     policy: Policy,
-    outputs_to: int,
-    where: str,
-    accept: bool,
+    delivered_up_to: int,
+    state: str,
+    is_accepted: bool,
 ) -> ClusterState:
     """Return the registry's contents for a session with changed code.
 
-    `outputs_to`: the consumer's greatest t_last. Raises StateMismatch if operators have changed and
-    that is not accepted.
+    `delivered_up_to`: the greatest t_last of the outputs; -1 without outputs. Raises StateMismatch
+    if operators have changed and that is not accepted.
     """
     changed = code.changed(run.code)
     if run.code.python != code.python:
         log.warning(
-            "the run was begun by %s, and this is %s: it cannot be seen whether the code of the "
-            "flow has changed; the run continues as if it had not",
+            "the run was started with %s, and this is %s: changes of the flow's code cannot be "
+            "detected; the run continues as if there were none",
             *(run.code.python, code.python),
         )
-    has_left_nothing = not run.snapshots and outputs_to < 0
-    if not changed or not run.incarnation or has_left_nothing:
+    has_no_results = not run.snapshots and delivered_up_to < 0
+    if not changed or not run.incarnation or has_no_results:
         return run.next(code=code)
     operators = f"operator{'s' * (len(changed) > 1)} {', '.join(map(repr, changed))}"
-    if not accept:
+    if not is_accepted:
         raise StateMismatch(
-            f"the code of {operators} has changed since the last snapshot in {where}. "
+            f"the code of {operators} has changed since the last snapshot in {state}. "
             "--accept-changed-code continues with the new code: outputs of the old code stay. "
-            f"Or give the old code back, or {FRESH_START_ADVICE}. "
+            f"Or restore the old code, or {FRESH_START_ADVICE}. "
             "(In Python: accept_changed_code=True, fresh=True.)"
         )
-    since = "the last snapshot"
+    start = "the last snapshot"
     if policy.output is Output.FRONTIER:
-        since = format_time(max(1, run.snapshots[0].time if run.snapshots else 1))
+        start = format_time(max(1, run.snapshots[0].time if run.snapshots else 1))
     log.warning(
         "new code of %s: it applies from %s on; outputs that have been delivered stay as they are",
-        *(operators, since),
+        *(operators, start),
     )
     return run.next(code=code, code_from=run.incarnation + 1)
 
@@ -138,10 +138,10 @@ def _compare(
     layout: Layout,
     logs: Sequence[int],
 ) -> int:
-    """Compare the directories with the registry, `run`.
+    """Compare the directories with `run`, the registry's contents; None: there is no registry.
 
-    Returns the consumer's greatest t_last, or -1 without outputs. Raises StateMismatch for a fatal
-    problem, and logs the others.
+    Returns the greatest t_last of the outputs, or -1 without outputs. Raises StateMismatch for
+    fatal problems; logs the other problems.
     """
     reports = with_missing(inspect_directories(state, output), state, output, layout, logs)
     raise_if_fatal(problems(policy, str(state / "registry"), run, reports))
@@ -164,8 +164,8 @@ def with_missing(
 ) -> list[DirectoryReport]:
     """Complete the reports with an empty one for each missing directory of the run.
 
-    `layout`: the run's nodes; `logs`: the numbers of its inputs with a log. Stores of other nodes
-    are left out, as they are unused.
+    `layout`: the run's nodes; `logs`: the numbers of its inputs with a log. The result omits the
+    stores of other nodes, which are unused.
     """
     needed = {f"{STORE}-{index}" for index in layout}
     reports = [report for report in reports if report.kind != STORE or report.role in needed]

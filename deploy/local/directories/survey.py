@@ -47,7 +47,7 @@ _NAMES = {
     STORE: "the state of node",
     LOG: "the log of input",
     OUTPUT: "the outputs of node",
-    USED: "what was used of input",
+    USED: "the checksum of the used records of input",
     JOURNAL: "the journal",
     HISTORY: "the outputs of Spark",
     VIEW: "a view",
@@ -65,13 +65,13 @@ class DirectoryReport(Struct, frozen=True):
     damage: str = ""
     """A sentence on changed or unreadable data; empty if the directory is intact."""
     crashes_reader: bool = False
-    """A process that reads the directory crashes."""
+    """Whether a process that reads the directory crashes."""
     unopenable: bool = False
-    """The directory cannot be read at all, so no earlier snapshot in it can be tried."""
+    """Whether the directory cannot be read at all, so no earlier snapshot in it can be used."""
     reserved: int = 0
     """Of a log: larger than all times that it has assigned to records."""
     trimmed: int = 0
-    """Of a log: entries with smaller times than this have been removed."""
+    """Of a log: entries with smaller times have been removed."""
     t_last: int = -1
     """Of outputs: the consumer has stored everything up to this time, epoch or production."""
     failures: int = 0
@@ -104,62 +104,65 @@ def problems(
     registry: str,
     state: ClusterState | None,
     reports: Sequence[DirectoryReport],
-    anew: str = FRESH_START_ADVICE,
+    restart_advice: str = FRESH_START_ADVICE,
 ) -> list[Problem]:
     """Compare the directories of a run with its registry.
 
-    `registry`: the path of the registry; `state`: its contents, None if it is missing; `anew`: how
-    to start over. Returns at most one problem for each directory.
+    `registry`: the path of the registry; `state`: its contents, None if it is missing;
+    `restart_advice`: how to start over. Returns at most one problem for each directory.
     """
-    ways_out = f"Restore it from a copy of the same moment, or {anew}"
-    if deadly := [
+    advice = f"Restore it from a copy of the same moment, or {restart_advice}"
+    if crashing := [
         report for report in reports if report.crashes_reader
     ]:  # the process that crashed did not read the directories after this one
-        return [Problem(f"{report.damage}. {ways_out}") for report in deadly]
+        return [Problem(f"{report.damage}. {advice}") for report in crashing]
     intact = [report for report in reports if not report.damage]
     replayable = state is not None and _replayable(policy, state, intact)
     damaged = [
-        _damaged(report, policy, ways_out, replayable) for report in reports if report.damage
+        _report_damaged(report, policy, advice, replayable) for report in reports if report.damage
     ]
     if state is None:
         has_outputs = any(report.kind == OUTPUT and report.owner for report in intact)
-        remedy = OTHER_DIRECTORY if has_outputs else anew
+        remedy = OTHER_DIRECTORY if has_outputs else restart_advice
         strays = [
             Problem(
                 f"{report} is {report.owner}, but registry {registry} is not there: it was "
-                f"removed, or this is another run's. Restore the registry from a copy, or {remedy}"
+                "removed, or the directory belongs to another run. Restore the registry from a "
+                f"copy, or {remedy}"
             )
             for report in intact
             if report.owner is not None and report.owner.lineage
         ]
         return damaged + strays[:1]
-    done = max((report.t_last for report in intact), default=-1)
+    delivered_up_to = max((report.t_last for report in intact), default=-1)
     if policy.output is not Output.FRONTIER:  # t_last does not bound the times of all outputs
-        done = -1
-    rules = _Rules(policy, registry, state, replayable, anew, done)
+        delivered_up_to = -1
+    rules = _Rules(policy, registry, state, replayable, restart_advice, delivered_up_to)
     return damaged + [problem for report in intact for problem in rules.check(report)]
 
 
-def raise_if_fatal(found: Sequence[Problem]) -> None:
+def raise_if_fatal(all_problems: Sequence[Problem]) -> None:
     """Log the problems with which a run may continue. Raise StateMismatch for the fatal ones."""
-    for problem in found:
+    for problem in all_problems:
         if not problem.fatal:
             log.warning("%s", problem.text)
-    if fatal := [problem.text for problem in found if problem.fatal]:
+    if fatal := [problem.text for problem in all_problems if problem.fatal]:
         raise StateMismatch("\n".join(fatal))
 
 
-def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable: bool) -> Problem:
+def _report_damaged(
+    report: DirectoryReport, policy: Policy, advice: str, replayable: bool
+) -> Problem:
     if report.kind in (OUTPUT, USED, HISTORY):
         return Problem(report.damage)
     if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
-        return Problem(f"{report.damage}. {ways_out}")
+        return Problem(f"{report.damage}. {advice}")
     if report.unopenable:
-        return Problem(f"{report.damage}. {ways_out}{_describe_removal(report, replayable)}")
-    tried = f"{report.damage}; the snapshot before it is tried"
+        return Problem(f"{report.damage}. {advice}{_describe_removal(report, replayable)}")
+    text = f"{report.damage}; the previous snapshot is used instead"
     if not replayable:
-        tried += f", and if that cannot be loaded, either, the start is refused. {ways_out}"
-    return Problem(tried, fatal=False)
+        text += f"; if that cannot be loaded either, the start is rejected. {advice}"
+    return Problem(text, fatal=False)
 
 
 def _describe_removal(report: DirectoryReport, replayable: bool) -> str:
@@ -170,7 +173,7 @@ def _describe_removal(report: DirectoryReport, replayable: bool) -> str:
 
 
 def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:
-    """Return whether a run recomputes a lost state, with the same outputs or some outputs twice."""
+    """Return whether a run recomputes a lost state and emits the same outputs, perhaps twice."""
     if policy.output not in (Output.AT_ONCE, Output.FRONTIER) or state.base:
         return False
     if not policy.replay:
@@ -185,7 +188,8 @@ class _Rules(Struct, frozen=True):
     registry: str
     state: ClusterState
     replayable: bool
-    anew: str
+    restart_advice: str
+    """How to start over, for the texts."""
     delivered_up_to: int
     """All outputs up to this time are delivered; -1 if unknown."""
 
@@ -207,7 +211,7 @@ class _Rules(Struct, frozen=True):
                 return Problem(f"{text}. {self._advise_other_output(report)}")
         else:
             text = f"{report} is {owner}: it was moved or copied there"
-        return Problem(f"{text}. {self._ways_out(report)}")
+        return Problem(f"{text}. {self._advise_restore(report)}")
 
     def _check_session(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a directory that is lost or from another session."""
@@ -218,16 +222,20 @@ class _Rules(Struct, frozen=True):
             return None
         if report.owner is None:
             if opened and report.kind == OUTPUT and self.state.output != report.path:
-                lacks = f"{report.path} has no outputs of node {report.index} of this run"
-                return Problem(f"{lacks}. {self._advise_other_output(report)}")
+                text = f"{report.path} has no outputs of node {report.index} of this run"
+                return Problem(f"{text}. {self._advise_other_output(report)}")
             if opened:
-                return self._lost(report, "is empty or missing, but an earlier session had it")
+                text = "is empty or missing, but an earlier session had it"
+                return self._report_lost(report, text)
         elif report.owner.session < opened:
             session = report.owner.session
-            old = f"is an old copy: it was used last in session {session} of this run, "
-            return self._lost(report, f"{old}but registry {self.registry} knows session {opened}")
+            return self._report_lost(
+                report,
+                f"is an old copy: it was used last in session {session} of this run, but registry "
+                f"{self.registry} knows session {opened}",
+            )
         elif report.owner.session > opened + 1:
-            return self._old_registry(
+            return self._report_old_registry(
                 f"it knows session {opened} of this run, "
                 f"but {report} was used in session {report.owner.session}"
             )
@@ -245,42 +253,43 @@ class _Rules(Struct, frozen=True):
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
         offset = offsets[report.index : report.index + 1]
         if self.policy.replay and offset and report.trimmed > offset[0]:
-            return self._old_registry(
+            return self._report_old_registry(
                 f"its newest snapshot needs the records of {report} from {format_time(offset[0])} "
                 f"on, but those before {format_time(report.trimmed)} were removed"
             )
         used = max([self.delivered_up_to + 1, *offset])
         if report.reserved >= used:
             return None
-        return self._lost(
+        return self._report_lost(
             report,
             "is an old copy, or its end is missing: it ends before "
-            f"{format_time(report.reserved)}, but all before {format_time(used)} is done",
+            f"{format_time(report.reserved)}, but all records before {format_time(used)} are used",
         )
 
-    def _old_registry(self, why: str) -> Problem:
+    def _report_old_registry(self, why: str) -> Problem:
         return Problem(
             f"registry {self.registry} is an old copy: {why}. Restore the registry, or everything, "
-            f"from a copy of the same moment, or {self.anew}"
+            f"from a copy of the same moment, or {self.restart_advice}"
         )
 
-    def _lost(self, report: DirectoryReport, predicate: str) -> Problem:
+    def _report_lost(self, report: DirectoryReport, predicate: str) -> Problem:
         if report.kind == STORE and self.replayable:
             remedy = "its state is computed again, from the beginning of the input"
             if not self.policy.replay:
                 remedy = f"with {self.policy.name} every call begins with an empty state"
             return Problem(f"{report} {predicate}; {remedy}", fatal=False)
-        return Problem(f"{report} {predicate}. {self._ways_out(report)}")
+        return Problem(f"{report} {predicate}. {self._advise_restore(report)}")
 
     def _advise_other_output(self, report: DirectoryReport) -> str:
         """Return the remedy for an output directory that may belong to another run."""
-        known = self.state.output
-        last = f" (they were last in {known})" if known and known != report.path else ""
+        last_output = self.state.output
+        was_elsewhere = last_output and last_output != report.path
+        hint = f" (they were last in {last_output})" if was_elsewhere else ""
         return (
-            f"Give the --output of this run{last}, or restore its outputs from a copy of the same "
+            f"Give the --output of this run{hint}, or restore its outputs from a copy of the same "
             f"moment; or, for another run in {report.path}, give another --state"
         )
 
-    def _ways_out(self, report: DirectoryReport) -> str:
-        ways = f"Restore it from a copy of the same moment, or {self.anew}"
-        return f"{ways}{_describe_removal(report, self.replayable)}"
+    def _advise_restore(self, report: DirectoryReport) -> str:
+        advice = f"Restore it from a copy of the same moment, or {self.restart_advice}"
+        return f"{advice}{_describe_removal(report, self.replayable)}"

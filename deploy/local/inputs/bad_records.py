@@ -30,7 +30,7 @@ class BadRecordFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._letters = DeadLetters(str(path))
+        self._dead_letter_log = DeadLetters(str(path))
         self._times: set[int] = set()
         """Times of all records in the file."""
         try:
@@ -41,34 +41,38 @@ class BadRecordFile:
         self._forgotten: set[int] = set()
         """Times of records that `forget` removed."""
         self.new = 0
-        """Records set aside in this session and in no earlier one."""
+        """Number of records set aside in this session and in no earlier one."""
 
     @property
     def count(self) -> int:
-        """Records set aside so far, in all sessions of the run."""
+        """Number of records set aside so far, in all sessions of the run."""
         return len(self._times)
 
     def forget(self, since: int) -> None:
-        """Remove the records from a time on: they will be read again. Raise Unavailable."""
-        kept = {time for time in self._times if time < since}
-        if kept == self._times:
+        """Remove the records from time `since` on, because they will be read again.
+
+        Raises Unavailable.
+        """
+        remaining_times = {time for time in self._times if time < since}
+        if remaining_times == self._times:
             return
         try:
             lines = self.path.read_bytes().splitlines(keepends=True)
-            replace_file(self.path, b"".join(line for line in lines if _time(line) in kept))
+            remaining = b"".join(line for line in lines if _time(line) in remaining_times)
+            replace_file(self.path, remaining)
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from None
-        self._forgotten |= self._times - kept
-        self._times = kept
+        self._forgotten |= self._times - remaining_times
+        self._times = remaining_times
 
     def count_below(self, time: int) -> int:
         """Return how many records below a time were set aside."""
         return sum(aside < time for aside in self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
-        """Write records durably, except those already in the file. Raise Unavailable.
+        """Write records durably, except those already in the file. Raises Unavailable.
 
-        Logs those that no session had set aside before.
+        Logs the records that no earlier session had set aside.
         """
         new = [record for record in records if record.time not in self._times]
         if not new:
@@ -86,21 +90,21 @@ class BadRecordFile:
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from None
         self._times.update(record.time for record in new)
-        first = [record for record in new if record.time not in self._forgotten]
-        self.new += len(first)
-        self._letters.add_bad_records(monotonic(), first)
+        not_seen_before = [record for record in new if record.time not in self._forgotten]
+        self.new += len(not_seen_before)
+        self._dead_letter_log.add_bad_records(monotonic(), not_seen_before)
 
     def log_if_due(self, now: float) -> None:
-        """Log the latest bad records if a line is due; `now`: seconds, monotonic."""
-        self._letters.log_if_due(now)
+        """Log the latest bad records if a log line is due; `now`: seconds, monotonic."""
+        self._dead_letter_log.log_if_due(now)
 
     def close(self) -> None:
         """Log the bad records that have not been logged yet."""
-        self._letters.close()
+        self._dead_letter_log.close()
 
     def _read(self, data: bytes) -> None:
-        whole = data[: data.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+        complete_lines = data[: data.rfind(b"\n") + 1]
+        for number, line in enumerate(complete_lines.split(b"\n")[:-1], 1):
             try:
                 self._times.add(_time(line))
             except (ValueError, TypeError, KeyError, RecursionError):
@@ -108,8 +112,8 @@ class BadRecordFile:
                     f"{self.path}, line {number}: it was not written by Driftline, or it is "
                     "damaged. Restore the file from a copy"
                 ) from None
-        if len(whole) < len(data):  # a torn last line: its record is read again
-            os.truncate(self.path, len(whole))
+        if len(complete_lines) < len(data):  # a torn last line: its record is read again
+            os.truncate(self.path, len(complete_lines))
 
 
 def _time(line: bytes) -> int:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from time import time_ns
 
 from driftline.connectors.guarded import GuardedSource
-from driftline.connectors.inputs import Input, Piped
+from driftline.connectors.inputs import Input, PipedInput
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
@@ -37,58 +37,58 @@ from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.storage.ownership import DirectoryOwner
 
-MANY = 1_000_000
-"""From this many records on, their comparison is logged before it starts, as it takes a while."""
+LOGGED_RECORDS_MIN = 1_000_000
+"""A comparison of at least this many records is logged before it starts, because it takes long."""
 
 
 def open_input(
     number: int,
-    opened: Input | RetainedSource,
+    flow_input: Input | RetainedSource,
     config: RunConfig,
     process: ProcessConfig,
     runtime: Runtime,
     receivers: ExitStack,
     is_stop_requested: Callable[[], bool],
     *,
-    alone: bool,
+    is_only_input: bool,
     event_time: EventTime | None,
 ) -> Source | RetainedSource:
     """Return the source of input `number`, with a log and a receiver if it cannot be read again.
 
     `receivers`: closes log and receiver; `is_stop_requested`: returns whether the run is to drain;
-    `alone`: it is the only input; `event_time`: that of the source in the flow. Raises Unavailable,
-    StateMismatch, NotPermitted.
+    `is_only_input`: whether the flow has no other input; `event_time`: of the source in the flow.
+    Raises Unavailable, StateMismatch, NotPermitted.
     """
-    if not isinstance(opened, str | Piped | LiveSource):
-        return opened
+    if not isinstance(flow_input, str | PipedInput | LiveSource):
+        return flow_input
     owner = DirectoryOwner(process.lineage, f"input-{number}", process.session)
     input_log = InputLog(config.state / owner.role, f"{config.flow} {number}", owner)
     receivers.callback(input_log.close)
     store = input_log.carry_out
     receiver: Receiver
-    if isinstance(opened, Piped):
+    if isinstance(flow_input, PipedInput):
         has_ticks = event_time is not None and event_time.tick is not None
-        clock = None if alone and not has_ticks else _now_us
+        clock = None if is_only_input and not has_ticks else _now_us
         keep_bad = config.dead_letters
         records = PipedSource(
             input_log, clock, keep_bad=keep_bad, wall_clock_us=_now_us, event_time=event_time
         )
-        receiver = piped = StandardInput(records, opened, is_stop_requested=is_stop_requested)
+        receiver = piped = StandardInput(records, flow_input, is_stop_requested=is_stop_requested)
         runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
         piped.announce()
-    elif isinstance(opened, LiveSource):
-        polling = PolledSource(input_log, _now_us, GuardedSource(opened).name, event_time)
-        receiver = polled = PolledReceiver(polling, opened, name=f"poller-{number}")
+    elif isinstance(flow_input, LiveSource):
+        polling = PolledSource(input_log, _now_us, GuardedSource(flow_input).name, event_time)
+        receiver = polled = PolledReceiver(polling, flow_input, name=f"poller-{number}")
         runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
         polled.begin()
     else:
-        received = ReceivedSource(input_log, _now_us, name=opened, event_time=event_time)
-        keys = config.sender_rules.keys_of(number, opened)
-        receiver = intake = IntakeSocket(received, opened, name=f"intake-{number}", keys=keys)
+        received = ReceivedSource(input_log, _now_us, name=flow_input, event_time=event_time)
+        keys = config.sender_rules.keys_of(number, flow_input)
+        receiver = intake = IntakeSocket(received, flow_input, name=f"intake-{number}", keys=keys)
         runtime.watch(
             intake, intake.socket, intake.drain, has_work=intake.has_work, carry_out=store
         )
-        fields = event_fields("input", name=opened, address=intake.address)
+        fields = event_fields("input", name=flow_input, address=intake.address)
         log.info("listening for producers on %s", intake.address, extra=fields)
     if not config.policy.replay:
         receivers.callback(_trim_log, input_log, receiver.source)
@@ -103,7 +103,7 @@ def _now_us() -> int:
 def open_front(
     number: int,
     source: Source | RetainedSource,
-    aside: BadRecordFile,
+    bad_records: BadRecordFile,
     start: int,
     flow_plan: Plan,
     config: RunConfig,
@@ -114,46 +114,48 @@ def open_front(
 ) -> Front:
     """Return the front that reads a source, driven by the runtime.
 
-    `start`: the time from which it will read; `token`: names its process. Raises StateMismatch,
-    InputError, Unavailable.
+    `start`: the time from which the front will read; `token`: unique name of its process. Raises
+    StateMismatch, InputError, Unavailable.
     """
-    used, opened = None, source
+    used_file, front_source = None, source
     if isinstance(source, MAY_GROW):
-        used = _open_used_file(number, source, config, process)
-        checked = open_checked(source, used, aside, start)
-        opened = checked if config.policy.replay else source  # without replays, no use is recorded
+        used_file = _open_used_file(number, source, config, process)
+        checked = open_checked(source, used_file, bad_records, start)
+        if config.policy.replay:  # without replays, no use is recorded
+            front_source = checked
     front = Front(
         number,
         config.nodes,
         flow_plan,
         config.policy,
-        opened,
+        front_source,
         new_id,
         process=token,
         window=config.window,
-        on_bad=aside.add if config.dead_letters else None,
+        on_bad=bad_records.add if config.dead_letters else None,
         run=process.run,
     )
-    carry_out = None if used is None else used.carry_out
+    carry_out = None if used_file is None else used_file.carry_out
     front.address = runtime.add(front, process.inbox(f"front-{number}"), carry_out)
     front.addresses["master"] = process.master_at
     return front
 
 
-def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
-    """Record which records were used since the last snapshot; `well`: the run ended without error.
+def record_used(fronts: Sequence[Front], policy: Policy, *, succeeded: bool) -> None:
+    """Record which records were used since the last snapshot.
 
-    If all inputs were read to their end, all records were used. Else those were used whose outputs
-    are delivered; this is known only if outputs leave in the order of their times.
+    `succeeded`: whether the run ended without an error. If so, and if all inputs were read to their
+    end, all records were used. Otherwise the records whose outputs are delivered were used; they
+    are known only if outputs leave in the order of their times.
     """
-    whole = well and all(front.next >= INFINITY for front in fronts)
+    all_read = succeeded and all(front.next >= INFINITY for front in fronts)
     by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
-    last = max(front.furthest for front in fronts)
+    furthest = max(front.furthest for front in fronts)
     for front in fronts:
-        if whole:
-            front.note_used((last if by_time else front.furthest) + 1)
+        if all_read:
+            front.note_used((furthest if by_time else front.furthest) + 1)
         elif by_time:
-            front.note_used(min(last + 1, front.completed))
+            front.note_used(min(furthest + 1, front.completed))
 
 
 def _open_used_file(
@@ -161,27 +163,28 @@ def _open_used_file(
 ) -> UsedFile:
     """Open the used file of an input."""
     owner = DirectoryOwner(process.lineage, f"used-{number}", process.session)
-    used = UsedFile(config.state / f"input-{number}.used", owner)
-    if used.fingerprint.last >= MANY:
+    used_file = UsedFile(config.state / f"input-{number}.used", owner)
+    if used_file.fingerprint.last >= LOGGED_RECORDS_MIN:
         log.info(
             "%s: comparing the %d records used so far",
-            *(source.name, used.fingerprint.last),
-            extra=event_fields("comparing", name=source.name, records=used.fingerprint.last),
+            *(source.name, used_file.fingerprint.last),
+            extra=event_fields("comparing", name=source.name, records=used_file.fingerprint.last),
         )
-    return used
+    return used_file
 
 
 def _trim_log(input_log: InputLog, source: ReceivedSource) -> None:
-    """Trim the log up to where the front did: without snapshots, a run resumes from there."""
-    with suppress(Unavailable):  # must not hide the run's outcome; the next call logs what it reads
+    """Trim the log up to the time at which the next call resumes, as there are no snapshots."""
+    with suppress(Unavailable):  # an error must not hide the outcome; the next call logs its start
         input_log.trim(source.trimmed)
 
 
 RECEIVED, PIPED = "received", "received from standard input"
-"""Identities of producers' records and of standard input; no file has one of them."""
+"""Identities of inputs: records of producers, and standard input. No file has such an identity."""
 
 POLLED = "polled from "
-"""Prefix of the identity of a live source; that of a file ends with its format in parentheses."""
+"""Prefix of the identity of a live source. A file's identity may have it, but ends with the format
+in parentheses."""
 
 
 def has_log(identity: str) -> bool:
@@ -190,10 +193,10 @@ def has_log(identity: str) -> bool:
     return live or identity in (RECEIVED, PIPED)
 
 
-def identity_of(opened: Input | RetainedSource) -> str:
+def identity_of(flow_input: Input | RetainedSource) -> str:
     """Return the text that identifies an input in the identity of a run."""
-    if isinstance(opened, str):
+    if isinstance(flow_input, str):
         return RECEIVED
-    if isinstance(opened, LiveSource):
-        return f"{POLLED}{GuardedSource(opened).identity()!r}"
-    return PIPED if isinstance(opened, Piped) else opened.identity()
+    if isinstance(flow_input, LiveSource):
+        return f"{POLLED}{GuardedSource(flow_input).identity()!r}"
+    return PIPED if isinstance(flow_input, PipedInput) else flow_input.identity()

@@ -13,8 +13,8 @@ from driftline.engine.events import Field, event_fields, log
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.texts import counted
 
-NUMBERED = FileSource, SeveralFiles, ZipfSource
-"""Sources whose times are the numbers of their records."""
+NUMBERED_SOURCES = FileSource, SeveralFiles, ZipfSource
+"""Sources that use the numbers of records as times."""
 
 
 class InputFigures(Struct, frozen=True):
@@ -24,7 +24,7 @@ class InputFigures(Struct, frozen=True):
     records: int
     """Records that this call has read, each once."""
     position: int | None
-    """Bytes of its files up to which the outputs are delivered, approximately."""
+    """Approximate number of bytes at the start of its files whose outputs are all delivered."""
     size: int | None
     """Bytes of its files."""
     waiting: int | None
@@ -70,7 +70,7 @@ class InputProgress:
         self._source = source
         self._start = start
         self._position = 0
-        """The largest position returned so far; a smaller one is not shown."""
+        """The largest position returned so far: progress never decreases."""
         self._records_before = 0
         """Records of the log that earlier calls have read."""
         if isinstance(source, ReceivedSource):
@@ -81,14 +81,14 @@ class InputProgress:
         progress = self._source.progress()
         if progress is None:
             return None, None
-        taken, size = progress
-        # The position of the oldest record in flight is unknown, so all count as equally long.
+        read_bytes, size = progress
+        # An estimate of the position of the oldest record in flight: all count as equally long.
         last, in_flight = self.front.furthest, self.front.meter.in_flight
-        delivered = taken * (last - in_flight) // last if in_flight else taken
+        delivered = read_bytes * (last - in_flight) // last if in_flight else read_bytes
         self._position = max(self._position, delivered)
         return self._position, size
 
-    def tell_if_empty(self) -> None:
+    def warn_if_empty(self) -> None:
         """Warn if a file has no record, good or bad. Precondition: it was read to its end."""
         if isinstance(self._source, FileSource | SeveralFiles):
             name = self._source.name
@@ -106,7 +106,7 @@ class InputProgress:
         lag_s, waiting, producers = meter.oldest_s(now), None, None
         if isinstance(source, ReceivedSource):
             producers = source.connected
-            if self.front.since in (0, self._start):  # else an older snapshot had to be loaded
+            if self.front.since in (0, self._start):  # unknown if an older snapshot was loaded
                 waiting = max(0, source.records - self._records_before - records - self.front.bad)
             if meter.oldest is not None:
                 lag_s = max(lag_s, source.age_s(meter.oldest))

@@ -2,7 +2,7 @@
 
 The state directory has one for each input that may grow; a write replaces the file atomically. If a
 file is missing, or older than the last snapshot, the next start compares fewer records. The file
-has a owner, like all parts of a state directory.
+has an owner, like all parts of a state directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAY_GROW = FileSource, SeveralFiles
 """Sources that have a used file."""
 
 
-class Noted(Struct, frozen=True):
+class UsedFileContents(Struct, frozen=True):
     """The contents of a used file."""
 
     owner: DirectoryOwner
@@ -51,14 +51,14 @@ class UsedFile:
     def __init__(self, path: Path, owner: DirectoryOwner) -> None:
         self._path = path
         self._owner = owner
-        before = read_used(path)
-        if before is not None:
-            owner.supersede(before.owner, str(path))
-        self.fingerprint = EMPTY_FINGERPRINT if before is None else before.fingerprint
+        previous = read_used(path)
+        if previous is not None:
+            owner.supersede(previous.owner, str(path))
+        self.fingerprint = EMPTY_FINGERPRINT if previous is None else previous.fingerprint
         """The fingerprint in the file; empty if there is no file."""
 
     def carry_out(self, job: DurableJob) -> None:
-        """Carry out `StoreUsed`, unless the file already covers its records. Raise Unavailable."""
+        """Carry out `StoreUsed`, unless the file covers its records already. Raises Unavailable."""
         assert isinstance(job, StoreUsed)
         if job.fingerprint.until <= self.fingerprint.until:
             return
@@ -71,29 +71,29 @@ class UsedFile:
 
 
 def open_checked(
-    source: Source, file: UsedFile, aside: BadRecordFile, start: int
+    source: Source, file: UsedFile, bad_records: BadRecordFile, start: int
 ) -> VerifiedSource:
     """Compare the used records of a source with its file, and return the verified source.
 
-    `start`: the time from which it will be read. Bad records that will be read again are removed
-    from `aside`.
-    Raises StateMismatch if a used record has changed, InputError, Unavailable.
+    `start`: the time from which the source will be read. Removes bad records that will be read
+    again from `bad_records`. Raises StateMismatch if a used record has changed, InputError,
+    Unavailable.
     """
-    checked = VerifiedSource(source, file.fingerprint)
+    verified = VerifiedSource(source, file.fingerprint)
     try:
-        checked.check(start)
+        verified.check(start)
     except StateMismatch as error:
-        if aside.count_below(file.fingerprint.until):
+        if bad_records.count_below(file.fingerprint.until):
             raise StateMismatch(
-                f"{error}. Records that were set aside, in {aside.path}, count as used, too: "
-                "append a corrected one to the end of the input"
+                f"{error}. Bad records that were set aside, in {bad_records.path}, count as used, "
+                "too: instead of correcting one in place, append it to the end of the input"
             ) from None
         raise
-    aside.forget(max(start, file.fingerprint.until))
-    return checked
+    bad_records.forget(max(start, file.fingerprint.until))
+    return verified
 
 
-def read_used(path: Path) -> Noted | None:
+def read_used(path: Path) -> UsedFileContents | None:
     """Return the contents of an input's file, or None if there is no such file.
 
     Raises StateMismatch if it is damaged, Unavailable.
@@ -106,7 +106,7 @@ def read_used(path: Path) -> Noted | None:
         raise Unavailable(f"{path}: {error.strerror}") from None
     try:
         if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
-            raise MalformedMessage("its checksum does not fit")
+            raise MalformedMessage("its checksum is wrong")
         match unpack(data[4:]):
             case (
                 version,
@@ -114,12 +114,14 @@ def read_used(path: Path) -> Noted | None:
                 (int(until), int(last), int(checksum), line),
             ) if version == _FORMAT:
                 owner = DirectoryOwner(lineage, role, session)
-                return Noted(owner, InputFingerprint(until, last, checksum, _decode_line(line)))
-        raise MalformedMessage("it is of another version")
+                return UsedFileContents(
+                    owner, InputFingerprint(until, last, checksum, _decode_line(line))
+                )
+        raise MalformedMessage("its format has another version")
     except MalformedMessage as error:
         raise StateMismatch(
-            f"{path} is damaged: {error}. Restore it from a copy, or remove it: then this input is "
-            "taken to have the same records as before"
+            f"{path} is damaged: {error}. Restore it from a copy, or remove it: then the run does "
+            "not check whether the records of this input have changed"
         ) from None
 
 
@@ -127,6 +129,6 @@ def _decode_line(fields: object) -> tuple[int, int, bytes] | None:
     match fields:
         case None:
             return None
-        case (int(before), int(offset), bytes(line)):
-            return before, offset, line
+        case (int(previous), int(offset), bytes(line)):
+            return previous, offset, line
     raise MalformedMessage("it has no checksum over records")

@@ -1,8 +1,8 @@
 """A runtime in an asyncio loop: one thread serves the loop's clients and drives the roles.
 
 Passing data between a client and a role therefore wakes no other thread. The loop watches the files
-of the runtime, and runs a turn when one is readable, when a tick is due, or on request (`soon`).
-Turns are bounded, and the loop does its other work between them. Invariant: after a turn, either a
+of the runtime, and runs a turn when one is readable, when a tick is due, or on request. Turns
+are bounded, and the loop does its other work between them. Invariant: after a turn, either a
 further turn is scheduled, or the loop watches all files that wake the runtime.
 """
 
@@ -17,17 +17,16 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 
 Result = TypeVar("Result")
 
-WAIT_S = 0.05
+TURN_INTERVAL_S_MAX = 0.05
 """Longest time between two turns, in seconds."""
 
 
-class Looped(Generic[Result]):
-    """Driver of a runtime in the running loop, from its construction until `find_result` returns a
-    result.
+class AsyncioDriver(Generic[Result]):
+    """Driver of a runtime in the running asyncio loop, from its construction until `find_result`
+    returns a result.
 
-    `find_result`: called after each turn. An exception that it or the runtime raises also ends the
-    turns.
-    Precondition: no other code calls `Runtime.step` meanwhile.
+    `find_result`: called after each turn. An exception of this function or of the runtime also ends
+    the turns. Precondition: no other code calls `Runtime.step` meanwhile.
     """
 
     def __init__(self, runtime: Runtime, find_result: Callable[[], Result | None]) -> None:
@@ -38,7 +37,7 @@ class Looped(Generic[Result]):
         self._next: asyncio.Handle | None = None
         """The next turn, unless a file becomes readable earlier."""
         self._result: asyncio.Future[Result] = self._loop.create_future()
-        self.soon()
+        self.schedule_turn()
 
     async def result(self) -> Result:
         """Wait for the result. Raises the exception that ended the turns."""
@@ -48,8 +47,8 @@ class Looped(Generic[Result]):
             self._result.cancel()
             self._stop()
 
-    def soon(self) -> None:
-        """Schedule a turn soon: a role has received input."""
+    def schedule_turn(self) -> None:
+        """Schedule a turn as soon as possible, because a role has received input."""
         if not self._result.done():
             self._schedule(self._loop.call_soon(self._turn))
 
@@ -66,10 +65,10 @@ class Looped(Generic[Result]):
         if result is not None:
             self._result.set_result(result)
         elif more or (files := runtime.files_to_watch()) is None:
-            self.soon()
+            self.schedule_turn()
         else:
             self._watch(files)
-            pause_s = max(0.0, min(runtime.tick_at - monotonic(), WAIT_S))
+            pause_s = max(0.0, min(runtime.tick_at - monotonic(), TURN_INTERVAL_S_MAX))
             self._schedule(self._loop.call_later(pause_s, self._turn))
 
     def _schedule(self, turn: asyncio.Handle) -> None:

@@ -4,7 +4,7 @@ The scheduler likes to run a process on the core of its waker, where it waits un
 even though another core is idle. In virtual machines this is the usual case, because a halted core
 looks like one that the hypervisor has taken away. Therefore processes that hand work to each other
 use different halves of the cores: a document passes between them several times, and becomes
-searchable some 10 % sooner. The same holds for ZeroMQ's threads, which receive for a process and
+searchable about 10 % sooner. The same holds for ZeroMQ's threads, which receive for a process and
 wake it: those of a node and of a master use the half of their senders.
 
 A process that is busy, or has to wait for its core, runs on any core: otherwise two of them could
@@ -20,11 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from time import process_time
 
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """Interval between checks of the load, in seconds."""
 
-BUSY = 0.3
-"""A process is busy if it uses, or would use if it got one, more than this share of a core."""
+BUSY_SHARE = 0.3
+"""A process is busy if it demands more than this share of a core: its CPU time, plus the time for
+which it waited for a core."""
 
 IO_THREAD = "ZMQbg/IO"
 """Prefix of the kernel's name of a ZeroMQ thread that sends and receives."""
@@ -57,8 +58,8 @@ class CpuAffinity:
     """Affinity of this process, which starts on any of the cores.
 
     `cores`: those of the service, () for no affinity; `half`: 0 or 1; `io_half`: that of ZeroMQ's
-    threads; the other parameters are system calls. Invariant: a process with much work runs on any
-    of the cores, at most `LOOK_S` later.
+    threads; the other parameters are system calls. Invariant: `CHECK_INTERVAL_S` after a process
+    became busy, it may run on any of the cores.
     """
 
     def __init__(
@@ -66,28 +67,28 @@ class CpuAffinity:
         cores: Sequence[int] = (),
         half: int = 0,
         io_half: int = 0,
-        keep_to: Callable[[Collection[int], Collection[int]], None] = _pin_threads,
-        kept_to: Callable[[], Collection[int]] = cores_here,
-        wanted_s: Callable[[], float] = _cpu_demand_s,
+        pin: Callable[[Collection[int], Collection[int]], None] = _pin_threads,
+        current_cores: Callable[[], Collection[int]] = cores_here,
+        cpu_demand_s: Callable[[], float] = _cpu_demand_s,
     ) -> None:
         middle = len(cores) // 2
         self._all = tuple(cores)
         halves = self._all[:middle], self._all[middle:]
         self._half, self._io_half = halves[half], halves[io_half]
         self._is_enabled = middle > 0
-        self._keep_to, self._current_cores, self._demand_s = keep_to, kept_to, wanted_s
-        self._now: tuple[int, ...] = ()
-        """The current cores; (): those of the parent."""
-        self._looked = self._wanted = 0.0
+        self._pin, self._current_cores, self._demand_s = pin, current_cores, cpu_demand_s
+        self._current: tuple[int, ...] = ()
+        """The cores that this object has set; (): none yet."""
+        self._checked_at = self._demand_at_check_s = 0.0
         self.unpin()
 
     def adjust(self, now: float) -> None:
-        """Change the affinity if that is due. Cheap; `now`: in seconds, monotonic."""
-        if not self._is_enabled or now < self._looked + LOOK_S:
+        """Change the affinity if a check is due. Cheap; `now`: in seconds, monotonic."""
+        if not self._is_enabled or now < self._checked_at + CHECK_INTERVAL_S:
             return
-        wanted, is_first = self._demand_s(), not self._looked
-        is_busy = wanted - self._wanted > BUSY * (now - self._looked)
-        self._looked, self._wanted = now, wanted
+        demand_s, is_first = self._demand_s(), not self._checked_at
+        is_busy = demand_s - self._demand_at_check_s > BUSY_SHARE * (now - self._checked_at)
+        self._checked_at, self._demand_at_check_s = now, demand_s
         if is_first or is_busy:
             self._run_on(self._all, self._all)
         else:
@@ -100,10 +101,10 @@ class CpuAffinity:
             self._run_on(self._all, self._all)
 
     def _run_on(self, cores: tuple[int, ...], io_cores: tuple[int, ...]) -> None:
-        if cores == self._now:
+        if cores == self._current:
             return
-        if self._now and self._current_cores() != self._now:
+        if self._current and self._current_cores() != self._current:
             self._is_enabled = False  # another program has set the affinity
             return
-        self._now = cores
-        self._keep_to(cores, io_cores)
+        self._current = cores
+        self._pin(cores, io_cores)

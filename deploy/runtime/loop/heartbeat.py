@@ -1,11 +1,12 @@
 """The heartbeat: a thread that reports that a process is alive while its loop is busy with a turn.
 
-It sends `Alive` to the master, and a sign of life to the parent over a pipe, whatever the loop does
-(`lifeline.KeepAlive`). Thus a user function may take as long as it likes: its process does not
-count as dead, its work does not count as lost, and its parent knows that it does not hang. A
-warning reports the slow function, with its operators, label and record, and again each time the
-duration has doubled. A C function that holds the interpreter lock silences the heartbeat, too; once
-its process responds again, the master increases its timeout (`Coordinator`).
+While a turn lasts, it sends `Alive` to the master. It sends signs of life to the parent over a pipe
+(`lifeline.KeepAlive`) as long as no turn exceeds `hung_after_s`. Thus a user function may be slow:
+its process does not count as dead, its work does not count as lost, and the parent knows that the
+process does not hang. A warning reports the slow function, with its operators, label and record,
+and again each time the duration has doubled. A C function that holds the interpreter lock silences
+the heartbeat, too; once the process responds again, the master increases the timeout of that member
+(`Coordinator`).
 """
 
 from __future__ import annotations
@@ -51,15 +52,16 @@ class Heartbeat:
             os.set_blocking(keep_alive_fd, False)
         self._runtime = runtime
         self._members = members
-        self._slow_after = slow_after_s
+        self._slow_after_s = slow_after_s
         self._warn_after_s = slow_after_s
         self._turns = -1
-        self._since = 0.0
-        self.beaten_at = 0.0
+        """Number of turns of the loop when a turn last began, as far as this thread has seen."""
+        self._turn_began_at = 0.0
+        self.checked_at = 0.0
         """When the thread last checked the loop (seconds, monotonic)."""
         self._sockets: dict[str, tuple[str, zmq.Socket[bytes]]] = {}
         """Receiver -> its address and a socket to it, used by this thread only."""
-        self._over = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
     def __enter__(self) -> Self:
@@ -73,57 +75,61 @@ class Heartbeat:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._over.set()
+        self._stop_event.set()
         self._thread.join()
 
     def _loop(self) -> None:
-        while not self._over.wait(HELLO_EVERY_S):
+        while not self._stop_event.wait(HELLO_EVERY_S):
             now = monotonic()
             self.beat(now)
-            if now - self._since <= self._hung_after_s:
+            if now - self._turn_began_at <= self._hung_after_s:
                 self._keep_alive()
-        for _, way in self._sockets.values():
-            way.close()
+        for _, socket in self._sockets.values():
+            socket.close()
 
     def _keep_alive(self) -> None:
         if self._keep_alive_fd >= 0:
             keep_alive(self._keep_alive_fd)
 
     def beat(self, now: float) -> None:
-        """Send `Alive` for each member if the loop is in the same turn as at the last call."""
-        self.beaten_at = now
+        """If the loop is in the same turn as at the last call: send `Alive` for each member, and
+        warn about a slow turn."""
+        self.checked_at = now
         turns = self._runtime.turns
         if self._runtime.is_waiting or turns != self._turns:
-            self._turns, self._since = turns, now
-            self._warn_after_s = self._slow_after
+            self._turns, self._turn_began_at = turns, now
+            self._warn_after_s = self._slow_after_s
             return
         for member in self._members:
             for to, alive in member.make_heartbeats(now):
                 if address := member.addresses.get(to):
                     self._send(to, address, alive)
-        took = now - self._since
-        if took >= self._warn_after_s:
-            self._warn_after_s = 2 * took
+        busy_s = now - self._turn_began_at
+        if busy_s >= self._warn_after_s:
+            self._warn_after_s = 2 * busy_s
             for member in self._members:
                 log.warning(
                     "%s has been busy for %.0f s with %s",
-                    *(member.name, took, member.doing),
-                    extra=event_fields("slow", name=member.name, seconds=took, doing=member.doing),
+                    *(member.name, busy_s, member.doing),
+                    extra=event_fields(
+                        "slow", name=member.name, seconds=busy_s, doing=member.doing
+                    ),
                 )
 
     def _send(self, to: str, address: str, data: bytes) -> None:
-        """Send to a receiver, which may move. The loop logs errors at its next turn."""
-        before, way = self._sockets.pop(to, ("", None))
-        if way is not None and before != address:
-            way.close()
-            way = None
+        """Send to a receiver, whose address may have changed. The loop logs errors at its next
+        turn."""
+        known_address, socket = self._sockets.pop(to, ("", None))
+        if socket is not None and known_address != address:
+            socket.close()
+            socket = None
         with suppress(MalformedMessage, NotPermitted):
-            way = way or self._runtime.connect(address, to)
-        if way is None:
+            socket = socket or self._runtime.connect(address, to)
+        if socket is None:
             return
         try:
-            way.send(data, zmq.NOBLOCK)
+            socket.send(data, zmq.NOBLOCK)
         except zmq.Again:  # the receiver rejected our key
-            way.close()
+            socket.close()
         else:
-            self._sockets[to] = address, way
+            self._sockets[to] = address, socket

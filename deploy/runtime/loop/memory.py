@@ -5,10 +5,10 @@ user function may create cycles: an object with a back reference, a kept excepti
 So Python's cyclic collector has to run, but not at an arbitrary point in the middle of a record.
 
 A *young* collection covers the objects created since the last one. It runs when the loop is idle;
-if the loop is never idle, it runs once the new objects are many or have waited long. The survivors
-are old. A *full* collection covers old objects, too, and takes some 0.2 s for a state of a million
-keys. It runs when the loop is idle and the process has a quarter more objects than after the last
-one; twice as many, if the process is busy.
+if the loop is never idle, it runs once there are many new objects, or some have waited long. The
+objects that survive it are *old*. A *full* collection covers old objects, too, and takes about
+0.2 s for a state of a million keys. It runs when the loop is idle and the process has a quarter
+more objects than after the last one; twice as many, if the process is busy.
 
 Freed memory returns to the system once a process is no longer busy. The C library keeps the space
 of large freed objects for the next ones: 80 to 260 MB after records of 1 to 10 MB. (Mapping each of
@@ -26,39 +26,40 @@ from collections.abc import Callable
 from math import inf
 from time import process_time
 
-REST_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """Minimum interval in seconds between two checks of an idle loop."""
 
-LOAD_S = 10.0
+BUSY_COLLECT_S = 10.0
 """If the loop is never idle, collect new objects after this many seconds."""
 
 YOUNG_MIN = 1000
 """Number of new objects that makes a collection worthwhile."""
 
 YOUNG_MAX = 20_000
-"""Number of new objects that are collected although the loop is busy: it takes 1 to 7 ms."""
+"""Number of new objects that are collected even if the loop is busy. That takes 1 to 7 ms."""
 
 BUSY_SHARE = 0.02
-"""A process is busy if it used more than this share of the time since the last check."""
+"""A process is busy if its CPU time exceeds this share of the time since the last check."""
 
 
 class _IdleTask:
     """Work for an idle loop that depends on whether the process was busy since the last check."""
 
     def __init__(self) -> None:
-        self._looked = 0.0
-        self._cpu = process_time()
-        """Time and CPU time at the last check."""
+        self._checked_at = 0.0
+        """Time of the last check (seconds, monotonic)."""
+        self._cpu_s = process_time()
+        """CPU time of this process at the last check, in seconds."""
 
     def is_due(self, now: float) -> bool:
-        """Return whether to check if the loop is idle. Cheap."""
-        return now - self._looked >= REST_S
+        """Return whether the next check is due. Cheap."""
+        return now - self._checked_at >= CHECK_INTERVAL_S
 
     def _check(self, now: float) -> bool:
-        """Return whether the process was busy since the last check."""
-        cpu = process_time()
-        was_busy = cpu - self._cpu > BUSY_SHARE * (now - self._looked)
-        self._looked, self._cpu = now, cpu
+        """Record a check. Return whether the process was busy since the previous one."""
+        cpu_s = process_time()
+        was_busy = cpu_s - self._cpu_s > BUSY_SHARE * (now - self._checked_at)
+        self._checked_at, self._cpu_s = now, cpu_s
         return was_busy
 
 
@@ -88,17 +89,17 @@ class GcScheduler(_IdleTask):
     def collect_if_urgent(self, now: float) -> None:
         """Collect new objects if they are many or have waited long. Called once per turn."""
         new = gc.get_count()[0]
-        if new >= YOUNG_MAX or (new >= YOUNG_MIN and now - self._looked >= LOAD_S):
+        if new >= YOUNG_MAX or (new >= YOUNG_MIN and now - self._checked_at >= BUSY_COLLECT_S):
             self._check(now)
             gc.collect(1)
 
 
-GIVE_BACK_S = 10.0
+TRIM_INTERVAL_S = 10.0
 """Shortest interval between two returns of memory, in seconds."""
 
-GIVE_BACK_TIMES = 2
+TRIMS_MAX = 2
 """Largest number of returns after a busy period, as each takes up to 0.1 s per GB. The second one
-covers what was kept for a replay until the next snapshot."""
+returns the memory of data that was kept for a replay until the next snapshot."""
 
 
 _M_ARENA_MAX = -8
@@ -124,9 +125,9 @@ class MallocTrimmer(_IdleTask):
     """Returns freed memory of this process to the system. The owner calls `trim_when_idle` when
     its loop is idle."""
 
-    def __init__(self, give_back: Callable[[], None] = _trim) -> None:
+    def __init__(self, trim: Callable[[], None] = _trim) -> None:
         super().__init__()
-        self._give_back = give_back
+        self._trim_heaps = trim
         self._trimmed_at = -inf
         """When memory was last returned."""
         self._trims_left = 0
@@ -135,8 +136,8 @@ class MallocTrimmer(_IdleTask):
     def trim_when_idle(self, now: float) -> None:
         """Return memory to the system if that is due. Precondition: the loop is idle."""
         if self._check(now):
-            self._trims_left = GIVE_BACK_TIMES
-        elif self._trims_left and now - self._trimmed_at >= GIVE_BACK_S:
+            self._trims_left = TRIMS_MAX
+        elif self._trims_left and now - self._trimmed_at >= TRIM_INTERVAL_S:
             self._trims_left -= 1
             self._trimmed_at = now
-            self._give_back()
+            self._trim_heaps()

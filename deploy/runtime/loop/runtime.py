@@ -6,7 +6,7 @@ spins, and never waits for a disk: one background thread executes the durable jo
 
 Sockets: a PULL per role (`inbox`), and a PUSH per receiver; `transport` defines addresses and keys.
 The sockets have no high-water mark, so ZeroMQ drops no message because of one (windows bound the
-amount in flight). If a reconnect loses messages, the sequence numbers of the channel reveal it.
+amount in flight). If a reconnect loses messages, a gap in the sequence numbers reveals the loss.
 Background threads *ring*, that is, send an empty message to the same PULL: waiting at one socket
 wakes a node sooner than a poller over several.
 
@@ -33,7 +33,7 @@ from driftline.deploy.runtime.loop.memory import GcScheduler, MallocTrimmer
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
 from driftline.deploy.runtime.sockets.zap import Zap
-from driftline.deploy.runtime.threads import Calls, CarryOut, LocalParty, Worker
+from driftline.deploy.runtime.threads import Calls, CarryOut, HostedRole, Worker
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import event_fields, log
 from driftline.engine.meters import Stopwatch
@@ -46,10 +46,10 @@ SWITCH_S = 0.0005
 """Time in seconds that a thread may hold the interpreter while another one waits for it."""
 
 RECONNECT_MS = 10
-"""Reconnect interval of a socket: a new master waits until all members are connected."""
+"""Reconnect interval of an ipc socket, short because a new master waits for all members."""
 
-RECONNECT_AFTER_S = 1.0
-"""Pause in seconds before a closed connection is opened again."""
+REOPEN_AFTER_S = 1.0
+"""Pause in seconds after `shut` before a new connection to the same address."""
 
 UNUSED_S = 60.0
 """A connection unused for this long (seconds) is closed: its receiver may never return."""
@@ -79,9 +79,9 @@ class Runtime:
         self._slots: list[_RoleSlot] = []
         self._outs: dict[tuple[str, str], _OutgoingConnection] = {}
         """(role, receiver) -> the connection."""
-        self._unused_at = 0.0
-        """When to close unused connections next."""
-        self._local: dict[str, LocalParty] = {}
+        self._unused_check_at = 0.0
+        """When to look for unused connections next (seconds, monotonic)."""
+        self._hosted: dict[str, HostedRole] = {}
         """Role -> its thread, for roles that `host` added."""
         self._stores: dict[str, CarryOut] = {}
         """Role -> function that executes its jobs instead of `carry_out`."""
@@ -106,19 +106,20 @@ class Runtime:
     @property
     def roles(self) -> list[Role]:
         """All roles that this loop drives."""
-        return [seat.role for seat in self._slots]
+        return [slot.role for slot in self._slots]
 
     def add(self, role: Role, address: str, carry_out: CarryOut | None = None) -> str:
-        """Give a role an inbox. Return its address; raises Unavailable if the address is taken.
+        """Give a role an inbox. Return the address at which others reach it.
 
+        Raises Unavailable if the address is taken, NotPermitted if the transport forbids it.
         `carry_out`: executes the role's jobs, if it has a store of its own.
         """
-        inbox = self._inbox(role, address)
+        inbox = self._make_inbox(role, address)
         if carry_out is not None:
             self._stores[role.name] = carry_out
         if not self._inboxes:
-            self._disk.ring = self._ring(role)
-            self._calls.ring = self._ring(role)
+            self._disk.ring = self._make_ring_socket(role)
+            self._calls.ring = self._make_ring_socket(role)
         fields = event_fields("listening", name=role.name, address=inbox.address)
         log.debug("%s listens on %s", role.name, inbox.address, extra=fields)
         inbox.on_wake = partial(self.idle.update, False)
@@ -128,14 +129,14 @@ class Runtime:
         self._drains[inbox.socket] = inbox.take
         return inbox.address
 
-    def _inbox(self, role: Role, address: str) -> Inbox:
+    def _make_inbox(self, role: Role, address: str) -> Inbox:
         own, authorised = self._transport.own, self._transport.authorised
-        parts = self._context, role, address, self._transport, self._take_thread_results
+        arguments = self._context, role, address, self._transport, self._take_thread_results
         if own is None or authorised is None:
-            return Inbox(*parts)
+            return Inbox(*arguments)
         if self._zap is None:
             self._zap = Zap(self._context, authorised, role.name)
-        return GuardedInbox(*parts, self._zap)
+        return GuardedInbox(*arguments, self._zap)
 
     def watch(
         self,
@@ -158,21 +159,23 @@ class Runtime:
         if carry_out is not None:
             self._stores[role.name] = carry_out
 
-    def _add_slot(self, seat: _RoleSlot) -> None:
-        seat.role.now = monotonic()  # messages may arrive before its first turn
-        self._slots.append(seat)
+    def _add_slot(self, slot: _RoleSlot) -> None:
+        slot.role.now = monotonic()  # messages may arrive before its first turn
+        self._slots.append(slot)
 
     def listen(self, file: int, drain: Callable[[], None]) -> None:
-        """Let a file wake the loop, too: it calls `drain` when the file is readable."""
+        """Let a file wake the loop, too: the loop calls `drain` when the file is readable."""
         self._poller.register(file, zmq.POLLIN)
         self._drains[file] = drain
 
-    def host(self, other: Role, partner: Role, at_end: Callable[[], None] = lambda: None) -> None:
+    def host(self, hosted: Role, partner: Role, at_end: Callable[[], None] = lambda: None) -> None:
         """Run a role, such as an embedded consumer, in its own thread; it talks to `partner` only.
 
         `at_end`: called by that thread when the runtime is closed.
         """
-        self._local[other.name] = LocalParty(other, partner, self._ring(partner), at_end)
+        self._hosted[hosted.name] = HostedRole(
+            hosted, partner, self._make_ring_socket(partner), at_end
+        )
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
@@ -185,10 +188,10 @@ class Runtime:
     def low_latency(self) -> Iterator[None]:
         """Keep threads and the garbage collector from delaying turns for long within this context.
 
-        Garbage is collected when the loop is idle. A waiting thread gets the interpreter sooner
-        than by Python's default, which exceeds the latency of most outputs.
+        Garbage is collected when the loop is idle. A waiting thread gets the interpreter after
+        `SWITCH_S`: Python's default of 5 ms exceeds the latency of most outputs.
         """
-        was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
+        was_enabled, interval_s = gc.isenabled(), sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         self._collector = GcScheduler()
         try:
@@ -197,7 +200,7 @@ class Runtime:
             self._collector = None
             sys.setswitchinterval(interval_s)
             gc.unfreeze()
-            if was_on:
+            if was_enabled:
                 gc.enable()
 
     def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
@@ -205,8 +208,8 @@ class Runtime:
 
         Return whether there is more to do.
         """
-        for seat in self._slots:
-            more |= seat.arm(self._poller)
+        for slot in self._slots:
+            more |= slot.arm(self._poller)
         self.is_waiting = True
         if more:
             self._take(0)
@@ -226,17 +229,17 @@ class Runtime:
             self._cores.adjust(now)
             for inbox in self._inboxes:
                 inbox.check()
-            if now >= self._unused_at:
-                self._unused_at = now + UNUSED_S
-                self._give_up_unused()
-        for seat in self._slots:
-            seat.role.now = now
-            if now >= min(seat.tick_at, seat.role.tick_by):
-                seat.role.tick_by = inf
-                seat.tick_at = seat.role.tick(now)
-            more |= seat.role.turn()
-            sends |= seat.sends
-            self.flush(seat.role)
+            if now >= self._unused_check_at:
+                self._unused_check_at = now + UNUSED_S
+                self._close_unused()
+        for slot in self._slots:
+            slot.role.now = now
+            if now >= min(slot.tick_at, slot.role.tick_by):
+                slot.role.tick_by = inf
+                slot.tick_at = slot.role.tick(now)
+            more |= slot.role.turn()
+            sends |= slot.sends
+            self.flush(slot.role)
         if self._collector is not None:
             self._collector.collect_if_urgent(now)
         if more and sends:
@@ -246,7 +249,7 @@ class Runtime:
     @property
     def tick_at(self) -> float:
         """Time at which a turn is due even without a message (seconds, monotonic)."""
-        return min((min(seat.tick_at, seat.role.tick_by) for seat in self._slots), default=inf)
+        return min((min(slot.tick_at, slot.role.tick_by) for slot in self._slots), default=inf)
 
     def files_to_watch(self) -> set[int] | None:
         """Return the files that become readable when input arrives, for another loop that waits in
@@ -259,7 +262,7 @@ class Runtime:
         }
 
     def _has_input(self) -> bool:
-        has_work = [seat.arm(self._poller) for seat in self._slots]
+        has_work = [slot.arm(self._poller) for slot in self._slots]
         return any(has_work) or bool(self._poller.poll(0))
 
     def _file_of(self, socket: zmq.Socket[bytes]) -> int:
@@ -284,23 +287,23 @@ class Runtime:
         # Jobs first: a message wakes ZeroMQ's thread, which may occupy this core for a while.
         for job in role.jobs:
             carry_out = self._stores.get(role.name, self._carry_out)
-            assert carry_out is not None, f"nothing carries out {job!r}"
+            assert carry_out is not None, f"no store executes {job!r}"
             self._disk.put(role, job, carry_out)
         role.jobs.clear()
         for to, data in role.outbox:
-            if to in self._local:
-                self._local[to].put(data)
+            if to in self._hosted:
+                self._hosted[to].put(data)
             else:
                 self._send(role, to, data)
         role.outbox.clear()
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send all messages, finish all jobs, and release the sockets."""
-        for seat in self._slots:
-            self.flush(seat.role)
+        for slot in self._slots:
+            self.flush(slot.role)
         self._disk.stop()
-        for local in self._local.values():
-            local.stop()
+        for hosted in self._hosted.values():
+            hosted.stop()
         if self._zap is not None:
             self._zap.close()
         self._context.destroy(linger=linger_ms)
@@ -310,84 +313,85 @@ class Runtime:
     def _send(self, role: Role, to: str, data: bytes) -> None:
         address = role.addresses.get(to)
         if address is None:
-            return  # the receiver has sent no `Hello` yet; it requests lost messages later
-        way = self._outs.get((role.name, to))
-        if way is None or way.address != address or way.send is None:
-            way = self._connection_to(role, to, address, way)
-            if way.send is None:
+            return  # no `Hello` of the receiver has arrived yet; it requests lost messages later
+        connection = self._outs.get((role.name, to))
+        if connection is None or connection.address != address or connection.send is None:
+            connection = self._connection_to(role, to, address, connection)
+            if connection.send is None:
                 return  # already reported
         keyed = self._transport.own is not None
         if keyed and len(data) > MESSAGE_BYTES_MAX:
             raise PayloadError(
-                f"a message of {role.name} for {to} has {len(data)} bytes, and between hosts "
-                f"{MESSAGE_BYTES_MAX} at most: let the function make smaller outputs"
+                f"a message from {role.name} to {to} has {len(data)} bytes; the limit between "
+                f"hosts is {MESSAGE_BYTES_MAX}: change the function to emit smaller outputs"
             )
-        way.used = True
+        connection.used = True
         try:
             if keyed and len(data) > PART_BYTES:
-                _send_parts(way.send, data)
+                _send_parts(connection.send, data)
             else:
-                way.send(data, _NOBLOCK)
+                connection.send(data, _NOBLOCK)
         except zmq.Again:  # the receiver rejected our key, and ZeroMQ does not retry
             role.drop(NotPermitted(f"{to} at {address} rejected the key of this process"))
-            way.shut()
+            connection.shut()
 
     def _connection_to(
-        self, role: Role, to: str, address: str, before: _OutgoingConnection | None
+        self, role: Role, to: str, address: str, previous: _OutgoingConnection | None
     ) -> _OutgoingConnection:
-        """Return a new connection to a receiver, or `before` during the pause after `shut`."""
+        """Return a new connection to a receiver, or `previous` during the pause after `shut`."""
         now = monotonic()
-        if before is not None:
-            if before.address == address and now < before.shut_until:
-                return before
-            before.shut()
-        way = self._outs[role.name, to] = _OutgoingConnection(address)
+        if previous is not None:
+            if previous.address == address and now < previous.shut_until:
+                return previous
+            previous.shut()
+        connection = self._outs[role.name, to] = _OutgoingConnection(address)
         try:
             socket = self.connect(address, to)
         except (MalformedMessage, NotPermitted) as error:
             role.drop(error)
-            way.shut()
+            connection.shut()
         else:
             # pyzmq's C implementation of `send`: the Python method around it would double the time.
-            way.socket, way.send = socket, super(zmq.Socket, socket).send
-        return way
+            connection.socket, connection.send = socket, super(zmq.Socket, socket).send
+        return connection
 
-    def _give_up_unused(self) -> None:
+    def _close_unused(self) -> None:
         """Close connections unused since the last call, which ZeroMQ would reconnect forever."""
-        for between, way in list(self._outs.items()):
-            if not way.used:
-                way.shut()
-                del self._outs[between]
-            way.used = False
+        for channel, connection in list(self._outs.items()):
+            if not connection.used:
+                connection.shut()
+                del self._outs[channel]
+            connection.used = False
 
     def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
         """Return a socket that sends to role `to` at an address; only one thread may use it.
 
-        Raises MalformedMessage; NotPermitted if the transport forbids this address for the role.
+        Raises MalformedMessage for a text that is not an address, NotPermitted if the transport
+        forbids this address for the role.
         """
-        where = self._transport.resolve_peer(address, to)
+        peer = self._transport.resolve_peer(address, to)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        self._transport.open_out(socket, where)
+        self._transport.open_out(socket, peer)
         try:
-            socket.connect(where.endpoint)
+            socket.connect(peer.endpoint)
         except zmq.ZMQError as error:
             socket.close(linger=0)
             raise MalformedMessage(f"{address!r} is not an address: {error.strerror}") from None
         return socket
 
-    def _ring(self, role: Role) -> zmq.Socket[bytes]:
-        """Return a socket with which a thread wakes the loop."""
+    def _make_ring_socket(self, role: Role) -> zmq.Socket[bytes]:
+        """Return a socket to the role's inbox with which a thread wakes the loop."""
         return self.connect(inproc(role))
 
     def _take_thread_results(self) -> None:
         """Process the results of jobs, calls, and messages that threads have left for the loop."""
         self._disk.deliver_results()
-        self._calls.make()
-        for local in self._local.values():
-            local.report()
+        self._calls.run_all()
+        for hosted in self._hosted.values():
+            hosted.deliver_answers()
 
     def _take(self, wait_ms: int) -> None:
         """Process the messages that have arrived; if none, wait for one for at most `wait_ms`."""
@@ -459,11 +463,11 @@ class _OutgoingConnection:
         self.send: _Send | None = None
         self.shut_until = 0.0
         self.used = True
-        """Whether something was sent since the last check for unused connections."""
+        """Whether a message was sent since the last check for unused connections."""
 
     def shut(self) -> None:
-        """Close the socket, and forbid a new connection for `RECONNECT_AFTER_S`."""
+        """Close the socket, and forbid a new connection for `REOPEN_AFTER_S`."""
         if self.socket is not None:
             self.socket.close(linger=0)
         self.socket = self.send = None
-        self.shut_until = monotonic() + RECONNECT_AFTER_S
+        self.shut_until = monotonic() + REOPEN_AFTER_S

@@ -4,8 +4,8 @@ Names follow Prometheus' conventions: base units, `_total` for counters. All met
 `flow`; it is empty for those about an agent of a cluster itself. No label has a value that depends
 on data: there is never one for a key, a time or a record.
 
-Counters start at 0 with each process; those of a node, with each incarnation. Functions such as
-`rate` and `increase` handle such resets.
+Counters start at 0 with each process; those of a node, with each incarnation, except counts of what
+the consumer has stored. Functions such as `rate` and `increase` handle such resets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Family(Struct, frozen=True):
     help: str
 
     def metric(self, samples: Sequence[tuple[tuple[str, ...], Value]] = ()) -> Metric:
-        """Return the metric with these samples: (label values, that of `flow` first; value)."""
+        """Return the metric with these (label values, value) samples; the flow is label 0."""
         names = ["flow", *self.labels]
         if self.kind == HISTOGRAM:
             histogram = HistogramMetricFamily(self.name, self.help, labels=names)
@@ -45,8 +45,8 @@ class Family(Struct, frozen=True):
                 assert isinstance(value, Histogram)
                 histogram.add_metric(labels, _buckets(value), value.sum)
             return histogram
-        made = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
-        family = made(self.name, self.help, labels=names)
+        family_class = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
+        family = family_class(self.name, self.help, labels=names)
         for labels, value in samples:
             assert not isinstance(value, Histogram)
             family.add_metric(labels, value)
@@ -74,11 +74,11 @@ FAMILIES = (
     ),
     Family(
         "driftline_malformed_messages_total", COUNTER, _PROCESS,
-        "Messages that were dropped as no party of the run sends such a message.",
+        "Messages that were dropped because no role of the run sends such a message.",
     ),
     Family(
         "driftline_obstacles", GAUGE, _PROCESS,
-        "Disks and consumers that the process waits for, as they fail or do not answer.",
+        "Disks and consumers that the process waits for because they fail or do not answer.",
     ),
     Family("driftline_incarnation", GAUGE, _PROCESS, "Incarnation that the process is in."),
     Family(
@@ -89,25 +89,25 @@ FAMILIES = (
     Family("driftline_node_running", GAUGE, _NODE, "1 if the node runs, 0 while it recovers."),
     Family(
         "driftline_restored_ratio", GAUGE, _NODE,
-        "How much of the snapshot that the node recovers from is restored, from 0 to 1.",
+        "Restored fraction of the snapshot that the node recovers from, from 0 to 1.",
     ),
     Family("driftline_outputs_total", COUNTER, _NODE,
-           "Outputs that the consumer holds, of all calls of the command."),
+           "Outputs that the consumer has stored, over all calls of the command."),
     Family("driftline_dead_letters_total", COUNTER, _NODE,
-           "Failed elements that the consumer holds, of all calls of the command."),
-    Family("driftline_elements_total", COUNTER, _NODE, "Elements given to keyed operators."),
+           "Failed elements that the consumer has stored, over all calls of the command."),
+    Family("driftline_elements_total", COUNTER, _NODE, "Elements passed to keyed operators."),
     Family("driftline_out_of_order_elements_total", COUNTER, _NODE,
-           "Elements that came after a later one of their key."),
+           "Elements that arrived after one of their key with a larger label."),
     Family("driftline_reapplied_elements_total", COUNTER, _NODE,
-           "Elements that were undone and applied again, as an earlier one arrived."),
+           "Elements that were undone and applied again because of an out-of-order element."),
     Family("driftline_keys", GAUGE, _NODE, "Keys with state, over all keyed operators."),
-    Family("driftline_frames_total", COUNTER, _NODE, "Frames made."),
+    Family("driftline_frames_total", COUNTER, _NODE, "Frames that the node has made."),
     Family("driftline_consumer_waiting_bytes", GAUGE, _NODE,
-           "Bytes of outputs that may leave, and that the consumer has not stored."),
+           "Bytes of released outputs that the consumer has not stored."),
     Family("driftline_snapshot_waiting_bytes", GAUGE, _NODE,
            "Bytes of changes that wait for the next snapshot."),
     Family("driftline_backpressure_seconds_total", COUNTER, _NODE,
-           "Seconds in which the node stood still, as its consumer or snapshots were slow."),
+           "Seconds in which the node paused because its consumer or snapshots were slow."),
     Family("driftline_snapshot_bytes", GAUGE, _NODE, "Size of the last part that was written."),
     Family("driftline_snapshot_written_bytes_total", COUNTER, _NODE,
            "Size of all parts that were written."),
@@ -124,44 +124,45 @@ FAMILIES = (
     # A master.
     Family(
         "driftline_master_leads", GAUGE, _PROCESS,
-        "1 if this master leads the flow, 0 while it stands by, or begins.",
+        "1 if this master leads the flow, 0 while it starts or stands by.",
     ),
     Family("driftline_phase", GAUGE, ("phase",), "1 for the phase of the run, 0 for all others."),
-    Family("driftline_recoveries_total", COUNTER, (), "Recoveries that were begun."),
+    Family("driftline_recoveries_total", COUNTER, (), "Recoveries that were started."),
     Family("driftline_recovery_duration_seconds", HISTOGRAM, (),
-           "From the reason of a recovery until all nodes are ready."),
+           "From the detection of the reason for a recovery until all nodes are ready."),
     Family("driftline_snapshots_total", COUNTER, (), "Snapshots that were committed."),
     Family("driftline_snapshot_failures_total", COUNTER, (),
            "Parts of snapshots that nodes could not write."),
     Family("driftline_snapshot_duration_seconds", HISTOGRAM, (),
-           "From the beginning of a snapshot until it is committed."),
+           "From the start of a snapshot until its commit."),
     Family("driftline_snapshot_pending_seconds", GAUGE, (),
            "Age of the snapshot in progress; 0 without one."),
     # Fronts: in the command's own process; in a cluster, in a process each.
     Family("driftline_records_total", COUNTER, _SOURCE,
-           "Records that this call has read; one that is replayed counts once."),
+           "Records that this call has read; a replayed record counts once."),
     Family("driftline_bad_records_total", COUNTER, _SOURCE,
-           "Records that could not be read, and were set aside by this call."),
+           "Records that could not be read, and that this call has set aside."),
     Family("driftline_frontier_lag_seconds", GAUGE, _SOURCE,
            "Age of the oldest record whose outputs are not all delivered."),
     Family("driftline_delivery_latency_seconds", HISTOGRAM, _SOURCE,
-           "From handing a record to a node until its outputs are with the consumer."),
+           "From sending a record to a node until its outputs are at the consumer."),
     Family("driftline_undelivered_records", GAUGE, _SOURCE,
-           "Records handed to nodes whose outputs are not all delivered."),
+           "Records sent to nodes whose outputs are not all delivered."),
     Family("driftline_in_flight_records", GAUGE, _SOURCE, "Records of the source in flight."),
     Family("driftline_in_flight_bytes", GAUGE, _SOURCE, "Bytes of these records."),
     Family("driftline_in_flight_limit_seconds_total", COUNTER, _SOURCE,
-           "Seconds in which no record could be sent, as too many were in flight."),
+           "Seconds in which no record could be sent because too many were in flight."),
     Family("driftline_waiting_records", GAUGE, _SOURCE,
            "Records in the input log that no front has read yet."),
     Family("driftline_producers", GAUGE, _SOURCE, "Connections of producers."),
     Family("driftline_process_restarts_total", COUNTER, _PROCESS,
-           "How often the process has died, or was killed, and is started again."),
+           "Restarts of the process after it died or was killed."),
     # An agent of a cluster.
     Family("driftline_agent_info", GAUGE, ("agent", "roles"), "Always 1."),
-    Family("driftline_agent_slots", GAUGE, (), "Processes of all flows that the agent takes."),
+    Family("driftline_agent_slots", GAUGE, (),
+           "Largest number of processes, of all flows together, that the agent runs."),
     Family("driftline_agent_reaches_cluster", GAUGE, (),
-           "1 if the agent could read what the cluster holds, when it looked last."),
+           "1 if the agent's last attempt to read the cluster's state succeeded."),
     Family("driftline_agent_processes", GAUGE, (), "Processes of the flow that run at the agent."),
     Family("driftline_agent_trouble", GAUGE, (),
            "1 if something keeps the flow from running at the agent."),
@@ -169,11 +170,11 @@ FAMILIES = (
 
 CATALOGUE = {family.name: family for family in FAMILIES}
 
-Tagged = Callable[[], Iterable[tuple[str, Sample]]]
-"""Returns the current samples, each with the name of its flow."""
+TaggedSamples = Callable[[], Iterable[tuple[str, Sample]]]
+"""Returns the current samples as (name of the flow, sample) pairs."""
 
 
-def tag_with_flow(flow: str, *samples: Samples) -> Tagged:
+def tag_with_flow(flow: str, *samples: Samples) -> TaggedSamples:
     """Return a source of samples that all belong to one flow."""
     return lambda: ((flow, sample) for each in samples for sample in each())
 
@@ -181,8 +182,8 @@ def tag_with_flow(flow: str, *samples: Samples) -> Tagged:
 class ProcessMetrics(Collector):
     """Metrics of one process."""
 
-    def __init__(self, read_figures: Tagged) -> None:
-        self._read_figures = read_figures
+    def __init__(self, read_samples: TaggedSamples) -> None:
+        self._read_samples = read_samples
 
     def describe(self) -> Iterator[Metric]:
         """Return the metrics without samples, for clients that select some by name (`name[]`)."""
@@ -190,16 +191,16 @@ class ProcessMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics."""
-        found: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
-        for flow, (name, labels, value) in self._read_figures():
-            found.setdefault(name, []).append(((flow, *labels), value))
-        for name, values in found.items():
+        samples_by_name: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
+        for flow, (name, labels, value) in self._read_samples():
+            samples_by_name.setdefault(name, []).append(((flow, *labels), value))
+        for name, values in samples_by_name.items():
             yield CATALOGUE[name].metric(values)
 
 
-def registry_of(read_figures: Tagged) -> CollectorRegistry:
+def registry_of(read_samples: TaggedSamples) -> CollectorRegistry:
     """Return a registry with these metrics and those of the process: memory, CPU time, files."""
     registry = CollectorRegistry()
-    registry.register(ProcessMetrics(read_figures))
+    registry.register(ProcessMetrics(read_samples))
     ProcessCollector(registry=registry)
     return registry

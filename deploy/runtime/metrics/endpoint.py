@@ -7,9 +7,9 @@ role. With port 0 each process uses a free port and publishes it.
 A port in use at the start of the run is an error, for any process of the run. Later it is a
 warning, and the process serves no metrics: metrics never end a run.
 
-A process that picks its port notes it in a file beside the sockets of its run. Supervisors read
-there where it serves, and the next process of its role tries the same port first, because
-Prometheus refreshes its targets rarely.
+A process that picks its port writes it to a file beside the sockets of its run. Supervisors read
+the port from this file. The next process of the same role tries this port first, because Prometheus
+refreshes its targets rarely.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Endpoint(Struct, frozen=True):
 
     @staticmethod
     def parse(text: str, processes: int = 1) -> Endpoint:
-        """Return the command's endpoint, from `HOST:PORT`. Raises FlowError unless all processes of
-        the run have ports."""
+        """Return the command's endpoint, from `HOST:PORT`. Raises FlowError if the text has another
+        form, or the port of the last of the `processes` would be too large."""
         host, _, port = text.rpartition(":")
         if not host or not (port.isascii() and port.isdecimal()):
-            raise FlowError(f"metrics cannot be served at {text!r}: it has to be HOST:PORT")
+            raise FlowError(f"cannot serve metrics at {text!r}: the address has to be HOST:PORT")
         number = int(port)
         if number and number + processes - 1 > PORT_MAX:
             raise FlowError(
@@ -59,19 +59,22 @@ class Endpoint(Struct, frozen=True):
             raise Unavailable(self.fault(error)) from None
 
     def fault(self, error: OSError) -> str:
-        """Return an error text that explains why it cannot be used."""
+        """Return an error text that explains why this endpoint cannot be used."""
         return f"metrics cannot be served at {self.host}:{self.port}: {error.strerror or error}"
 
 
 def check_ports(text: str, processes: int) -> None:
-    """Check the ports of all processes of a run. Raises FlowError, Unavailable."""
+    """Check the ports of all processes of a run; warn if other machines can reach them.
+
+    Raises FlowError for a wrong address, Unavailable for a port in use.
+    """
     endpoint = Endpoint.parse(text, processes)
     for number in range(processes if endpoint.port else 1):
         endpoint.of_child(number).check()
     if not is_local(f"tcp://{endpoint.host}:{endpoint.port}"):
         log.warning(
-            "metrics at %s can be read by other machines: names, numbers and the state of the run,"
-            " no records and no keys",
+            "other machines can read the metrics at %s: names, numbers and the state of the run, "
+            "but no records and no keys",
             text,
             extra=event_fields("metrics-open", address=text),
         )

@@ -38,7 +38,8 @@ from driftline.engine.wire.role import Role
 @cache
 def our_version() -> str:
     """Return the version of Driftline."""
-    from importlib.metadata import PackageNotFoundError, version  # a tenth of a process's start
+    # Imported here: the import takes a tenth of the time in which a process starts.
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("driftline")
@@ -46,7 +47,7 @@ def our_version() -> str:
         return "unknown"
 
 
-class OfProcess:
+class ProcessSamples:
     """Samples of every process that has a loop; `name`: as in log lines."""
 
     def __init__(
@@ -55,22 +56,22 @@ class OfProcess:
         """`roles`: returns the roles to report; by default all that the runtime drives."""
         self._name = name
         self._runtime = runtime
-        self._parties = roles or (lambda: runtime.roles)
+        self._find_roles = roles or (lambda: runtime.roles)
         self._began = monotonic()
         self._busy = 0.0
 
     def __call__(self) -> Iterator[Sample]:
-        roles, name = self._parties(), (self._name,)
+        roles, name = self._find_roles(), (self._name,)
         now = monotonic()
-        # A counter must not decrease by the moment between two reads.
+        # The loop may change `idle` after `now` was read; a counter must not decrease.
         self._busy = max(self._busy, now - self._began - self._runtime.idle.total(now))
         yield "driftline_process_info", (self._name, our_version()), 1
         yield "driftline_busy_seconds_total", name, self._busy
         malformed = sum(role.malformed for role in roles)
         yield "driftline_malformed_messages_total", name, malformed
-        yield "driftline_obstacles", name, sum(len(party.obstacles) for party in roles)
-        yield "driftline_incarnation", name, max(party.incarnation for party in roles)
-        yield "driftline_master_epoch", name, max(party.epoch for party in roles)
+        yield "driftline_obstacles", name, sum(len(role.obstacles) for role in roles)
+        yield "driftline_incarnation", name, max(role.incarnation for role in roles)
+        yield "driftline_master_epoch", name, max(role.epoch for role in roles)
 
 
 _NODE_COUNTERS = (
@@ -147,7 +148,7 @@ def master_samples(master: Master) -> Iterator[Sample]:
 
 
 def candidate_samples(candidate: Candidate) -> Iterator[Sample]:
-    """Yield the samples of one of several masters: all of a master's once it leads."""
+    """Yield the samples of one of several masters: before it leads, only that it does not."""
     if candidate.master is None:
         yield "driftline_master_leads", (candidate.name,), 0
     else:
@@ -160,8 +161,9 @@ MASTER_CHILD, NODE_CHILD = 1, 2
 Context = AbstractContextManager[object]
 
 
-TURNS_WITHIN_S = 10.0
-"""A loop turns at least once a second; after this long without a turn it hangs or is starved."""
+TURN_TIMEOUT_S = 10.0
+"""Time in seconds without a turn after which a loop counts as hung or starved; an idle one turns
+once a second."""
 
 Ready = Callable[[], str]
 """Returns why a process is not ready; "" if it is."""
@@ -178,12 +180,12 @@ class Health:
 
     def why_not_healthy(self, now: float) -> str:
         """Return why the process is not healthy; "" if it is. `now`: seconds, monotonic."""
-        turned = max((role.now for role in self._runtime.roles), default=0.0)
-        beaten = self._heartbeat.beaten_at if self._heartbeat is not None else 0.0
-        silent = now - max(turned, beaten, self._began)
-        if silent <= TURNS_WITHIN_S:
+        turned_at = max((role.now for role in self._runtime.roles), default=0.0)
+        checked_at = self._heartbeat.checked_at if self._heartbeat is not None else 0.0
+        silent_s = now - max(turned_at, checked_at, self._began)
+        if silent_s <= TURN_TIMEOUT_S:
             return ""
-        return f"the loop of this process has not turned for {silent:.0f} s"
+        return f"the loop of this process has not turned for {silent_s:.0f} s"
 
 
 def node_ready(node: Node) -> Ready:
@@ -202,8 +204,8 @@ def master_ready(master: Master) -> Ready:
 
 
 def candidate_ready(candidate: Candidate) -> Ready:
-    """Return the readiness check of one of several masters: a ready leader, or an enlisted
-    standby."""
+    """Return the readiness check of one of several masters: it is a ready leader, or has a place
+    behind another master in the queue."""
 
     def why_not() -> str:
         leadership, master = candidate.leadership, candidate.master
@@ -213,7 +215,7 @@ def candidate_ready(candidate: Candidate) -> Ready:
             return master_ready(master)()
         if leadership.predecessor is None:
             return "it has no place in the queue of masters yet"
-        return "it is the first, and reads the registry" if leadership.first else ""
+        return "it leads the queue of masters, and reads the registry" if leadership.first else ""
 
     return why_not
 
@@ -223,7 +225,7 @@ def fronts_ready(fronts: Sequence[Front]) -> Ready:
 
     def why_not() -> str:
         waiting = [front.name for front in fronts if not front.begun]
-        return f"not begun: {', '.join(waiting)}" if waiting else ""
+        return f"not reading yet: {', '.join(waiting)}" if waiting else ""
 
     return why_not
 
@@ -237,13 +239,13 @@ def serve_command(
     from driftline.deploy.runtime.metrics.catalogue import tag_with_flow
     from driftline.deploy.runtime.metrics.serving import serving
 
-    tagged = tag_with_flow(flow, OfProcess(COMMAND, runtime), samples)
+    tagged = tag_with_flow(flow, ProcessSamples(COMMAND, runtime), samples)
     return serving(Endpoint.parse(address), COMMAND, tagged, Health(runtime, ready, heartbeat))
 
 
 def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
     """Serve the metrics of the only master."""
-    samples = OfProcess(master.name, runtime), partial(master_samples, master)
+    samples = ProcessSamples(master.name, runtime), partial(master_samples, master)
     health = Health(runtime, master_ready(master))
     return _serving(config, MASTER_CHILD, master.name, master.plan.flow.name, samples, health)
 
@@ -256,7 +258,7 @@ def serve_candidate(
     def leader() -> Sequence[Role]:
         return (candidate.master or candidate,)
 
-    samples = OfProcess(candidate.name, runtime, leader), partial(candidate_samples, candidate)
+    samples = ProcessSamples(candidate.name, runtime, leader), partial(candidate_samples, candidate)
     health = Health(runtime, candidate_ready(candidate))
     return _serving(config, MASTER_CHILD, candidate.name, flow, samples, health)
 
@@ -265,7 +267,7 @@ def serve_node(
     config: ProcessConfig, node: Node, runtime: Runtime, heartbeat: Heartbeat
 ) -> Context:
     """Serve the metrics of a node."""
-    samples = OfProcess(node.name, runtime), partial(node_samples, node)
+    samples = ProcessSamples(node.name, runtime), partial(node_samples, node)
     health = Health(runtime, node_ready(node), heartbeat)
     number = NODE_CHILD + node.index
     return _serving(config, number, node.name, node.plan.flow.name, samples, health)
@@ -279,8 +281,8 @@ def serve_front(
     heartbeat: Heartbeat,
     samples: Samples,
 ) -> Context:
-    """Serve the metrics of a front in a process of its own; `samples`: those of its input."""
-    all_samples = OfProcess(front.name, runtime), samples
+    """Serve the metrics of a front in a process of its own; `samples`: of its input."""
+    all_samples = ProcessSamples(front.name, runtime), samples
     health = Health(runtime, fronts_ready([front]), heartbeat)
     return _serving(config, front.index, front.name, flow, all_samples, health)
 
@@ -300,7 +302,7 @@ def _serving(
 ) -> Context:
     """Serve the metrics of a process.
 
-    `number`: its position among the processes whose ports follow that of the command.
+    `number`: position of its port after that of the command (`Endpoint.of_child`).
     """
     if not config.metrics:
         return nullcontext()
@@ -308,7 +310,7 @@ def _serving(
     from driftline.deploy.runtime.metrics.serving import serving
 
     endpoint = Endpoint.parse(config.metrics).of_child(number)
-    note = None if endpoint.port else port_file_path(config.sockets, config.role, config.index)
+    port_file = None if endpoint.port else port_file_path(config.sockets, config.role, config.index)
     return serving(
-        endpoint, name, tag_with_flow(config.submitted_as or flow, *samples), health, note
+        endpoint, name, tag_with_flow(config.submitted_as or flow, *samples), health, port_file
     )

@@ -1,8 +1,8 @@
 """HTTP server for `/metrics`, `/healthz`, `/readyz`, and `/targets` of an agent.
 
 It uses the server of prometheus-client. The pages are read-only and contain no secrets; a client
-that is silent for `CLIENT_S` is disconnected. Only processes that serve metrics import this module:
-its libraries load slowly, which would delay a restart.
+that is silent for `CLIENT_TIMEOUT_S` is disconnected. Only processes that serve metrics import this
+module: its libraries load slowly, which would delay a restart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from driftline.deploy.runtime.metrics.catalogue import Tagged, registry_of
+from driftline.deploy.runtime.metrics.catalogue import TaggedSamples, registry_of
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, read_port_file, write_port_file
 from driftline.deploy.runtime.sockets.listening import resolve
 from driftline.engine.events import event_fields, log
@@ -30,15 +30,15 @@ from driftline.engine.events import event_fields, log
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
-CLIENT_S = 10.0
-"""Time in seconds that a client may be silent."""
+CLIENT_TIMEOUT_S = 10.0
+"""Time in seconds after which a silent client is disconnected."""
 
 Targets = Callable[[str, int], list[dict[str, object]]]
 """(address at which the client contacted the server, port) -> targets to scrape, in the form of
 Prometheus' `http_sd_config`."""
 
 
-class Condition(Protocol):
+class ProcessHealth(Protocol):
     """Health and readiness of a process. Thread-safe."""
 
     def why_not_healthy(self, now: float) -> str:
@@ -49,7 +49,7 @@ class Condition(Protocol):
 
 
 def pages(
-    registry: CollectorRegistry, health: Condition, targets: Targets | None = None
+    registry: CollectorRegistry, health: ProcessHealth, targets: Targets | None = None
 ) -> WSGIApplication:
     """Return the WSGI application of a process."""
     metrics = make_wsgi_app(registry)
@@ -67,11 +67,11 @@ def pages(
             status, text = ("503 Service Unavailable", fault) if fault else ("200 OK", "ready")
         elif path == "/targets" and targets is not None:
             host = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname
-            found = targets(host or environ["SERVER_NAME"], int(environ["SERVER_PORT"]))
-            status, text, kind = "200 OK", json.dumps(found, indent=1), "application/json"
+            scrape_targets = targets(host or environ["SERVER_NAME"], int(environ["SERVER_PORT"]))
+            status, text, kind = "200 OK", json.dumps(scrape_targets, indent=1), "application/json"
         else:
             status = "404 Not Found"
-            text = "there are /metrics, /healthz and /readyz; of an agent /targets"
+            text = "no such page: use /metrics, /healthz or /readyz, at an agent also /targets"
         start(status, [("Content-Type", f"{kind}; charset=utf-8")])
         return [f"{text}\n".encode()]
 
@@ -84,15 +84,15 @@ class MetricsServer(ThreadingWSGIServer):
     def __init__(
         self,
         family: socket.AddressFamily,
-        place: tuple[str, int],
+        address: tuple[str, int],
         application: WSGIApplication,
-        client_s: float = CLIENT_S,
+        client_timeout_s: float = CLIENT_TIMEOUT_S,
     ) -> None:
         self.address_family = family
-        handler = type("_Handler", (_Handler,), {"timeout": client_s})
-        super().__init__(place, handler)
+        handler = type("_Handler", (_Handler,), {"timeout": client_timeout_s})
+        super().__init__(address, handler)
         self.set_app(application)
-        self._over = False
+        self._is_stopping = False
 
     def server_bind(self) -> None:
         """Bind without the reverse host name lookup of the base class, which may take long."""
@@ -108,13 +108,13 @@ class MetricsServer(ThreadingWSGIServer):
         return f"http://{host}:{self.server_port}"
 
     def serve(self) -> None:
-        """Serve until `stop` is called; without a client this waits at no cost."""
-        while not self._over:
+        """Serve until `stop` is called, which wakes a server without clients."""
+        while not self._is_stopping:
             self.handle_request()
 
     def stop(self) -> None:
         """Stop serving."""
-        self._over = True
+        self._is_stopping = True
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the serving thread
 
@@ -136,21 +136,24 @@ class _Handler(WSGIRequestHandler):
 def serving(
     endpoint: Endpoint,
     name: str,
-    tagged: Tagged,
-    health: Condition,
-    note: Path | None = None,
+    tagged_samples: TaggedSamples,
+    health: ProcessHealth,
+    port_file: Path | None = None,
     targets: Targets | None = None,
 ) -> Iterator[None]:
     """Serve the metrics of a process within this context.
 
-    `name`: of the process, as in log lines; `note`: file for the port, if the endpoint has none;
-    `targets`: scrape targets. If the port is in use, the process continues without metrics.
+    `name`: of the process, as in log lines; `port_file`: file to publish a free port in, if the
+    endpoint names no port; `targets`: returns the scrape targets. If the port is in use, the
+    process logs a warning and continues without metrics.
     """
     try:
-        server = _listening(endpoint, pages(registry_of(tagged), health, targets), note)
+        server = _make_server(
+            endpoint, pages(registry_of(tagged_samples), health, targets), port_file
+        )
     except OSError as error:
         text, fields = endpoint.fault(error), event_fields("metrics-unavailable", name=name)
-        log.warning("%s: %s; continuing without it", name, text, extra=fields)
+        log.warning("%s: %s; continuing without metrics", name, text, extra=fields)
         yield
         return
     url = f"{server.url}/metrics"
@@ -167,16 +170,19 @@ def serving(
             thread.join(1.0)
 
 
-def _listening(endpoint: Endpoint, page: WSGIApplication, note: Path | None) -> MetricsServer:
-    """Return a server at the endpoint's port; with a `note`, at the noted port if it is free."""
+def _make_server(
+    endpoint: Endpoint, page: WSGIApplication, port_file: Path | None
+) -> MetricsServer:
+    """Return a server at the endpoint's port; with a `port_file`, at the port in it if that is
+    free. Raises OSError."""
     server = None
-    if note is not None and (before := read_port_file(note)):
+    if port_file is not None and (last_port := read_port_file(port_file)):
         with suppress(OSError):
-            server = MetricsServer(*resolve(endpoint.host, before), page)
+            server = MetricsServer(*resolve(endpoint.host, last_port), page)
     server = server or MetricsServer(*resolve(endpoint.host, endpoint.port), page)
-    if note is not None:
+    if port_file is not None:
         try:
-            write_port_file(note, server.server_port)
+            write_port_file(port_file, server.server_port)
         except OSError:
             server.server_close()
             raise

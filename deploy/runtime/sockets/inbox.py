@@ -18,7 +18,7 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.role import Role
 
 DRAIN = 64
-"""Maximum number of messages that a turn processes."""
+"""Maximum number of messages that a turn takes from an inbox, beyond one that ended a wait."""
 
 _EVENTS = int(zmq.EVENTS)
 """A plain integer: pyzmq's enumeration costs more than the call that takes it."""
@@ -27,7 +27,8 @@ _NOBLOCK = int(zmq.NOBLOCK)
 
 
 class Inbox:
-    """Inbox that listens from its construction on. Raises Unavailable if its address is taken."""
+    """Inbox that listens from its construction on. Raises Unavailable if its address is taken,
+    NotPermitted if the transport forbids it."""
 
     def __init__(
         self,
@@ -35,14 +36,14 @@ class Inbox:
         role: Role,
         address: str,
         transport: Transport,
-        rung: Callable[[], None],
+        on_ring: Callable[[], None],
     ) -> None:
-        """`rung`: called when an empty message of a thread of this process has arrived."""
+        """`on_ring`: called when an empty message of a thread of this process has arrived."""
         transport.check_listener(role.name, address)
         self.role = role
-        self.on_ring = rung
+        self.on_ring = on_ring
         self.on_wake: Callable[[float], None] = lambda now: None
-        """Function called with the current time when a message has ended a wait."""
+        """Called with the current time (seconds, monotonic) when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
         transport.open_in(self.socket, address)
@@ -63,19 +64,19 @@ class Inbox:
             ) from None
 
     def take(self, wait_ms: int = 0) -> None:
-        """Pass the role the messages that have arrived, about `DRAIN` at most; if none, wait."""
-        socket, look = self.socket, self.socket.get
+        """Pass arrived messages to the role; if there are none, wait for one at most `wait_ms`."""
+        socket, get_option = self.socket, self.socket.get
         try:
-            if wait_ms and not look(_EVENTS):
+            if wait_ms and not get_option(_EVENTS):
                 socket.set(zmq.RCVTIMEO, wait_ms)
                 self._receive(0)
             for _ in range(DRAIN):
                 # Cheaper than `zmq.Again`, which would be raised once in every turn.
-                if not look(_EVENTS):
+                if not get_option(_EVENTS):
                     return
                 self._receive(_NOBLOCK)
         except zmq.Again:
-            pass  # nothing has arrived, or the connection of an announced message is gone
+            pass  # the wait timed out, or the connection of an announced message was closed
 
     def check(self) -> None:
         """Raise ThreadDied if a thread that the inbox needs has died."""
@@ -96,7 +97,7 @@ class Inbox:
 
 
 class GuardedInbox(Inbox):
-    """Inbox of a role that strangers can contact; it checks keys."""
+    """Inbox that other machines can reach; it checks the key of each message."""
 
     def __init__(
         self,
@@ -104,11 +105,11 @@ class GuardedInbox(Inbox):
         role: Role,
         address: str,
         transport: Transport,
-        rung: Callable[[], None],
+        on_ring: Callable[[], None],
         zap: Zap,
     ) -> None:
         self._zap = zap
-        super().__init__(context, role, address, transport, rung)
+        super().__init__(context, role, address, transport, on_ring)
 
     def check(self) -> None:
         self._zap.check()

@@ -50,17 +50,17 @@ ANSWERS_MAX = 64
 """Largest number of answers per producer that wait in ZeroMQ's memory."""
 
 DRAIN = 64
-"""Messages that a turn takes off the socket at most; it takes twice as many off the backlog."""
+"""Maximum number of messages that a turn takes off the socket; off the backlog, twice as many."""
 
 BACKLOG_BYTES = 1 << 25
 """Largest number of bytes of messages that wait for room; one larger message may wait alone."""
 
-EACH_BYTES = 1 << 8
+OVERHEAD_BYTES = 1 << 8
 """Memory for a waiting message in addition to its bytes."""
 
 
 class Keys(Struct, frozen=True):
-    """Keys of an intake, and the source to which a producer needs a right."""
+    """Keys of an intake, and the name of the source that a producer needs a right to."""
 
     own: KeyPair
     authorised: Authorised
@@ -108,15 +108,14 @@ class IntakeSocket(Intake):
             self.address = str(Address(self.address, keys.own.public))
         source.connected = 0
         self._backlog: deque[tuple[list[bytes], Voice | None, int]] = deque()
-        """Messages off the socket that wait for room in the source, with the memory that each
-        needs."""
+        """(parts, key, size in bytes) of received messages that wait for room in the source."""
         self._backlog_bytes = 0
-        self._overflow = RateLimitedLog(
+        self._overflow_log = RateLimitedLog(
             "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
         )
 
     def drain(self) -> None:
-        """Move received messages into the backlog, and those that have room on into the source."""
+        """Move received messages into the backlog, and on into the source while there is room."""
         with suppress(zmq.Again):
             for _ in range(DRAIN):
                 self._enqueue_next()
@@ -146,18 +145,15 @@ class IntakeSocket(Intake):
                 self.drop(MalformedMessage("the message has no key"))
                 return
             parts = [frame.bytes for frame in frames]
-        size = sum(map(len, parts)) + EACH_BYTES
+        size = sum(map(len, parts)) + OVERHEAD_BYTES
         if self._backlog and self._backlog_bytes + size > BACKLOG_BYTES:
-            self._overflow.add(self.now, "the flow is slower than its producers")
+            self._overflow_log.add(self.now, "the flow is slower than its producers")
             return
         self._backlog_bytes += size
         self._backlog.append((parts, voice, size))
 
     def _take_next(self) -> None:
-        """Take the first message of the backlog. Its bytes, up to 16 MiB, are freed with the next.
-
-        Precondition: there is one.
-        """
+        """Handle the first message of the backlog. Precondition: there is one."""
         parts, voice, size = self._backlog.popleft()
         self._backlog_bytes -= size
         self.take(parts, voice)
@@ -166,7 +162,7 @@ class IntakeSocket(Intake):
         if self._zap is not None:
             self._zap.check()
         self.source.connected = self._connections.count()
-        self._overflow.log_if_due(now)
+        self._overflow_log.log_if_due(now)
         return super().tick(now)
 
     def turn(self) -> bool:
@@ -178,7 +174,7 @@ class IntakeSocket(Intake):
     def close(self, linger_ms: int = 500) -> None:
         """Release the address."""
         super().close()
-        self._overflow.close()
+        self._overflow_log.close()
         if self._zap is not None:
             self._zap.close()
         self._connections.close()
@@ -187,7 +183,7 @@ class IntakeSocket(Intake):
             self._file.unlink(missing_ok=True)
 
     def _send_answers(self) -> None:
-        """Send the answers. One that cannot be sent is dropped: its producer asks again."""
+        """Send the answers; drop one that cannot be sent: its producer repeats the request."""
         for route, answer in self.answers:
             try:
                 self.socket.send_multipart((route, answer), zmq.NOBLOCK)

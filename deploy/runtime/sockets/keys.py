@@ -2,8 +2,8 @@
 
 NAME.key is a key in JSON, readable only by its owner. `authorised` contains the public halves of
 all keys, with their names and rights, and no secret. A host gets `authorised` and its own file, a
-client its own file. Existing files are never overwritten. Only the entry in `authorised` counts:
-the rights in a key file tell its holder what the key is for.
+client its own file. Existing key files are never overwritten. Only the entry in `authorised` grants
+rights; the rights in a key file are information for its holder.
 
     {"name": "shop", "public": "rq:rM...", "secret": "...",
      "rights": {"names": ["shop", "shop-*"], "sources": ["orders"]},
@@ -40,6 +40,7 @@ AUTHORISED = "authorised"
 """File of the public halves."""
 
 BYTES_MAX = 1 << 24
+"""Largest size of this file."""
 
 KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
 
@@ -78,9 +79,9 @@ class Rights(Struct, frozen=True):
     def __post_init__(self) -> None:
         for pattern in (*self.names, *self.sources, *self.sinks):
             if "*" in pattern[:-1] or not 0 < len(pattern) <= NAME_CHARS_MAX:
-                raise NotPermitted(f"{pattern!r} is neither a name nor the beginning of one with *")
+                raise NotPermitted(f"{pattern!r} is neither a name nor a prefix followed by *")
             if not pattern.isprintable():
-                raise NotPermitted(f"{pattern!r} has characters that no name has")
+                raise NotPermitted(f"{pattern!r} has characters that cannot be printed")
 
     @property
     def is_member(self) -> bool:
@@ -94,14 +95,15 @@ class Rights(Struct, frozen=True):
 
     def may_send_as(self, name: str) -> bool:
         """Return whether it may send messages in this name."""
-        return _fits(name, self.names)
+        return _matches_any(name, self.names)
 
     def may_send_to(self, source: str) -> bool:
-        return _fits(source, self.sources)
+        """Return whether it may send records to this source."""
+        return _matches_any(source, self.sources)
 
     def may_take(self, sinks: Iterable[str]) -> bool:
         """Return whether it may take the outputs of all these sinks."""
-        return all(_fits(sink, self.sinks) for sink in sinks)
+        return all(_matches_any(sink, self.sinks) for sink in sinks)
 
 
 def host_rights() -> Rights:
@@ -110,7 +112,7 @@ def host_rights() -> Rights:
 
 
 @lru_cache(maxsize=10_000)
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
         for pattern in patterns
@@ -140,39 +142,39 @@ class KeyPair:
         return cls(name, public.decode(), secret.decode(), rights, dict(servers or {}))
 
     def server_at(self, address: str) -> Address:
-        """Return the address of an intake with the public key of its host: the one in the address,
-        that of the host of this name, or that of the only host. Raises NotPermitted."""
+        """Return the address of an intake with the public key of its host: the key in the address,
+        that of the host with this name, or that of the only host. Raises NotPermitted."""
         try:
-            where = parse(address)
+            server = parse(address)
         except MalformedMessage as error:
             raise NotPermitted(str(error)) from None
-        if where.public_key or where.endpoint.startswith("ipc://"):
-            return where
-        known = dict(self.servers)
-        public = known.get(host_of(where.endpoint))
-        if public is None and len(known) == 1:
-            [public] = known.values()
+        if server.public_key or server.endpoint.startswith("ipc://"):
+            return server
+        hosts = dict(self.servers)
+        public = hosts.get(host_of(server.endpoint))
+        if public is None and len(hosts) == 1:
+            [public] = hosts.values()
         if public is None:
             raise NotPermitted(
-                f"which host is {address}? The key {self.name} knows {', '.join(known) or 'none'}: "
-                f"give one of these names, or {where.endpoint}#PUBLIC, with the public key of the "
+                f"which host is {address}? The key {self.name} knows {', '.join(hosts) or 'none'}: "
+                f"give one of these names, or {server.endpoint}#PUBLIC, with the public key of the "
                 f"host as in the file {AUTHORISED!r}"
             )
-        return where._replace(public_key=public)
+        return server._replace(public_key=public)
 
 
 def read_key(path: Path) -> KeyPair:
     """Read a key file. Raises NotPermitted if others can read it or it is damaged, Unavailable."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(file, "rb") as opened:
+        with os.fdopen(file, "rb") as stream:
             mode = stat.S_IMODE(os.fstat(file).st_mode)
             if mode & 0o077:
                 raise NotPermitted(
-                    f"others can read the key {path} (mode {mode:o}): chmod 600 {path}; make a new "
-                    "one if anybody has"
+                    f"others can read the key {path} (mode {mode:o}): run chmod 600 {path}; make a "
+                    "new key if others may have read this one"
                 )
-            data = opened.read()
+            data = stream.read()
     except OSError as error:
         raise Unavailable(f"cannot read the key {path}: {error.strerror}") from None
     key = _decoded(path, data, KeyPair)
@@ -195,37 +197,38 @@ def _encoded(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def own_key(where: Path, *, producer: bool = False) -> KeyPair:
-    """Return the key of this process: a file, or the one of its kind in a directory.
+def own_key(path: Path, *, producer: bool = False) -> KeyPair:
+    """Return the key of this process, from a file or a directory of keys.
 
-    If the directory has keys of several hosts, use the one named after this machine. Raises
-    NotPermitted, Unavailable.
+    A directory must have one key of the right kind (host or producer); of several host keys, the
+    one named after this machine counts. Raises NotPermitted, Unavailable.
     """
-    if not where.is_dir():
-        _check_directory(where.parent)
-        return read_key(where)
-    _check_directory(where)
-    found = [read_key(path) for path in sorted(where.glob(f"*{SUFFIX}"))]
+    if not path.is_dir():
+        _check_directory(path.parent)
+        return read_key(path)
+    _check_directory(path)
+    keys = [read_key(file) for file in sorted(path.glob(f"*{SUFFIX}"))]
     kind = PRODUCER if producer else HOST
-    fitting = [key for key in found if key.rights.holder_kind == kind]
-    if len(fitting) > 1 and not producer:
-        here = socket.gethostname()
-        named = [key for key in fitting if key.name in (here, here.partition(".")[0])]
-        fitting = named or fitting
-    if len(fitting) != 1:
-        names = ", ".join(key.name for key in fitting)
+    candidates = [key for key in keys if key.rights.holder_kind == kind]
+    if len(candidates) > 1 and not producer:
+        hostname = socket.gethostname()
+        named = [key for key in candidates if key.name in (hostname, hostname.partition(".")[0])]
+        candidates = named or candidates
+    if len(candidates) != 1:
+        names = ", ".join(key.name for key in candidates)
         raise NotPermitted(
-            f"{where} has the keys {names}, each of a {kind}: give the file of one, such as "
-            f"{where / (fitting[0].name + SUFFIX)}"
-            if fitting
-            else f"{where} has no key of a {kind}: `driftline keys {where} --help` says how to make"
-            " one"
+            f"{path} has several keys of a {kind} ({names}): give the file of one, such as "
+            f"{path / (candidates[0].name + SUFFIX)}"
+            if candidates
+            else f"{path} has no key of a {kind}: `driftline keys {path} --help` explains how to "
+            "make one"
         )
-    return fitting[0]
+    return candidates[0]
 
 
 def _check_directory(path: Path) -> None:
-    """Raise NotPermitted if others can read a set of keys, or replace a single one."""
+    """Raise NotPermitted if others can read the files of a set of keys, or replace those of a
+    directory with single keys; Unavailable."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
@@ -233,7 +236,7 @@ def _check_directory(path: Path) -> None:
     forbidden = 0o077 if (path / AUTHORISED).exists() else 0o022
     if mode & forbidden and not mode & stat.S_ISVTX:
         raise NotPermitted(
-            f"others can get at the keys in {path} (mode {mode:o}): chmod 700 {path}"
+            f"others can read or replace the keys in {path} (mode {mode:o}): run chmod 700 {path}"
         )
 
 
@@ -248,8 +251,8 @@ class Authorised:
     """Public halves of the keys in a directory. Thread-safe.
 
     The file is read again when it has changed: an added client can connect at once, and a removed
-    one cannot connect any more, though its open connections stay. An unreadable or damaged file
-    changes nothing. The constructor raises NotPermitted, Unavailable.
+    client cannot connect any more, but its open connections stay. If the file becomes unreadable or
+    damaged, the previous entries stay valid. The constructor raises NotPermitted, Unavailable.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -273,21 +276,21 @@ class Authorised:
 
     def _read(self) -> None:
         try:
-            at = self.path.stat()
-            seen = at.st_mtime_ns, at.st_ino, at.st_size
-            if seen == self._file_stamp:
+            status = self.path.stat()
+            file_stamp = status.st_mtime_ns, status.st_ino, status.st_size
+            if file_stamp == self._file_stamp:
                 return
-            if at.st_size > BYTES_MAX:
+            if status.st_size > BYTES_MAX:
                 raise NotPermitted(f"{self.path} is too large")
             data = self.path.read_bytes()
         except OSError as error:
             raise Unavailable(f"cannot read {self.path}: {error.strerror}") from None
-        found: dict[str, tuple[str, Rights]] = {}
+        entries: dict[str, tuple[str, Rights]] = {}
         for name, entry in _decoded(self.path, data, dict[str, _Entry]).items():
-            if not is_public_key(entry.public) or entry.public in found:
+            if not is_public_key(entry.public) or entry.public in entries:
                 raise NotPermitted(f"{self.path} is damaged: {name} has no key of its own")
-            found[entry.public] = name, entry.rights
-        self._by_public, self._file_stamp = found, seen
+            entries[entry.public] = name, entry.rights
+        self._by_public, self._file_stamp = entries, file_stamp
 
 
 def add_keys(
@@ -296,10 +299,10 @@ def add_keys(
     producers: Mapping[str, Sequence[str]] | None = None,
     consumers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[KeyPair]:
-    """Make keys, and the set if there is none. Return the new keys.
+    """Make keys, and the directory if there is none. Return the new keys.
 
     `producers`: name -> sources; `consumers`: name -> sinks. Raises NotPermitted if a name is taken
-    or the set has no host, Unavailable.
+    or there is no key of a host, Unavailable.
     """
     wanted = [(name, host_rights()) for name in hosts]
     for name, sources in (producers or {}).items():
@@ -327,8 +330,8 @@ def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key
 
 def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair]:
     path = directory / AUTHORISED
-    before = Authorised(directory) if path.exists() else ()
-    entries = {name: _Entry(public, rights) for name, public, rights in before}
+    existing = Authorised(directory) if path.exists() else ()
+    entries = {name: _Entry(public, rights) for name, public, rights in existing}
     for name, _ in wanted:
         if name in entries or (directory / f"{name}{SUFFIX}").exists():
             raise NotPermitted(
@@ -338,26 +341,26 @@ def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair
     servers = {
         name: each.public for name, each in entries.items() if each.rights.holder_kind == HOST
     }
-    made = []
+    new_keys = []
     for name, rights in wanted:
         key = KeyPair.new(name, rights, servers if rights.sources else None)
         if rights.holder_kind == HOST:
             servers[name] = key.public
-        made.append(key)
+        new_keys.append(key)
     if not servers:
-        raise NotPermitted(f"{directory} has no host: give --hosts, so that clients can know it")
-    for key in made:  # before `authorised`, so that every authorised name has a key file
+        raise NotPermitted(f"{directory} has no key of a host, which clients need: give --hosts")
+    for key in new_keys:  # before `authorised`, so that every authorised name has a key file
         _write_secret(directory / f"{key.name}{SUFFIX}", _encoded(key))
         entries[key.name] = _Entry(key.public, key.rights)
     sync_directory(directory)
     replace_file(path, _encoded(entries))
-    return made
+    return new_keys
 
 
 def _write_secret(path: Path, data: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, KEY_MODE)
-    with os.fdopen(file, "wb") as opened:
+    with os.fdopen(file, "wb") as stream:
         os.fchmod(file, KEY_MODE)
-        opened.write(data)
-        opened.flush()
+        stream.write(data)
+        stream.flush()
         os.fsync(file)

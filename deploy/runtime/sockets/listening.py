@@ -61,18 +61,23 @@ def listen(address: str) -> socket.socket:
 
 
 def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return family and address of a socket that listens there. Raises OSError."""
+    """Return the family and the address of a socket that is to listen at a host and port.
+
+    Raises OSError if the host does not resolve.
+    """
     any_host = "0.0.0.0" if host in (_ANY, "") else host
     try:
-        found = socket.getaddrinfo(any_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(
+            any_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except UnicodeError:
-        raise OSError("this is not a name of a host") from None
-    family, _, _, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
+        raise OSError("this is not a valid host name") from None
+    family, _, _, _, place = sorted(addresses, key=lambda each: each[0])[0]  # IPv4 first
     return family, place
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Raises OSError."""
+    """Return a socket that listens at a host and port. Raises OSError."""
     family, place = resolve(host, port)
     listener = socket.socket(family)
     try:
@@ -96,7 +101,7 @@ def bound_to(listener: socket.socket) -> str:
 
 
 def file_of(address: str) -> Path | None:
-    """Return the file of an `ipc://` address; None: it has none."""
+    """Return the file of an `ipc://` address; None: the address has no file."""
     path = address.removeprefix("ipc://")
     return None if path == address or path.startswith("@") else Path(path)
 

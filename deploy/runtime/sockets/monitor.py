@@ -32,11 +32,11 @@ class Monitor:
 
     def __init__(self, socket: zmq.Socket[bytes], events: int) -> None:
         self._watched = socket
-        where = "inproc://monitor"
-        socket.monitor(where, events)
+        address = "inproc://monitor"
+        socket.monitor(address, events)
         self._socket = socket.context.socket(zmq.PAIR)
         self._socket.set_hwm(0)  # a full queue of unread events would block ZeroMQ's thread
-        self._socket.connect(where)
+        self._socket.connect(address)
 
     def events(self) -> Iterator[tuple[int, int]]:
         """Yield the (event, value) pairs since the last call."""
@@ -94,21 +94,21 @@ class HandshakeMonitor(Monitor):
                 self.hint = ""
             elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
                 raise NotPermitted(
-                    f"{self._address} refused the key {self._key}: is it authorised there, with a "
-                    "right to this source?"
+                    f"{self._address} rejected the key {self._key}: is the key authorised there, "
+                    "with a right to this source?"
                 )
             elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
                 raise NotPermitted(
                     f"{self._address} does not use keys: leave out keys="
                     if self._key
-                    else f"{self._address} wants a key: give keys=, a file that `driftline keys` "
-                    "has made"
+                    else f"{self._address} requires a key: give keys=, a file that "
+                    "`driftline keys` has made"
                 )
             else:  # the other side disconnected before it sent the reason
                 self.hint = "; its handshakes fail: " + (
                     "is your copy of the server's public key correct?"
                     if self._key
-                    else "does it want a key (keys=)?"
+                    else "does the server require a key (keys=)?"
                 )
 
 
@@ -118,12 +118,12 @@ def resolution_error(endpoint: str) -> str:
     ZeroMQ does not report hosts that do not resolve.
     """
     try:
-        where = parse(endpoint).endpoint
+        address = parse(endpoint).endpoint
     except MalformedMessage:
         return ""
-    if where.startswith("tcp://"):
+    if address.startswith("tcp://"):
         try:
-            getaddrinfo(host_of(where), None)
+            getaddrinfo(host_of(address), None)
         except OSError as error:
-            return f"; cannot resolve host {host_of(where)!r}: {error.strerror or error}"
+            return f"; cannot resolve host {host_of(address)!r}: {error.strerror or error}"
     return ""

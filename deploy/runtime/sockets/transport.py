@@ -33,7 +33,7 @@ MESSAGE_BYTES_MAX = 1 << 28
 """Largest message between hosts."""
 
 PART_BYTES = 1 << 16
-"""Largest part of a message between hosts, and of what a stranger can make ZeroMQ allocate."""
+"""Largest part of a message between hosts: a stranger cannot make ZeroMQ allocate more at once."""
 
 CURVE_BYTES = 64
 """Largest overhead of CURVE per message."""
@@ -70,23 +70,23 @@ class Transport(Struct, frozen=True):
     sinks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert (self.own is None) is (self.authorised is None), "keys come together"
+        assert (self.own is None) is (self.authorised is None), "give both keys or none"
 
     def check_listener(self, name: str, endpoint: str) -> None:
         """Raise NotPermitted if role `name` must not listen at this endpoint."""
         if self.own is not None:
             if not self.own.rights.may_send_as(name):
-                whose = self.own.rights.holder_kind
-                other = "" if whose == HOST else f": it is a {whose}'s; give that of a host"
-                raise NotPermitted(f"the key {self.own.name} does not speak for {name}{other}")
+                holder = self.own.rights.holder_kind
+                hint = "" if holder == HOST else f": it belongs to a {holder}; give that of a host"
+                raise NotPermitted(f"the key {self.own.name} does not speak for {name}{hint}")
         elif endpoint.startswith("tcp://") and not is_local(endpoint):
             raise NotPermitted(
-                f"{name} cannot listen on {endpoint} without keys: other machines reach it. Make "
-                "keys with `driftline keys`, or listen on 127.0.0.1"
+                f"{name} cannot listen on {endpoint} without keys: other machines can connect to "
+                "it. Make keys with `driftline keys`, or listen on 127.0.0.1"
             )
 
     def resolve_advertised(self, bound: str) -> str:
-        """Return the address that others use to reach an endpoint at which a role listens.
+        """Return the address that others connect to for an endpoint at which a role listens.
 
         Raises Unavailable if there is none.
         """
@@ -98,38 +98,38 @@ class Transport(Struct, frozen=True):
             port = other_port or port
         if host in ("0.0.0.0", "[::]", "*"):
             raise Unavailable(
-                f"{bound} is every address of this machine: say by which of them others reach it "
-                "(advertise)"
+                f"{bound} stands for every address of this machine: name the one that others "
+                "connect to (advertise)"
             )
         return str(Address(f"tcp://{host}:{port}", self.own.public if self.own else ""))
 
     def resolve_peer(self, address: str, to: str) -> Address:
         """Return the address to connect to for a role. Raises MalformedMessage, NotPermitted."""
-        where = parse(address)
-        if where.endpoint.startswith("inproc://"):
-            return where
+        peer = parse(address)
+        if peer.endpoint.startswith("inproc://"):
+            return peer
         if self.own is None or self.authorised is None:
-            if where.public_key or not is_local(where.endpoint):
-                raise NotPermitted(f"{to} is at {where.endpoint}, and there are no keys here")
-            return where
-        if not where.public_key:
-            raise NotPermitted(f"{to} is at {where.endpoint}, without a key")
-        known = self.authorised.find_key(where.public_key)
-        if known is None:
-            raise NotPermitted(f"{to} is at {where.endpoint}, with a key that is not authorised")
-        name, rights = known
+            if peer.public_key or not is_local(peer.endpoint):
+                raise NotPermitted(f"{to} is at {peer.endpoint}, and this process has no keys")
+            return peer
+        if not peer.public_key:
+            raise NotPermitted(f"{to} is at {peer.endpoint}, without a key")
+        entry = self.authorised.find_key(peer.public_key)
+        if entry is None:
+            raise NotPermitted(f"{to} is at {peer.endpoint}, with a key that is not authorised")
+        name, rights = entry
         if not rights.may_send_as(to):
-            raise NotPermitted(f"{to} is at {where.endpoint}, but the key {name} is not for {to}")
+            raise NotPermitted(f"{to} is at {peer.endpoint}, but the key {name} is not for {to}")
         if to == CONSUMER and not rights.may_take(self.sinks):
             raise NotPermitted(f"the key {name} has no right to all of {', '.join(self.sinks)}")
-        return where
+        return peer
 
-    def open_out(self, socket: zmq.Socket[bytes], where: Address) -> None:
+    def open_out(self, socket: zmq.Socket[bytes], peer: Address) -> None:
         """Prepare a socket to connect to an address that `resolve_peer` returned."""
-        if where.endpoint.startswith("tcp://"):
+        if peer.endpoint.startswith("tcp://"):
             _tune(socket)
-        if where.public_key and self.own is not None:
-            become_client(socket, self.own, where.public_key)
+        if peer.public_key and self.own is not None:
+            become_client(socket, self.own, peer.public_key)
 
     def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         """Prepare a socket to listen; with keys, it accepts only connections of members."""
@@ -207,20 +207,21 @@ class TransportConfig(Struct, frozen=True):
         return Authorised(path if path.is_dir() else path.parent)
 
     def address(self, name: str, sockets: str) -> str:
-        """Return the address of a role that is known, or that has its socket in this folder."""
-        known = dict(self.known)
-        if name in known or self.scheme == "tcp":
-            return known[name]
+        """Return the address of a role: a `known` one, or with `ipc` its socket in the folder
+        `sockets`."""
+        known_addresses = dict(self.known)
+        if name in known_addresses or self.scheme == "tcp":
+            return known_addresses[name]
         return f"ipc://{sockets}/{name}"
 
     def inbox(self, name: str, sockets: str) -> str:
         """Return the address at which a role listens."""
-        known = dict(self.known).get(name)
+        known_address = dict(self.known).get(name)
         if self.scheme == "ipc":
-            return known or f"ipc://{sockets}/{name}"
+            return known_address or f"ipc://{sockets}/{name}"
         host, port = _split(self.bind)
-        if known is not None:
-            port = _split(parse(known).endpoint)[1]
+        if known_address is not None:
+            port = _split(parse(known_address).endpoint)[1]
         return f"tcp://{host}:{port or '*'}"
 
 

@@ -31,9 +31,9 @@ SOURCE = "source "
 
 USER_ID = "User-Id"
 
-_WHERE = "inproc://zeromq.zap.01"
+_ENDPOINT = "inproc://zeromq.zap.01"
 _VERSION = b"1.0"
-_TELL_MS = 1000
+_LOG_CHECK_MS = 1000
 
 
 class KeyVoice(Struct, frozen=True):
@@ -48,7 +48,7 @@ class KeyVoice(Struct, frozen=True):
 
 
 class Zap:
-    """Handler of a ZeroMQ context. Create it before the sockets that need it."""
+    """ZAP handler of a ZeroMQ context. Create it before the sockets that need it."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], authorised: Authorised, name: str
@@ -63,7 +63,7 @@ class Zap:
         self._died: ThreadDied | None = None
         self._context = context
         self._socket = context.socket(zmq.REP)
-        self._socket.bind(_WHERE)
+        self._socket.bind(_ENDPOINT)
         self._thread = threading.Thread(target=self._run, name=f"keys of {name}", daemon=True)
         self._thread.start()
 
@@ -77,7 +77,7 @@ class Zap:
         if self._thread.is_alive():
             with self._context.socket(zmq.REQ) as stop:
                 stop.linger = 0
-                stop.connect(_WHERE)
+                stop.connect(_ENDPOINT)
                 stop.send(b"")  # only this process can connect
                 self._thread.join(timeout=5)
 
@@ -85,7 +85,7 @@ class Zap:
         try:
             with self._socket as socket:
                 while True:
-                    if not self._refusal_log.has_unlogged or socket.poll(_TELL_MS):
+                    if not self._refusal_log.has_unlogged or socket.poll(_LOG_CHECK_MS):
                         request = socket.recv_multipart()
                         if len(request) < 2:
                             break
@@ -98,10 +98,10 @@ class Zap:
     def _answer(self, request: list[bytes]) -> list[bytes]:
         """Return the answer to a request: the name of the key, or a refusal."""
         number = request[1]
-        voice, why = self._voice(request)
+        voice, reason = self._voice(request)
         if voice is None:
             self.refused += 1
-            self._refusal_log.add(monotonic(), why)
+            self._refusal_log.add(monotonic(), reason)
             return [_VERSION, number, b"400", b"no right", b"", b""]
         return [_VERSION, number, b"200", b"OK", voice.key.encode(), b""]
 
@@ -110,13 +110,13 @@ class Zap:
             return None, "it does not use CURVE"
         domain, credential = request[2].decode(errors="replace"), request[6]
         public = z85.encode(credential).decode() if len(credential) == 32 else ""
-        known = self._authorised.find_key(public)
-        if known is None:
+        entry = self._authorised.find_key(public)
+        if entry is None:
             return None, f"the key {public} is not authorised"
-        name, rights = known
+        name, rights = entry
         if domain == MEMBERS:
             if not rights.is_member:
-                return None, f"the key {name} is one of a producer, not of a member"
+                return None, f"the key {name} belongs to a producer, not to a member"
         elif not rights.may_send_to(domain.removeprefix(SOURCE)):
             return None, f"the key {name} has no right for the {domain}"
         voice = self.voices[name] = KeyVoice(name, rights)

@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
 
 
 def name_process(name: str) -> None:
-    """Let `top` and `ps -o comm` show this process under its name, at most 15 bytes of it."""
+    """Let `top` and `ps -o comm` show the first 15 bytes of a name for this process."""
     Path("/proc/self/comm").write_text(name)
 
 
@@ -43,9 +43,10 @@ def hide_checkout() -> None:
 
 
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""Signals that children ignore; they are blocked when a child starts."""
+"""Signals that children ignore, because the command decides when they end; a new child starts with
+them blocked."""
 
-_BY_DEFAULT = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
+_PYTHON_HANDLERS = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
 
 
 def _ignore_signal(number: int, frame: FrameType | None) -> None:
@@ -71,9 +72,9 @@ def _unblock_signals() -> None:
 
 
 def _run() -> None:
-    # First of all. A handler, because programs that a function starts must not inherit SIG_IGN.
+    # Done first. It is a handler because programs that a function starts would inherit SIG_IGN.
     for number in TERMINATION_SIGNALS:
-        if signal.getsignal(number) in _BY_DEFAULT:
+        if signal.getsignal(number) in _PYTHON_HANDLERS:
             signal.signal(number, _ignore_signal)
     _unblock_signals()
     os.register_at_fork(

@@ -24,8 +24,8 @@ from driftline.engine.events import FIELDS, log
 LINES_MAX = 500
 """Largest number of output lines logged per process and second; further lines are counted."""
 
-KEPT_MAX = 20
-"""Number of last lines kept for the error that ends the run."""
+LAST_LINES_MAX = 20
+"""Number of last output lines kept for the error that ends the run."""
 
 LINE_BYTES = 1 << 18
 """Length at which a line is split."""
@@ -54,9 +54,9 @@ class ChildOutput:
     def __init__(self, process: str, *, is_stdout: bool = False) -> None:
         """`is_stdout`: whether the pipe is standard output, which contains no log lines."""
         self._process = process
-        self._printed = is_stdout
-        self._last_lines: deque[bytes | str] = deque(maxlen=KEPT_MAX)
-        self._from, self.fd = os.pipe()
+        self._is_stdout = is_stdout
+        self._last_lines: deque[bytes | str] = deque(maxlen=LAST_LINES_MAX)
+        self._read_fd, self.fd = os.pipe()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with suppress(OSError):
                 fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -81,12 +81,12 @@ class ChildOutput:
 
     def _read(self) -> None:
         poller = select.poll()
-        poller.register(self._from, select.POLLIN)
+        poller.register(self._read_fd, select.POLLIN)
         partial = b""
         while True:
             if self._left_out and not poller.poll(1000):
                 self._end_second()
-            data = os.read(self._from, READ_BYTES)
+            data = os.read(self._read_fd, READ_BYTES)
             if monotonic() >= self._window_ends_at:
                 self._end_second()
             *lines, partial = (partial + data).split(b"\n")
@@ -98,10 +98,10 @@ class ChildOutput:
                 break
         self._end_second()
         with suppress(OSError):
-            os.close(self._from)
+            os.close(self._read_fd)
 
     def _take(self, line: bytes) -> None:
-        text, *log_lines = [line] if self._printed else line.split(BEGIN)
+        text, *log_lines = [line] if self._is_stdout else line.split(BEGIN)
         self._take_text(text)
         for log_line in log_lines:
             record = from_child(log_line, self._process)
@@ -129,12 +129,13 @@ class ChildOutput:
 
     def _end_second(self) -> None:
         if self._left_out:
-            self._print(f"... ({self._left_out} lines left out)", left_out=self._left_out)
+            text = f"... (too much output: {self._left_out} lines left out)"
+            self._print(text, left_out=self._left_out)
         self._logged = self._left_out = 0
         self._window_ends_at = monotonic() + 1.0
 
     def _print(self, text: str, **fields: int) -> None:
-        level = logging.INFO if self._printed else logging.WARNING
+        level = logging.INFO if self._is_stdout else logging.WARNING
         record = log.makeRecord(
             log.name, level, __file__, 0, text, (), None,
             extra={FIELDS: {"event": "print", **fields}},
@@ -189,7 +190,7 @@ class ChildProcess:
     """
 
     def __init__(self, name: str, launch: Launch, flow: str = "") -> None:
-        """`name`: of the process in log lines; `flow`: name of its flow, if there are others.
+        """`name`: of the process in log lines; `flow`: a prefix of it, if there are several flows.
 
         Raises what `launch` raises.
         """
@@ -239,7 +240,7 @@ class ChildExitWatcher:
 
     def __init__(self) -> None:
         self.has_exits = False
-        """Whether a child has exited; the supervisor clears it."""
+        """Whether a child has exited since the supervisor last reset this."""
         self._poll = select.epoll() if hasattr(os, "pidfd_open") else None
         self._files: set[int] = set()
 
@@ -262,7 +263,7 @@ class ChildExitWatcher:
             self._poll.register(file, select.EPOLLIN)
 
     def take(self) -> None:
-        """Record exits when the file is readable; it becomes unreadable until the next exit."""
+        """Record exits when the file is readable. A child that has exited is no longer watched."""
         if self._poll is None:
             return
         for file, _ in self._poll.poll(0):
@@ -283,7 +284,7 @@ class ChildExitWatcher:
 
 def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subprocess.Popen[bytes]:
     """Start a process that runs a module of ours; it inherits `others`, too."""
-    with deaf_to_interrupts():
+    with block_termination_signals():
         return subprocess.Popen(
             child.command(module, argument),
             env=child.environment(),
@@ -295,13 +296,11 @@ def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subp
 
 
 @contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
-    """Start children within this context that ignore termination signals to the process group.
-
-    The signals are blocked until the children ignore them; the command ends the children.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
+def block_termination_signals() -> Iterator[None]:
+    """Block termination signals within this context: a child that starts in it inherits the mask,
+    and unblocks the signals once it ignores them (`child`)."""
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)

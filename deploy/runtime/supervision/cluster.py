@@ -62,12 +62,12 @@ class LocalCluster(Supervisor):
         names: Sequence[str] | None = None,
         module: str = MODULE,
         accepts_node: Callable[[str], bool] = lambda name: True,
-        died: Callable[[str], None] = lambda process: None,
+        on_death: Callable[[str], None] = lambda process: None,
     ) -> None:
-        """`masters`: number of masters in ZooKeeper's queue, if the configuration names one.
-        `names`: the processes to run here; by default the masters and all nodes. `module`: the
-        module that they run. `accepts_node`: whether a node of a later layout runs here. `died`:
-        called with the token of each process that has died."""
+        """`masters`: number of masters, if the configuration names a ZooKeeper, else one. `names`:
+        the processes to run here; by default the masters and all nodes. `module`: the module that
+        they run. `accepts_node`: whether a node of a later layout runs here. `on_death`: called
+        with the token of each process that has died."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = names_of(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
@@ -75,17 +75,17 @@ class LocalCluster(Supervisor):
         super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
         self.config = config
         self._accepts_node = accepts_node
-        self._on_death = died
+        self._on_death = on_death
         self._masters = [name for name in self._names if name.startswith("master")]
         self._module = module
         self._fork_server: ForkServer | None = None
         self.kills = 0
         self._killed: set[str] = set()
-        """Processes that `kill_one` has killed."""
+        """Processes that `kill_one` has killed, and that are not restarted yet."""
         self._is_master_restarted = False
-        self._ended_at: dict[str, float] = {}
+        self._stopped_at: dict[str, float] = {}
         """Node that stopped on request -> when the supervisor noticed it."""
-        self._desired_nodes = self._first = 0
+        self._desired_nodes = self._first_new_node = 0
 
     def supervise(
         self, completed: int = 0, sent: int = 0, watch: StatusPoller | None = None
@@ -114,15 +114,15 @@ class LocalCluster(Supervisor):
         return self._desired_nodes
 
     def rescale(self, nodes: int, first: int = 0) -> None:
-        """Change the number of nodes during the run; `supervise` needs a `watch` for this.
+        """Change the number of nodes during the run. Precondition: `supervise` gets a `watch`.
 
         `first`: the number of the first new node; 0: the next free one.
         """
-        self._desired_nodes, self._first = nodes, first
+        self._desired_nodes, self._first_new_node = nodes, first
 
-    def kill_one(self, chance: random.Random) -> str:
-        """Kill -9 a random process. Return its name. Does not count as a death."""
-        name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
+    def kill_one(self, rng: random.Random) -> str:
+        """Send SIGKILL to a random process, and return its name. Does not count as a death."""
+        name = rng.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
         log.warning(
             "kill -9 %s (pid %d)", name, pid, extra=event_fields("chaos-kill", name=name, pid=pid)
@@ -135,12 +135,12 @@ class LocalCluster(Supervisor):
 
     @property
     def master_ended(self) -> bool:
-        """Whether the master stopped on request."""
+        """Whether one of the masters stopped on request."""
         return any(self._processes[name].poll() == STOPPED for name in self._masters)
 
     @property
     def nodes_ended(self) -> bool:
-        """Whether all nodes stopped on request."""
+        """Whether all nodes and fronts stopped on request."""
         nodes = [each for name, each in self._processes.items() if name not in self._masters]
         return all(node.poll() == STOPPED for node in nodes)
 
@@ -157,7 +157,7 @@ class LocalCluster(Supervisor):
 
     def _reconcile_nodes(self, now: float, watch: StatusPoller) -> None:
         """Start the nodes that the master wants, and forget those that have exited for good."""
-        watch.desired_nodes, watch.first_desired_node = self._desired_nodes, self._first
+        watch.desired_nodes, watch.first_desired_node = self._desired_nodes, self._first_new_node
         report = watch.reports.get("master")
         if report is None or report.state in ENDING_STATES or not report.wanted:
             return
@@ -172,13 +172,13 @@ class LocalCluster(Supervisor):
             if each is None:
                 self._start(name)
             elif each.process.poll() != STOPPED:
-                self._ended_at.pop(name, None)
-            elif answered_at > self._ended_at.setdefault(name, now) + STALE_REPORT_S:
+                self._stopped_at.pop(name, None)
+            elif answered_at > self._stopped_at.setdefault(name, now) + STALE_REPORT_S:
                 self._handle_planned_exit(name, report)
 
     def _handle_planned_exit(self, name: str, report: StatusReport) -> None:
         """Handle the planned exit of a node during a run, which the master has confirmed."""
-        del self._ended_at[name]
+        del self._stopped_at[name]
         if name in report.wanted:
             self._start(name)
             return
@@ -226,7 +226,7 @@ class LocalCluster(Supervisor):
             *(name, dead.pid),
             "stepped down for the next master"
             if status == STEPPED_DOWN
-            else "lost its place as a master",
+            else "lost its place in the queue of masters",
             extra=event_fields(
                 "master-replaced", name=name, pid=dead.pid, stepped_down=status == STEPPED_DOWN
             ),
@@ -234,8 +234,8 @@ class LocalCluster(Supervisor):
         return now + REPLACE_AFTER_S
 
     def _details(self, name: str, status: int) -> Iterable[str]:
-        if was := escape_controls(read_last_element(self.config, name)):
-            yield f"  It was at: {was}"
+        if last_element := escape_controls(read_last_element(self.config, name)):
+            yield f"  It was processing: {last_element}"
         if status in MAY_BE_DAMAGE:
             files = Path(self.config.state) / ("registry" if name == "master" else name)
             yield f"  Its files are in {files}."
@@ -262,20 +262,20 @@ class LocalCluster(Supervisor):
 
     def _launch_fork_server(self, link: int) -> ChildProcess:
         def start(pipes: Pipes) -> ProcessHandle:
-            ends = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
-            config = replace(self.config, role=FORK_SERVER, fork_server_fd=link, **ends)
+            own_pipes = {"lifeline_fd": pipes.lifeline, "keep_alive_fd": pipes.keep_alive}
+            config = replace(self.config, role=FORK_SERVER, fork_server_fd=link, **own_pipes)
             return start_module(self._module, config.to_json(), pipes, link)
 
         return ChildProcess(FORK_SERVER, start, self.config.submitted_as)
 
 
-PREFIX = "node-"
+NODE_PREFIX = "node-"
 
 
 def stores_in(state: Path) -> Iterator[tuple[int, Path]]:
-    """Yield (number, store) for each node that has a store in a state directory."""
-    for store in state.glob(f"{PREFIX}*/"):
-        number = store.name.removeprefix(PREFIX)
+    """Yield (number, directory) for each node that has a store in a state directory."""
+    for store in state.glob(f"{NODE_PREFIX}*/"):
+        number = store.name.removeprefix(NODE_PREFIX)
         if number.isdecimal():
             yield int(number), store
 

@@ -55,16 +55,17 @@ class ForkServer:
             self._child = launch(child_end.fileno())
         self.is_dead = False
         self._answer: ForkedProcess | None = None
-        """Answer to the current request."""
+        """Answer to the current request; None: it has not arrived."""
         self._running: dict[int, ForkedProcess] = {}
 
     def fork(self, config: str, pipes: Pipes) -> ForkedProcess:
         """Return a new process. `config`: its configuration, without its pipes.
 
-        If the fork server has died, return a process that has exited with its id and status. Raises
-        CannotStart if it cannot import Driftline.
+        If a signal has killed the fork server, return a process that has exited with the id and the
+        status of the fork server. Raises CannotStart if the fork server ended with an error, for
+        example because it cannot import Driftline.
         """
-        with suppress(ConnectionError):  # it has died: `receive` notices it
+        with suppress(ConnectionError):  # the fork server has died, which `receive` notices
             socket.send_fds(self.link, [config.encode()], pipes)
         kill_at = monotonic() + SILENCE_TIMEOUT_S
         while self._answer is None and not self.is_dead:
@@ -105,7 +106,7 @@ class ForkServer:
             if not status:
                 self._answer = self._running[pid] = ForkedProcess(pid, self)
             else:
-                self._running.pop(pid).exited(status[0])
+                self._running.pop(pid).record_exit(status[0])
 
     def stop(self) -> None:
         """End the fork server. May be called again. Precondition: its processes have ended."""
@@ -140,9 +141,9 @@ class ForkedProcess:
         self.returncode = status
         self._server = server
         self._exit_file = -1
-        """Descriptor that is readable once the process has exited; -1: it has been closed."""
+        """Descriptor that is readable once the process has exited; -1: the process has exited."""
         if status is None:
-            with suppress(ProcessLookupError):  # it has exited, which will be reported
+            with suppress(ProcessLookupError):  # it has exited; the fork server reports that
                 self._exit_file = os.pidfd_open(pid)
         self._report_by = inf
         """Deadline for the report of the exit."""
@@ -160,10 +161,10 @@ class ForkedProcess:
         """Wait for the exit, and return the status. Raises subprocess.TimeoutExpired."""
         deadline = inf if timeout is None else monotonic() + timeout
         while (status := self.poll()) is None:
-            left = deadline - monotonic()
-            if left <= 0:
+            remaining_s = deadline - monotonic()
+            if remaining_s <= 0:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            self._server.await_reports(min(left, REPORT_POLL_S))
+            self._server.await_reports(min(remaining_s, REPORT_POLL_S))
         return status
 
     def send_signal(self, number: int) -> None:
@@ -179,7 +180,7 @@ class ForkedProcess:
     def _has_exited(self) -> bool:
         return self._exit_file < 0 or _is_readable(self._exit_file, 0.0)
 
-    def exited(self, status: int) -> None:
+    def record_exit(self, status: int) -> None:
         """Record the exit."""
         self.returncode = status
         if self._exit_file >= 0:
@@ -192,7 +193,7 @@ class ForkedProcess:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._exit_file, signal.SIGKILL)
             _is_readable(self._exit_file, None)
-        self.exited(-signal.SIGKILL)
+        self.record_exit(-signal.SIGKILL)
 
 
 def _is_readable(file: int, timeout_s: float | None) -> bool:
@@ -205,8 +206,8 @@ def _is_readable(file: int, timeout_s: float | None) -> bool:
 def await_fork(file: int) -> tuple[str, Pipes] | None:
     """In the fork server: fork a process for each request of the command.
 
-    Return its configuration and its pipes in each of these processes; return None in the fork
-    server, when the command needs it no longer. `file`: its end of the socket pair.
+    In each forked process, return its configuration and its pipes; in the fork server, return None
+    once the command has closed its end. `file`: the fork server's end of the socket pair.
     """
     gc.collect()
     gc.freeze()  # a collection would copy the memory that the processes share

@@ -2,7 +2,7 @@
 life.
 
 The parent holds the write end of a pipe, and the child inherits the read end. When the parent ends,
-for whatever reason, the kernel closes the pipe, and the child ends at once: also while a user
+for whatever reason, the kernel closes the pipe, and the child ends at once, even while a user
 function keeps its loop busy, and if the parent ended before the child started. On Linux the kernel
 sends SIGKILL, so even a C function that holds the interpreter lock does not keep the child alive.
 
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 READ_BYTES = 1 << 16
-"""The capacity of a pipe."""
+"""The capacity of a pipe in bytes: one read takes all signs."""
 
 ORPHANED = 70
 """Exit status of a child whose parent has ended, where the kernel does not kill the child."""
@@ -38,7 +38,7 @@ class Lifeline:
     """
 
     def __init__(self) -> None:
-        self.fd, self._held = os.pipe()
+        self.fd, self._write_end = os.pipe()
 
     def on_child_started(self) -> None:
         """Close the child's end in the parent: the child has started."""
@@ -46,9 +46,9 @@ class Lifeline:
 
     def cut(self) -> None:
         """Close the parent's end: the child exits, if it has not yet. May be called again."""
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        if self._write_end >= 0:
+            os.close(self._write_end)
+            self._write_end = -1
 
 
 class KeepAlive:
@@ -63,7 +63,7 @@ class KeepAlive:
         """Close the child's end in the parent: the child has started."""
         os.close(self.fd)
 
-    def heard(self) -> bool:
+    def has_new_sign(self) -> bool:
         """Return whether the child has written since the last call."""
         with suppress(BlockingIOError):
             return bool(os.read(self._read_end, READ_BYTES))

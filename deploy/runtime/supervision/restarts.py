@@ -18,7 +18,7 @@ STOPPED = 80
 """Exit status of a process that stopped on request."""
 
 CANNOT_START = 2
-"""Exit status of a process that has logged why it cannot start."""
+"""Exit status of a process that has logged why it cannot start or continue."""
 
 BROKEN = 3
 """Exit status of a master that a new one must replace."""
@@ -30,7 +30,7 @@ DIED = 1
 """Exit status of a process after an unexpected exception, which it logs."""
 
 DEATHS_MAX = 5
-"""Default number of deaths of a process without progress of the run before giving up."""
+"""Default number of deaths of one process, without progress of the run, that ends the run."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 """Pause before the second restart in a row, which doubles each time, and the longest pause."""
@@ -44,12 +44,13 @@ class RestartPolicy:
 
     A record that crashes a process is in flight at that moment. So the run has passed the record
     once all records in flight at the first death are completed; deaths before that are counted. The
-    restarted process is careful with these records: it processes them one by one, and writes a note
-    about each before it starts.
+    restarted process is careful with these records: it processes them one by one, and first writes
+    a note about each.
     """
 
     def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
-        """`limit`: deaths without progress before giving up; inf: never give up."""
+        """`limit`: number of deaths of a process without progress that ends the run; inf: none.
+        `long_life_s`: see `LONG_LIFE_S`."""
         self.limit = limit
         self._long_life_s = long_life_s
         self._completed = self._sent = 0
@@ -57,8 +58,8 @@ class RestartPolicy:
         self._in_flight: dict[str, int] = {}
         """Process -> the last time that was in flight at its first counted death."""
         self._started: dict[str, float] = {}
-        self._ways: dict[str, tuple[int, int]] = {}
-        """Master -> number of step-downs without progress, and the progress at the last one."""
+        self._step_downs: dict[str, tuple[int, int]] = {}
+        """Master -> number of futile step-downs, and the value of `_completed` at the last one."""
 
     def record_start(self, name: str, now: float) -> None:
         """Record the start of a process."""
@@ -80,12 +81,16 @@ class RestartPolicy:
 
     def record_step_down(self, name: str) -> None:
         """Record that a master stepped down, because it could not reach all members."""
-        in_vain, completed = self._ways.get(name, (0, -1))
-        self._ways[name] = (in_vain + 1 if completed == self._completed else 0), self._completed
+        futile, completed = self._step_downs.get(name, (0, -1))
+        self._step_downs[name] = (
+            (futile + 1 if completed == self._completed else 0),
+            self._completed,
+        )
 
     def count_futile_step_downs(self, name: str) -> int:
-        """Return the number of consecutive step-downs of a master without progress in between."""
-        return self._ways.get(name, (0, -1))[0]
+        """Return how often in a row a master stepped down without progress since its previous
+        step-down."""
+        return self._step_downs.get(name, (0, -1))[0]
 
     def record_death(self, name: str, now: float) -> float | None:
         """Return when to restart a dead process; None: it has died too often."""
@@ -96,26 +101,27 @@ class RestartPolicy:
         self._in_flight.setdefault(name, self._sent)
         if count >= self.limit:
             return None
-        doubled = min(count - 2, 10)  # 10: beyond the longest pause
-        return now + (min(PAUSE_S_MAX, FIRST_PAUSE_S * 2**doubled) if count > 1 else 0.0)
+        doublings = min(count - 2, 10)  # 10: beyond the longest pause
+        return now + (min(PAUSE_S_MAX, FIRST_PAUSE_S * 2**doublings) if count > 1 else 0.0)
 
     def find_suspect_times(self, name: str) -> tuple[int, int]:
-        """Return the (first, last) time with which a process has to be careful; (-1, -1): none."""
+        """Return the (first, last) time of the records that were in flight at a process's first
+        death and are not completed; (-1, -1): none."""
         last = self._in_flight.get(name)
         return (-1, -1) if last is None else (self._completed, last)
 
 
 _HINTS = {
-    signal.SIGKILL: " (is there enough memory? The log of the kernel tells)",
-    signal.SIGSEGV: " (code in C that a function calls, or a damaged file)",
-    signal.SIGBUS: " (a file that has been truncated, or a full disk)",
-    signal.SIGABRT: " (code in C called abort: a damaged file, for example)",
+    signal.SIGKILL: " (out of memory? See the kernel log)",
+    signal.SIGSEGV: " (a crash in C code that a function calls, or a damaged file)",
+    signal.SIGBUS: " (a truncated file, or a full disk)",
+    signal.SIGABRT: " (C code called abort, for example because of a damaged file)",
 }
 
 MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
 """Exit statuses that a damaged file may cause; SIGKILL comes from other processes."""
 
-KILLED_SILENT = "ended by SIGKILL, as it was silent"
+KILLED_SILENT = "was killed because it gave no sign of life"
 """Description of the exit of a child that its supervisor killed."""
 
 
@@ -133,7 +139,7 @@ def describe_exit(status: int) -> str:
 
 
 SILENCE_TIMEOUT_S = 10.0
-"""Minimum seconds from noticing a silence to killing the process."""
+"""Minimum time in seconds from noticing a silence to killing the process."""
 
 GAP_S = 1.0
 """A longer interval (seconds) between two checks means that this process was suspended."""
@@ -167,26 +173,26 @@ class HangDetector:
         """Child -> token of its process, and the time of its last sign of life."""
         self._missed: set[str] = set()
         """Children whose silence was logged."""
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
     def record_sign(self, name: str, process: str, now: float) -> None:
         """Record a sign of life of a child; `process`: its token."""
         self._last_signs[name] = process, now
 
     def has_heard(self, name: str, process: str) -> bool:
-        """Return whether this process has given a sign of life."""
+        """Return whether this process of a child has given a sign of life; `process`: its token."""
         return self._last_signs.get(name, ("", 0.0))[0] == process
 
     def find_hung(
         self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
     ) -> list[str]:
         """Return the children to kill now; `deaths`: returns a child's deaths without progress."""
-        away_s, self._looked_at = now - self._looked_at, now
-        if away_s > GAP_S:
+        suspended_s, self._checked_at = now - self._checked_at, now
+        if suspended_s > GAP_S:
             self._last_signs = {
-                n: (p, min(now, at + away_s)) for n, (p, at) in self._last_signs.items()
+                n: (p, min(now, at + suspended_s)) for n, (p, at) in self._last_signs.items()
             }
-        due = []
+        hung = []
         for name, each in running.items():
             silent_s = now - self._last_signs.get(name, ("", now))[1]
             if not self.has_heard(name, each.token) or silent_s <= self._missing_after_s:
@@ -199,16 +205,16 @@ class HangDetector:
             elif silent_s > self._missing_after_s + patience_s:
                 self._missed.discard(name)
                 del self._last_signs[name]
-                due.append(name)
+                hung.append(name)
                 log.warning(
-                    "%s (pid %d) was silent for %.0f s: it is killed, and started again",
+                    "%s (pid %d) gave no sign of life for %.0f s: killing and restarting it",
                     *(name, each.pid, silent_s),
                     extra=event_fields("process-hung", name=name, pid=each.pid, seconds=silent_s),
                 )
-        return due
+        return hung
 
     def patience_s(self, deaths: int) -> float:
-        """Return how long a silence may continue after it was noticed, in seconds."""
+        """Return how long a noticed silence may continue, in seconds, after this many deaths."""
         return float(max(SILENCE_TIMEOUT_S, self._missing_after_s) * 2 ** min(deaths, 10))
 
 
@@ -217,9 +223,9 @@ def _log_missed(name: str, each: RunningProcess, silent_s: float, patience_s: fl
         "process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s
     )
     log.warning(
-        "%s (pid %d) is silent, for %.0f s now. Unless it is heard, it is killed in %.0f s and "
-        "started again. It may have been stopped (kill -CONT %d resumes it), be short of memory "
-        "or of processor time, or be in a function in C that keeps the interpreter's lock",
+        "%s (pid %d) has given no sign of life for %.0f s. If it stays silent for another %.0f s, "
+        "it will be killed and restarted. It may have been stopped (kill -CONT %d resumes it), "
+        "lack memory or CPU time, or run a C function that holds the interpreter lock",
         *(name, each.pid, silent_s, patience_s, each.pid),
         extra=fields,
     )

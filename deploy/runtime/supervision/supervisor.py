@@ -45,13 +45,13 @@ class CannotStart(Unavailable):
 
 
 class Supervisor:
-    """Children of this process, by name. A context manager: leaving it ends them.
+    """Children of this process, by name. A context manager: its exit ends them.
 
     A subclass launches them, and may override the decision about an exit.
     """
 
     def __init__(self, names: Iterable[str], policy: RestartPolicy, missing_after_s: float) -> None:
-        """`missing_after_s`: silence in seconds after which a child counts as silent."""
+        """`missing_after_s`: time without a sign of life, in seconds, that counts as a silence."""
         self.restart_policy = policy
         self.restarts_of: Counter[str] = Counter()
         """Child -> number of its restarts."""
@@ -62,7 +62,7 @@ class Supervisor:
         self._start_at: dict[str, float] = {}
         """Dead child -> when to restart it."""
         self._hung: set[str] = set()
-        """Children killed for their silence."""
+        """Children killed for their silence, and not restarted yet."""
         self._exits = ChildExitWatcher()
         self._hangs = HangDetector(missing_after_s)
         self._next_check_at = 0.0
@@ -87,7 +87,7 @@ class Supervisor:
         self.stop(wait_s=0.0 if error is not None else 1.0)
 
     def wake(self, runtime: Runtime) -> None:
-        """Wake the loop of a runtime as soon as a child has exited."""
+        """Let the loop of a runtime wake as soon as a child has exited."""
         if (file := self._exits.fileno()) is not None:
             runtime.listen(file, self._exits.take)
 
@@ -109,10 +109,10 @@ class Supervisor:
                 status = process.poll()
                 if status is None or self._is_final_exit(status):
                     continue
-                at = self._handle_exit(name, status, now)
-                if at is None:
+                restart_at = self._handle_exit(name, status, now)
+                if restart_at is None:
                     continue
-                self._start_at[name] = at
+                self._start_at[name] = restart_at
                 self.restarts_of[name] += 1
             if now >= self._start_at[name]:
                 del self._start_at[name]
@@ -166,7 +166,7 @@ class Supervisor:
         """
 
     def _is_final_exit(self, status: int) -> bool:
-        """Return whether a child with this exit status is not restarted."""
+        """Return whether a child that exited with this status stays down."""
         return status == STOPPED
 
     def _handle_exit(self, name: str, status: int, now: float) -> float | None:
@@ -197,28 +197,29 @@ class Supervisor:
         dead = self._children[name]
         ended = KILLED_SILENT if name in self._hung else describe_exit(status)
         dead.flush()
-        last = "\n".join(dead.stderr.last)
+        last_lines = "\n".join(dead.stderr.last)
         if status == CANNOT_START:
-            raise CannotStart(f"{name} cannot start: {last or 'it printed nothing on stderr'}")
-        at = self.restart_policy.record_death(name, now)
-        if at is None:
+            reason = last_lines or "it printed nothing on stderr"
+            raise CannotStart(f"{name} cannot start: {reason}")
+        restart_at = self.restart_policy.record_death(name, now)
+        if restart_at is None:
             lines = [
                 f"{name} has died {self.restart_policy.limit} times in a row without "
                 f"progress of the run. The last time it {ended}.",
                 *self._details(name, status),
-                "  Last output on stderr: " + last.replace("\n", "\n    ")
-                if last
+                "  Last output on stderr: " + last_lines.replace("\n", "\n    ")
+                if last_lines
                 else "  It printed nothing on stderr.",
                 f"  {RESUME_HINT}.",
             ]
             raise Unavailable("\n".join(lines))
-        pause, pid = at - now, dead.pid
+        pause, pid = restart_at - now, dead.pid
         log.warning(
             "%s (pid %d) %s; it will be restarted%s",
             *(name, pid, ended, f" in {pause:.1f} s" if pause else ""),
             extra=event_fields("process-died", name=name, pid=pid, status=status, pause=pause),
         )
-        return at
+        return restart_at
 
     def _kill_hung(self, now: float) -> None:
         """Kill children that are silent for too long."""
@@ -227,7 +228,7 @@ class Supervisor:
             if name in self._start_at or name in self._hung or each.process.poll() is not None:
                 continue
             running[name] = RunningProcess(self._tokens[name], each.pid)
-            if each.keep_alive.heard():
+            if each.keep_alive.has_new_sign():
                 self._hangs.record_sign(name, self._tokens[name], now)
         for name in self._hangs.find_hung(now, running, self.restart_policy.count_deaths):
             self._processes[name].kill()

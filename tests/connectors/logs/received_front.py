@@ -35,7 +35,7 @@ class Front:
         producers: list[str] = []
         while (group := self.source.next_group()) is not None:
             self.log.write(group)
-            producers += self.source.written(group)
+            producers += self.source.mark_written(group)
             self.source.validate()
         return producers
 

@@ -41,7 +41,7 @@ class Pipe:
     def commit(self) -> None:
         while (group := self.source.next_group()) is not None:
             self.log.write(group)
-            self.source.written(group)
+            self.source.mark_written(group)
             self.source.validate()
 
     def killed(self) -> Path:

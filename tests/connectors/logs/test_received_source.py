@@ -149,9 +149,9 @@ def test_trimming_keeps_unstored_records_and_hides_trimmed_ones(front: Front) ->
     front.commit()
     assert [entry.sequence for entry in front.log.read(0)] == [3]
     assert taken(front.source.read(1002)) == [(1002, 3)]
-    with pytest.raises(StateMismatch, match="only from record 1002 on"):
+    with pytest.raises(StateMismatch, match="only those from record 1002 on"):
         front.source.read(1001)
-    with pytest.raises(StateMismatch, match="only from record 1002 on"):
+    with pytest.raises(StateMismatch, match="only those from record 1002 on"):
         front.restarted(Clock()).source.read(1)
 
 
@@ -232,7 +232,7 @@ class Twins(RuleBasedStateMachine):
         if crash:
             self.restart()
             return
-        for producer in self.front.source.written(self.group):
+        for producer in self.front.source.mark_written(self.group):
             number = self.front.source.last_acknowledged(producer)
             assert number > self.acknowledged[producer]
             self.acknowledged[producer] = number

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.connectors.sinks import lmdb as module
-from driftline.connectors.sinks.lmdb import LmdbConsumer, _from_key, item_key, read_items
+from driftline.connectors.sinks.lmdb import LmdbConsumer, _decode_key, item_key, read_items
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item, to_blob
 from driftline.engine.wire.messages import Bundle
@@ -27,7 +27,7 @@ def test_the_order_of_keys_is_the_order_of_labels(
 ) -> None:
     key_a, key_b = item_key(a, sink_a), item_key(b, sink_b)
     assert (key_a < key_b) == ((a, sink_a) < (b, sink_b))
-    assert _from_key(key_a + b"\1") == (a, sink_a)
+    assert _decode_key(key_a + b"\1") == (a, sink_a)
 
 
 def test_all_barriers_are_read_in_label_order(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_address_space_grows(tmp_path: Path) -> None:
 
 def failing_after(calls: int) -> Callable[[int], bytes]:
     """Writes numbers into keys, and then no more: first outside of the transaction, then in it."""
-    number = module._number
+    number = module._encode_number
     left = repeat(number, calls)
 
     def write(value: int) -> bytes:
@@ -82,7 +82,7 @@ def test_items_match_the_model_after_any_failure(faults: list[tuple[int, bool]])
             calls, reopen = faults.pop() if faults else (10**6, True)
             assert consumer.last(BARRIER, GROUPS) == twin.last(BARRIER, GROUPS)
             with pytest.MonkeyPatch.context() as patch, suppress(PowerLoss):
-                patch.setattr(module, "_number", failing_after(calls))
+                patch.setattr(module, "_encode_number", failing_after(calls))
                 for bundle in bundles:
                     consumer.deliver(bundle)
                     twin.deliver(bundle)

@@ -18,7 +18,7 @@ from driftline.coordinator.registry import (
     SnapshotRecord,
 )
 from driftline.deploy.local.directories.survey import DirectoryReport
-from driftline.deploy.local.report import ExitStatus, ending_of, error_noted
+from driftline.deploy.local.report import ExitStatus, ending_of, record_error
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -51,7 +51,7 @@ def outputs(*times: int) -> list[DirectoryReport]:
     ("outcome", "how"),
     [
         (RunOutcome("r", "", ""), ExitStatus.COMPLETE),
-        (RunOutcome("r", "", ENDED_ON_REQUEST), ExitStatus.ASKED),
+        (RunOutcome("r", "", ENDED_ON_REQUEST), ExitStatus.DRAINED),
         (RunOutcome("r", "InputError", "line 3"), ExitStatus.FAILED),
         (None, ExitStatus.INTERRUPTED),
     ],
@@ -60,7 +60,7 @@ def test_ending_reports_outcome_and_resume_point(
     outcome: RunOutcome | None, how: ExitStatus
 ) -> None:
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480))
-    assert ending.how is how
+    assert ending.status is how
     resumes = "resumes from snapshot 7 (the state before record 500)"
     assert (resumes in ending.text) == (how is not ExitStatus.COMPLETE)
     about = ending.as_json()
@@ -71,17 +71,17 @@ def test_ending_reports_outcome_and_resume_point(
 
 
 def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
-    assert ending_of(None, outputs(499)).how is ExitStatus.UNKNOWN
+    assert ending_of(None, outputs(499)).status is ExitStatus.UNKNOWN
     begun = replace(state(snapshots=0), incarnation=0)
-    assert ending_of(begun, []).how is ExitStatus.NOT_BEGUN
+    assert ending_of(begun, []).status is ExitStatus.NOT_BEGUN
 
 
 def test_call_killed_before_its_first_decision_keeps_earlier_outcome() -> None:
     """Its records may be in the input log already: the outcome is that of the call before."""
     run = replace(state(outcome=RunOutcome("r", "", ENDED_ON_REQUEST)), last_session=2)
-    for session, how in ((2, ExitStatus.ASKED), (3, ExitStatus.INTERRUPTED)):
+    for session, how in ((2, ExitStatus.DRAINED), (3, ExitStatus.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", owner=DirectoryOwner("me", "input-0", session))
-        assert ending_of(run, [log]).how is how
+        assert ending_of(run, [log]).status is how
 
 
 def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) ->
         outcome = RunOutcome(run_id, "", "")
         (tmp_path / "registry").unlink(missing_ok=True)
         registry.write(replace(state(outcome=outcome), version=1, lineage=lineage))
-        with pytest.raises(Unavailable), error_noted(tmp_path, "mine", "now"):
+        with pytest.raises(Unavailable), record_error(tmp_path, "mine", "now"):
             raise Unavailable("no way")
         found = registry.read()
         assert found is not None

@@ -161,7 +161,7 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     fed[-1].feed(data)
     status, said = fed[-1].end()
     assert status == 0, said
-    assert "of standard input are stored already: they are skipped" in said
+    assert "of standard input: they are already stored" in said
     assert "standard input has ended, after 300 records" in said
     expected = reference(WORDCOUNT, tmp_path, whole)
     assert lines(tmp_path / "out") == expected, "the numbers are those of a file, too"

@@ -159,7 +159,7 @@ def test_completed_record_replaces_its_dead_letter_only_on_the_last_line(tmp_pat
         102,
     ]
     change(source, 50, TORN + MENDED.partition("\n")[0])
-    refuse(run, "have changed", "set aside", "input-0.jsonl", "append a corrected one to the end")
+    refuse(run, "have changed", "set aside", "input-0.jsonl", "append it to the end")
 
 
 def test_of_two_inputs_the_longer_one_may_grow(tmp_path: Path) -> None:

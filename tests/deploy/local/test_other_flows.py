@@ -170,7 +170,10 @@ def test_operators_may_be_added_removed_and_changed_from_a_savepoint(tmp_path: P
         "operator 'sizes' is not in the flow, and its state would be lost: --drop-state sizes",
     )
     assert not list((tmp_path / "out").glob("*.jsonl"))
-    refused(run(*command, "--drop-state", "sizes", "--drop-state", "size"), "--drop-state size: it")
+    refused(
+        run(*command, "--drop-state", "sizes", "--drop-state", "size"),
+        "--drop-state size: the savepoint has no such state",
+    )
     said = finished(run(*command, "--drop-state", "sizes"))
     assert "operator 'twice' starts empty" in said
     assert "state 'total' of operator 'letters' starts empty" in said
@@ -208,7 +211,7 @@ def test_file_of_a_new_source_is_rejected_after_a_savepoint(tmp_path: Path) -> N
     file, out = records(tmp_path / "more.jsonl", 200), tmp_path / "out"
     refused(
         run(new, Path(f"lines={source}"), out, "--input", f"more={file}", "--from-snapshot", start),
-        "the input of source 'more', which is not in it",
+        "the source is not in the savepoint",
         "would be left out",
         "--rename-state OLD=more",
     )

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from driftline.coordinator.coordinator import Phase
-from driftline.deploy.local.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
+from driftline.deploy.local.progress import ANSWER_TIMEOUT_S, LOG_INTERVAL_S, RunProgress
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.engine.sources import ListSource
 from driftline.engine.ui.consoles import ProgressView
@@ -49,15 +49,15 @@ def test_progress_line_shows_records_and_outputs_of_one_moment(
 ) -> None:
     progress.tell(0.0)
     for name in ("node-0", "node-1"):
-        progress.answer(LOGGED_EVERY_S - 1, name, 10)
-    progress.tell(LOGGED_EVERY_S)
-    progress.answer(LOGGED_EVERY_S, "master")
-    progress.answer(LOGGED_EVERY_S, "node-0", 50)
-    progress.tell(LOGGED_EVERY_S + 0.01)
+        progress.answer(LOG_INTERVAL_S - 1, name, 10)
+    progress.tell(LOG_INTERVAL_S)
+    progress.answer(LOG_INTERVAL_S, "master")
+    progress.answer(LOG_INTERVAL_S, "node-0", 50)
+    progress.tell(LOG_INTERVAL_S + 0.01)
     assert not caplog.messages, "what node-1 has said is a second old"
-    progress.answer(LOGGED_EVERY_S + 0.02, "node-1", 45)
+    progress.answer(LOG_INTERVAL_S + 0.02, "node-1", 45)
     progress.call.deliver(96)
-    progress.tell(LOGGED_EVERY_S + 0.02)
+    progress.tell(LOG_INTERVAL_S + 0.02)
     (line,) = caplog.messages
     assert line.startswith("100 records, 95 outputs, ")
     assert "5 in flight" in line
@@ -67,13 +67,13 @@ def test_unresponsive_node_does_not_suppress_the_progress_line(
     progress: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress.tell(0.0)
-    progress.tell(LOGGED_EVERY_S)
-    progress.answer(LOGGED_EVERY_S, "node-0", 50)
-    progress.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S / 2)
+    progress.tell(LOG_INTERVAL_S)
+    progress.answer(LOG_INTERVAL_S, "node-0", 50)
+    progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S / 2)
     assert not caplog.messages
-    progress.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
+    progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)
     assert len(caplog.messages) == 1
-    progress.tell(LOGGED_EVERY_S + 2 * ANSWERS_WITHIN_S)
+    progress.tell(LOG_INTERVAL_S + 2 * ANSWER_TIMEOUT_S)
     assert len(caplog.messages) == 1, "the next line is due in ten seconds"
 
 
@@ -86,8 +86,8 @@ def test_progress_line_names_the_source_that_holds_back_the_watermark(
     )
     progress.watch.receive(encode(("node-0", 0, 0), report))
     progress.tell(0.0)
-    progress.tell(LOGGED_EVERY_S)
-    progress.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
+    progress.tell(LOG_INTERVAL_S)
+    progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)
     (line,) = caplog.messages
     held = "watermark 1970-01-01T00:00:01Z (held back by views, unmoved for 90 s)"
     assert line.split("; ")[2] == held

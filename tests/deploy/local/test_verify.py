@@ -55,7 +55,7 @@ def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> Non
     assert call("verify", str(ended.state)).returncode == 0, "without its outputs"
     nothing = call("verify", str(tmp_path))
     assert nothing.returncode == 1
-    assert "neither outputs nor a state" in nothing.stderr
+    assert "no outputs and no state" in nothing.stderr
 
 
 def test_verify_does_not_check_an_active_run(
@@ -76,7 +76,7 @@ def test_verify_does_not_check_an_active_run(
     captured = capsys.readouterr()
     error = json.loads(report.read_text())["error"]
     assert (captured.out, captured.err.splitlines()[-1]) == ("", error)
-    assert "is going on: nothing was checked" in error
+    assert "is still active: nothing was checked" in error
     assert "give another" not in error
 
 
@@ -92,7 +92,7 @@ def test_outputs_whose_state_is_missing_are_never_to_be_removed(
     assert (done.returncode, status) == (1, 1)
     for message in (done.stderr, said):
         assert "holds counts-0.jsonl, but " in message
-        assert f"put {place.output / '.driftline'} back from the back-up" in message
+        assert f"restore {place.output / '.driftline'} from a backup" in message
         assert "remove" not in message
     assert "node-0" not in said, "told before nodes are started"
     assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
@@ -115,7 +115,7 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_p
     assert "not yet delivered" not in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("problems: see above. The run itself: complete: ")
-    assert last.endswith("The same command is refused until the problems above are fixed.")
+    assert last.endswith("The same command is rejected until the problems above are fixed.")
     about = json.loads(report.read_text())["run"]
     assert (about["refused"], about["snapshot"]) == (True, None)
     status, said = end(place)
@@ -132,7 +132,9 @@ def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
     done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert out in done.stdout
-    assert done.stdout.endswith("The same command is refused until the problems above are fixed.\n")
+    assert done.stdout.endswith(
+        "The same command is rejected until the problems above are fixed.\n"
+    )
     status, said = end(place)
     assert status == 1
     assert out in said
@@ -162,10 +164,10 @@ def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path
     file.write_text(file.read_text().replace('"count": 7}', '"count": 8}', 1))
     done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
-    assert f"{file} is not what was delivered" in done.stdout
+    assert f"{file} differs from what was delivered" in done.stdout
     status, said = end(place)
     assert status == 1
-    assert f"{file} is not what was delivered" in said
+    assert f"{file} differs from what was delivered" in said
 
 
 def test_foreign_or_missing_progress_file_is_detected_without_output_loss(

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.runtime.logs import LineFormatter, ToFile
+from driftline.deploy.runtime.logs import LineFormatter, LogFileHandler
 
 
 def test_a_log_file_on_a_full_device_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    handler = ToFile(Path("/dev/full"))
+    handler = LogFileHandler(Path("/dev/full"))
     for _ in range(2):
         handler.handle(logging.makeLogRecord({"msg": "a line"}))
     handler.close()
-    assert caplog.messages == ["log file /dev/full: No space left on device; it will lack lines"]
+    reason = "No space left on device; lines are missing from it"
+    assert caplog.messages == [f"log file /dev/full: {reason}"]
 
 
 LOGGING = """

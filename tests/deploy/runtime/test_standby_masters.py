@@ -76,7 +76,7 @@ class Run(HostedRun):
         self.watch.address = self.runtime.add(self.watch, config.address("watch"))
         guide.addresses["watch"] = self.watch.address
         died = succession.forget if forgets else lambda name: None
-        self.start(LocalCluster(config, masters=2, died=died))
+        self.start(LocalCluster(config, masters=2, on_death=died))
         self.meanwhile: Callable[[], None] = lambda: None
         """What else is done in the loop."""
 

@@ -79,7 +79,7 @@ WITHOUT_RIGHT: dict[str, tuple[Connect, str]] = {
     ),
     "a producer's key": (
         lambda m: m.hosts.raw(m.address, "shop"),
-        "the key shop is one of a producer, not of a member",
+        "the key shop belongs to a producer, not to a member",
     ),
 }
 

@@ -212,7 +212,7 @@ def test_verify_refuses_if_a_missing_part_cannot_be_rebuilt(ended: Path, tmp_pat
         assert done.exit_code == 1
         *_, problem, ending = done.stdout.splitlines()
         assert f"{name} is missing; it cannot be rebuilt" in problem
-        assert "The same command is refused" in ending
+        assert "The same command is rejected" in ending
 
 
 def test_verify_checks_the_service_definition_files(ended: Path, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_damaged_store_is_refused_or_goes_back_to_the_snapshot_before() -> None:
     trimmed = report_on("input-0", trimmed=5)
     [problem] = problems_of("exactly-once", report_on("node-0", damage="d"), trimmed)
     assert not problem.fatal
-    assert "if that cannot be loaded, either, the start is refused. Restore it" in problem.text
+    assert "if that cannot be loaded either, the start is rejected. Restore it" in problem.text
     shut = report_on("node-0", damage="/r/state/node-0 is damaged", unopenable=True)
     [problem] = problems_of("exactly-once", shut, trimmed)
     assert problem.fatal
@@ -157,7 +157,8 @@ def test_used_file_may_be_missing_or_old_but_not_foreign(policy: str) -> None:
         old = report_on("used-0", owner=DirectoryOwner("mine", "used-0", session))
         assert problems_of(policy, old) == []
     [other] = problems_of(policy, report_on("used-0", owner=DirectoryOwner("other", "used-0", 1)))
-    assert "used-0 (what was used of input 0) is used-0 of run other" in other.text
+    name = "used-0 (the checksum of the used records of input 0)"
+    assert f"{name} is used-0 of run other" in other.text
     [damaged] = problems_of(policy, report_on("used-0", damage="/r/state/input-0.used is damaged"))
     assert damaged.fatal
 

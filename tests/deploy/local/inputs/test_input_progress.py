@@ -100,7 +100,7 @@ def clock() -> Clock:
 def write(source: ReceivedSource, log: InputLog) -> None:
     while (group := source.next_group()) is not None:
         log.write(group)
-        source.written(group)
+        source.mark_written(group)
 
 
 def test_lag_of_producer_records_starts_when_they_are_accepted(

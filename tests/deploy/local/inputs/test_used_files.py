@@ -53,14 +53,14 @@ def savepoint(folder: Path, flow: Flow = FLOW) -> Fitted:
 def test_single_input_must_contain_the_records_of_the_savepoint(count: int, tmp_path: Path) -> None:
     fitted, source = savepoint(tmp_path), records(tmp_path / "in.jsonl", count)
     if count >= TIME - 1:
-        check_restored(fitted, "lines", source, alone=True)
+        check_restored(fitted, "lines", source, is_only_input=True)
         return
     with pytest.raises(StateMismatch, match=f"it has only {count} records? now, .* contains 5"):
-        check_restored(fitted, "lines", source, alone=True)
+        check_restored(fitted, "lines", source, is_only_input=True)
 
 
 def test_one_of_several_inputs_may_be_shorter_than_the_savepoint(tmp_path: Path) -> None:
     two = Flow("two")
     two.source("lines").union(two.source("more")).sink()
     fitted = savepoint(tmp_path, two)
-    check_restored(fitted, "lines", records(tmp_path / "in.jsonl", 2), alone=False)
+    check_restored(fitted, "lines", records(tmp_path / "in.jsonl", 2), is_only_input=False)

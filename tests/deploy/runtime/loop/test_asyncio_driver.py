@@ -10,7 +10,7 @@ import uvloop
 import zmq
 
 from driftline.deploy.runtime.loop import asyncio_driver as module
-from driftline.deploy.runtime.loop.asyncio_driver import Looped
+from driftline.deploy.runtime.loop.asyncio_driver import AsyncioDriver
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.inbox import DRAIN
 from driftline.engine.wire.messages import AskPromise, encode
@@ -23,7 +23,7 @@ WITHIN_S = 20.0
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     """A runtime that takes turns only if something wakes it."""
-    monkeypatch.setattr(module, "WAIT_S", 600.0)
+    monkeypatch.setattr(module, "TURN_INTERVAL_S_MAX", 600.0)
     runtime = Runtime(lambda job: f"did {job}")
     yield runtime
     runtime.close(linger_ms=0)
@@ -58,8 +58,8 @@ def test_messages_wake_the_driver_until_all_are_handled(
     count = 3 * DRAIN + 1
 
     async def test() -> None:
-        looped = Looped(runtime, lambda: len(listener.heard) == count or None)
-        result = asyncio.create_task(looped.result())
+        driver = AsyncioDriver(runtime, lambda: len(listener.heard) == count or None)
+        result = asyncio.create_task(driver.result())
         await asyncio.sleep(0.05)  # the runtime rests
         for data in messages(count):
             sender.send(data)
@@ -74,11 +74,11 @@ def test_finished_job_and_turn_request_wake_the_driver(runtime: Runtime) -> None
     runtime.add(listener, "inproc://node-0")
 
     async def test() -> None:
-        looped = Looped(runtime, lambda: listener.results or None)
-        result = asyncio.create_task(looped.result())
+        driver = AsyncioDriver(runtime, lambda: listener.results or None)
+        result = asyncio.create_task(driver.result())
         await asyncio.sleep(0.05)
         listener.jobs.append(DurableJob())
-        looped.soon()
+        driver.schedule_turn()
         assert await result == ["did DurableJob()"]
 
     run(test)
@@ -98,8 +98,8 @@ def test_driver_does_not_poll_a_socket_without_room(
         sender.connect(address)
 
         async def test() -> None:
-            looped = Looped(runtime, lambda: len(taken) == 3 or None)
-            result = asyncio.create_task(looped.result())
+            driver = AsyncioDriver(runtime, lambda: len(taken) == 3 or None)
+            result = asyncio.create_task(driver.result())
             for data in (b"1", b"2", b"3"):
                 sender.send(data)
             await asyncio.sleep(0)
@@ -108,7 +108,7 @@ def test_driver_does_not_poll_a_socket_without_room(
             assert runtime.turns - turns <= 2
             assert not taken
             has_room[0] = True
-            looped.soon()
+            driver.schedule_turn()
             assert await result is True
 
         run(test)
@@ -134,7 +134,7 @@ def test_role_error_ends_the_driver_and_busy_role_yields_to_other_tasks(runtime:
 
         beside = asyncio.create_task(other())
         with pytest.raises(RuntimeError, match="it is broken"):
-            await Looped(runtime, lambda: None).result()
+            await AsyncioDriver(runtime, lambda: None).result()
         turns = runtime.turns
         await asyncio.sleep(0.01)
         assert runtime.turns == turns

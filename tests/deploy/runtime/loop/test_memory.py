@@ -98,7 +98,7 @@ def resident():
 kept = [bytes([number % 256]) * 100_000 for number in range(1000)]
 del kept[::2]
 before = resident()
-memory.REST_S = 0.1
+memory.CHECK_INTERVAL_S = 0.1
 runtime = Runtime()
 runtime.add(Role("p"), "inproc://p")
 runtime.step(wait_s=0)

@@ -56,7 +56,7 @@ def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str
     assert master_ready(master)() == Phase.GATHERING.value
 
     front = Front(0, 1, PLAN, POLICIES[name], ListSource([]), count(1).__next__)
-    assert fronts_ready([front])() == "not begun: front-0"
+    assert fronts_ready([front])() == "not reading yet: front-0"
 
 
 def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
@@ -77,7 +77,7 @@ def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
     assert ready() == "", "it could take over"
     candidate.on_queue_changed()
     does("")
-    assert ready() == "it is the first, and reads the registry"
+    assert ready() == "it leads the queue of masters, and reads the registry"
     does(ClusterState("identity"))
     found = checked(list(samples()))
     assert found["driftline_phase", "gathering"] is True

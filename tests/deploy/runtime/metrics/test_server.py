@@ -13,7 +13,7 @@ import pytest
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.catalogue import registry_of, tag_with_flow
 from driftline.deploy.runtime.metrics.endpoint import check_ports
-from driftline.deploy.runtime.metrics.roles import TURNS_WITHIN_S, Health
+from driftline.deploy.runtime.metrics.roles import TURN_TIMEOUT_S, Health
 from driftline.deploy.runtime.metrics.serving import MetricsServer, pages
 from driftline.deploy.runtime.sockets.listening import resolve
 from driftline.engine.errors import FlowError, Unavailable
@@ -85,7 +85,7 @@ def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
     health = Health(Runtime(), lambda: "")
     now = monotonic()
     assert not health.why_not_healthy(now)
-    assert "has not turned for" in health.why_not_healthy(now + TURNS_WITHIN_S + 1)
+    assert "has not turned for" in health.why_not_healthy(now + TURN_TIMEOUT_S + 1)
 
 
 def test_a_large_head_is_refused_and_not_kept(server: MetricsServer) -> None:
@@ -122,4 +122,4 @@ def test_externally_reachable_metrics_log_a_warning(caplog: pytest.LogCaptureFix
     check_ports("127.0.0.1:0", 3)
     assert not caplog.messages
     check_ports("0.0.0.0:0", 3)
-    assert "metrics at 0.0.0.0:0 can be read by other machines" in caplog.text
+    assert "other machines can read the metrics at 0.0.0.0:0" in caplog.text

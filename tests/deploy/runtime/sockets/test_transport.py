@@ -120,7 +120,7 @@ def test_invalid_address_is_counted_and_logged(
 def test_rejected_connection_is_retried_until_its_key_is_authorised(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "RECONNECT_AFTER_S", 0.05)
+    monkeypatch.setattr(module, "REOPEN_AFTER_S", 0.05)
     here = copytree(hosts.keys, hosts.folder / "elsewhere")
     make_keys(hosts.keys, [("late", Rights(("node-2",)))])
     node, address = hosts.start("one", "node-0", authorised=Authorised(here))
@@ -163,7 +163,7 @@ def test_oversized_message_raises_at_the_sender(hosts: Hosts) -> None:
     node.send("node-1", Bundle("b", 1, (0, 1), (bytes(2000),), 7, 0))
     with (
         patch.object(module, "MESSAGE_BYTES_MAX", 1000),
-        pytest.raises(PayloadError, match=r"has 20\d\d bytes, and between hosts 1000"),
+        pytest.raises(PayloadError, match=r"has 20\d\d bytes; the limit between hosts is 1000"),
     ):
         hosts.runtimes[0].flush(node)
     node.outbox.clear()
@@ -172,7 +172,7 @@ def test_oversized_message_raises_at_the_sender(hosts: Hosts) -> None:
 @pytest.mark.parametrize("address", ["tcp://*:*", "tcp://0.0.0.0:*", "tcp://10.1.2.3:5555"])
 def test_listening_beyond_this_machine_requires_keys(address: str) -> None:
     runtime = Runtime(transport=Transport("tcp"))
-    with pytest.raises(NotPermitted, match="without keys: other machines reach it"):
+    with pytest.raises(NotPermitted, match="without keys: other machines can connect"):
         runtime.add(Listener("node-0"), address)
     runtime.close(linger_ms=0)
 
@@ -184,7 +184,7 @@ def test_without_keys_nothing_is_sent_beyond_this_machine(caplog: pytest.LogCapt
     node.send("master", ALIVE)
     runtime.flush(node)
     assert node.malformed == 1
-    assert "master is at tcp://10.1.2.3:5555, and there are no keys here" in caplog.text
+    assert "master is at tcp://10.1.2.3:5555, and this process has no keys" in caplog.text
     runtime.close(linger_ms=0)
 
 
@@ -204,7 +204,7 @@ def test_advertised_address_replaces_the_bound_address(advertise: str, expected:
 
 
 def test_wildcard_address_requires_an_advertised_address() -> None:
-    with pytest.raises(Unavailable, match="say by which of them others reach it"):
+    with pytest.raises(Unavailable, match="name the one that others connect to"):
         Transport("tcp").resolve_advertised("tcp://0.0.0.0:7")
 
 

@@ -16,7 +16,7 @@ from driftline.deploy.runtime.supervision import child
 from driftline.deploy.runtime.supervision.child_process import (
     LINES_MAX,
     ChildOutput,
-    deaf_to_interrupts,
+    block_termination_signals,
 )
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -102,7 +102,7 @@ def test_a_line_without_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_starting_child_ignores_signals() -> None:
-    with deaf_to_interrupts():
+    with block_termination_signals():
         process = subprocess.Popen(
             child.command("json.tool"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -119,7 +119,7 @@ def test_parent_handles_signals_received_while_they_are_blocked() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
-        with deaf_to_interrupts():
+        with block_termination_signals():
             signal.raise_signal(signal.SIGHUP)
             assert not heard
         assert heard == [signal.SIGHUP]

@@ -80,7 +80,7 @@ def test_step_down_without_progress_counts_as_futile() -> None:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (-signal.SIGKILL, "SIGKILL (is there enough memory"),
+        (-signal.SIGKILL, "SIGKILL (out of memory?"),
         (-signal.SIGSEGV, "SIGSEGV"),
         (-signal.SIGBUS, "SIGBUS"),
         (-63, "signal 63"),
@@ -161,11 +161,11 @@ def test_deaths_without_progress_give_more_time_to_a_function_that_keeps_the_loc
 def test_unread_keep_alive_pipe_does_not_block() -> None:
     with closing(KeepAlive()) as pipe:
         os.set_blocking(pipe.fd, False)
-        assert not pipe.heard()
+        assert not pipe.has_new_sign()
         for _ in range(READ_BYTES + 10):
             keep_alive(pipe.fd)
-        assert pipe.heard()
-        assert not pipe.heard()
+        assert pipe.has_new_sign()
+        assert not pipe.has_new_sign()
         pipe.close()
         keep_alive(pipe.fd)
         pipe.on_child_started()

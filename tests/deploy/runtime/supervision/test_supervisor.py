@@ -156,7 +156,7 @@ def test_a_process_is_not_replaced_before_it_has_ended(
         node.wait()
         cluster.supervise()
         assert cluster.pids["node-0"] != node.pid
-        assert "ended by SIGKILL, as it was silent; it will be restarted" in caplog.text
+        assert "was killed because it gave no sign of life; it will be restarted" in caplog.text
         for process in cluster._processes.values():
             process.kill()
 
