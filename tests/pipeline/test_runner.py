@@ -203,7 +203,7 @@ def test_a_run_after_history_has_to_begin_from_its_savepoint(
     changed = next(out.glob("*-spark-*"))
     changed.write_bytes(changed.read_bytes().replace(b"1", b"2"))
     [problem] = verify_run(out, None, lambda state, run: None).problems
-    assert "it was changed, or damaged" in problem
+    assert "it was changed or damaged" in problem
 
 
 def test_the_longest_flow_runs_everywhere(spark: SparkSession) -> None:

@@ -46,7 +46,7 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     assert folder.outputs("o") == 3
     right = folder.path / "o"
     said = folder.refuse("o2", "--fresh")
-    assert f"are in {right}" in said
+    assert f"but in {right}" in said
     assert f"--output {right}" in said
     (folder.path / "o2").mkdir(exist_ok=True)
     done = call(

@@ -122,7 +122,7 @@ MISMATCHES: list[tuple[Change, str]] = [
     (removed("input-0"), r"input-0 \(the log of input 0\) is empty or missing"),
     (removed("journal"), r"journal \(the journal\) is empty or missing"),
     (removed("registry"), "registry is not there: it was removed"),
-    (removed("journal/.driftline/identity"), "identity is gone"),
+    (removed("journal/.driftline/identity"), "identity, which .* is missing"),
     (written("journal/.driftline/identity"), "identity, which says whose .* is damaged"),
     (written("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
 ]

@@ -144,7 +144,7 @@ def test_deeply_nested_value_is_rejected_without_recursion() -> None:
         nested = [nested]
     documents = DEFAULT.collections["documents"]
     for field in ("title", "x"):
-        with pytest.raises(DocumentRefused, match="nested more than 32 deep"):
+        with pytest.raises(DocumentRefused, match="nested more than 32 levels deep"):
             documents.check("a", {field: nested})
     for id, document in ((nested, {}), ("a", nested)):
         with pytest.raises(DocumentRefused, match=r"\[\[\[.* is no"):

@@ -57,5 +57,5 @@ def test_a_file_of_another_version_is_refused(
     monkeypatch.setattr(sections, "FORMAT", 3)
     write([tail_of(0, ROWS)], tmp_path / "new")
     monkeypatch.undo()
-    with pytest.raises(OtherFormat, match="format 3, not 2"):
+    with pytest.raises(OtherFormat, match="format is 3, not 2"):
         Segment(tmp_path / "new")

@@ -49,7 +49,7 @@ def check(view: KeyValueView, items: list[Item], keys: list[object]) -> None:
             texts = [key for key in expected if isinstance(key, str) and key.startswith(prefix)]
             beginning = {key: expected[key] for key in texts}
             assert dict(view.items(prefix, at)) == beginning
-    with pytest.raises(Unavailable, match="wait"):
+    with pytest.raises(Unavailable, match="retry later"):
         view.get("a", view.time + 1)
 
 

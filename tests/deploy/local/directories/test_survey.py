@@ -111,7 +111,7 @@ def test_log_that_ends_before_processed_records_is_rejected(
 ) -> None:
     [problem] = problems_of(policy, report_on("input-0", reserved=reserved))
     assert problem.fatal
-    assert f"it ends before record {reserved}, but all {said} is done" in problem.text
+    assert f"it ends before record {reserved}, but all records {said} are used" in problem.text
     without = replace(RUN, snapshots=())
     found = problems_of(policy, report_on("input-0", reserved=reserved), state=without)
     assert len(found) == (policy == "exactly-once"), "outputs up to 7 are delivered"

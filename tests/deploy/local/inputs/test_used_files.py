@@ -55,7 +55,7 @@ def test_single_input_must_contain_the_records_of_the_savepoint(count: int, tmp_
     if count >= TIME - 1:
         check_restored(fitted, "lines", source, is_only_input=True)
         return
-    with pytest.raises(StateMismatch, match=f"it has only {count} records? now, .* contains 5"):
+    with pytest.raises(StateMismatch, match=f"has only {count} records? now, .* contains 5"):
         check_restored(fitted, "lines", source, is_only_input=True)
 
 
