@@ -42,7 +42,7 @@ class Endpoint(Struct, frozen=True):
         number = int(port)
         if number and number + processes - 1 > PORT_MAX:
             raise FlowError(
-                f"metrics cannot be served at {text}: the ports of the {processes} processes have "
+                f"cannot serve metrics at {text}: the ports of the {processes} processes have "
                 f"to be below {PORT_MAX + 1}"
             )
         return Endpoint(host.removeprefix("[").removesuffix("]"), number)
@@ -60,7 +60,7 @@ class Endpoint(Struct, frozen=True):
 
     def fault(self, error: OSError) -> str:
         """Return an error text that explains why this endpoint cannot be used."""
-        return f"metrics cannot be served at {self.host}:{self.port}: {error.strerror or error}"
+        return f"cannot serve metrics at {self.host}:{self.port}: {error.strerror or error}"
 
 
 def check_ports(text: str, processes: int) -> None:

@@ -123,7 +123,7 @@ MISMATCHES: list[tuple[Change, str]] = [
     (removed("journal"), r"journal \(the journal\) is empty or missing"),
     (removed("registry"), "registry is not there: it was removed"),
     (removed("journal/.driftline/identity"), "identity, which .* is missing"),
-    (written("journal/.driftline/identity"), "identity, which says whose .* is damaged"),
+    (written("journal/.driftline/identity"), "identity, which names the flow .* is damaged"),
     (written("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
 ]
 
@@ -169,14 +169,14 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
 
 
 DAMAGES: list[tuple[Change, str, str]] = [
-    (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is refused"),
+    (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is rejected"),
     (
         cut("journal/segment-00000000"),
         "of an incomplete record, which the next opening removes",
         "resumes",
     ),
-    (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
-    (removed("journal/.driftline/barrier-0.owner"), "(the journal) is empty or missing", "is ref"),
+    (removed("journal/segment-00000000"), "all its segments are gone", "is rejected"),
+    (removed("journal/.driftline/barrier-0.owner"), "(the journal) is empty or missing", "is rej"),
     (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
     (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
     (flipped("documents-0/*.segment"), "; it is rebuilt", "resumes"),

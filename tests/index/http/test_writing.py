@@ -277,7 +277,7 @@ async def test_stalled_bulk_ends_with_a_slow_error(
         found = [json.loads(line) for line in answer.text.splitlines()]
         assert [each.get("id") for each in found] == ["1", None]
         assert found[1]["error"]["code"] == "slow"
-    assert "body arrived too slowly" in caplog.text
+    assert "body of a request arrived too slowly" in caplog.text
 
 
 async def test_bulk_cut_by_shutdown_ends_with_the_line_to_resume_at(

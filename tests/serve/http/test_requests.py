@@ -199,7 +199,7 @@ def test_streams_and_health_checks_do_not_use_request_slots() -> None:
         state.limit_concurrency(health),
     ):
         for full in (plain, stream):
-            with pytest.raises(ApiError, match="try again later"), state.limit_concurrency(full):
+            with pytest.raises(ApiError, match="retry later"), state.limit_concurrency(full):
                 pass
         with state.limit_concurrency(health):
             pass
@@ -275,7 +275,9 @@ async def test_body_that_drips_is_refused_and_logged(
         assert answer.done(), "it is refused while it still drips"
         assert (await answer).startswith(b"HTTP/1.1 408 ")
         writer.close()
-    (line,) = [each for each in caplog.records if "body arrived too slowly" in each.message]
+    (line,) = [
+        each for each in caplog.records if "body of a request arrived too slowly" in each.message
+    ]
     assert line.levelname == "WARNING"
 
 
@@ -287,7 +289,7 @@ async def test_body_that_drips_is_refused_and_logged(
         (b'{"a": \xff}', "byte 6 is not UTF-8"),
         (b"[" * 100_000, "this is not valid JSON: it is nested too deep"),
         (b'{"a": 1, "a": 2}', "this is not valid JSON: the name 'a' occurs twice"),
-        (b"[NaN]", "this is not valid JSON: NaN is not a number of JSON"),
+        (b"[NaN]", "this is not valid JSON: NaN is not a JSON number"),
         (b"[1e999]", "this is not valid JSON: 1e999 is too large for a float"),
         (b"{", "this is not valid JSON: "),
         (b"{} {}", "a second value follows the first; in a bulk request each has its own line"),
