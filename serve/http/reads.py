@@ -25,7 +25,7 @@ from hashlib import blake2b
 from itertools import groupby
 from time import monotonic
 
-from driftline.engine.errors import MalformedMessage
+from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import ApiError, RetentionExceeded
@@ -119,7 +119,10 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
 async def changes(
     backend: Backend, since: int, encode: EventEncoder, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events from a T on; without events, a `time` event every `heartbeat_s`."""
+    """Yield the events from a T on; without events, a `time` event every `heartbeat_s`.
+
+    If the journal can no longer be read, the last event is an `error`.
+    """
     reached, sent_at = since, monotonic()
     try:
         async with aclosing(backend.spans(since)) as spans:
@@ -133,7 +136,7 @@ async def changes(
                 if parts or monotonic() >= sent_at + heartbeat_s:
                     sent_at = monotonic()
                     yield b"".join(parts) or progress_event(reached)
-    except (RetentionExceeded, ApiError) as error:
+    except DriftlineError as error:
         yield event(error_body(to_api_error(error)), name="error")
 
 

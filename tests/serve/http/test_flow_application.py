@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import httpx
 
 from driftline import Flow, ReducingState
+from driftline.engine.errors import Unavailable
 from driftline.serve.http.application import build
 from driftline.serve.http.flow_application import event_encoder, journal_operation, value_operations
 from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
+from driftline.serve.journal.merging import Span
 from driftline.serve.views.keyvalue import KeyValueView
 from tests.serve.http.backends import FlowBackend
 
@@ -153,6 +155,19 @@ async def test_too_deeply_nested_value_is_replaced_in_the_stream() -> None:
     assert '"value":["end",1]' in received
     assert received.count("(nested more than 500 deep)") == 1
     assert [row["key"] for row in listed.json()["items"]] == [499, 900, "end"]
+
+
+async def test_change_stream_of_a_journal_that_cannot_be_read_ends_with_an_error() -> None:
+    class Damaged(FlowBackend):
+        async def spans(self, since: int) -> AsyncGenerator[Span, None]:
+            yield Span(since, since, [])
+            raise Unavailable("the journal is damaged")
+
+    backend = Damaged(outputs_of(), {"counts": [KeyValueView(0)]})
+    events = [each async for each in changes(backend, 0, event_encoder(["counts"]), 60)]
+    [received] = [each.decode() for each in events]
+    assert received.startswith("event: error\n")
+    assert '"code":"unavailable","message":"the journal is damaged"' in received
 
 
 async def test_change_stream_includes_dead_letters_with_their_error() -> None:
