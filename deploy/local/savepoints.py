@@ -85,7 +85,7 @@ def restore_run(
         with closing(LmdbStore(state / f"node-{index}", run.identity, owner)) as store:
             parts = PartStore(store, flow)
             initialise_store(parts, fitted, owned_groups(index, nodes, flow.groups))
-    time, event_times = savepoint.time, savepoint.event_times_of(flow)
+    time, event_times = savepoint.time, fitted.savepoint.event_times_of(flow)
     offsets = (time,) * len(flow.sources)
     record = SnapshotRecord(FIRST_SNAPSHOT, time, offsets, event_times=event_times)
     registry.write(run.next(snapshots=(record,), base=FIRST_SNAPSHOT))
@@ -102,11 +102,22 @@ def check_restored(
 ) -> None:
     """Check the input of one source; `is_only_input`: it is the only source.
 
-    Raises StateMismatch if new records have times below that of the savepoint and would be skipped;
-    InputError, Unavailable.
+    Raises StateMismatch if new records would be skipped, because their times are below that of the
+    savepoint, or late, because the source had ended; InputError, Unavailable.
     """
     savepoint, cut = fitted.savepoint, format_time(fitted.savepoint.time)
-    if savepoint.time <= 1 or not _has_numbered_records(flow_input, is_only_input=is_only_input):
+    is_numbered = _has_numbered_records(flow_input, is_only_input=is_only_input)
+    if fitted.has_ended(source) and (
+        not is_numbered
+        or fitted.has_single_source
+        or (isinstance(flow_input, Source) and any(True for _ in flow_input.read(savepoint.time)))
+    ):
+        raise StateMismatch(
+            f"savepoint {savepoint.path} was made after source {source!r} had ended: its windows "
+            "are complete, and all new records would be late. Make a savepoint of a run that was "
+            "drained (SIGTERM) before the end of its input; or process the new records in a new run"
+        )
+    if savepoint.time <= 1 or not is_numbered:
         return
     if fitted.inputs.get(source, False) is False:  # None: unknown, for example of a list on Spark
         is_in_savepoint = source in fitted.inputs

@@ -19,8 +19,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from driftline.engine.errors import StateMismatch
+from driftline.engine.event_time import NEVER, Status
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import OperatorOutline, Outline, has_default_name, make_outline
 from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
@@ -58,6 +60,7 @@ class Fitted(Struct, frozen=True):
     """A savepoint as the state of a flow."""
 
     savepoint: Savepoint
+    """The savepoint; its event times have the new names of the sources."""
     restored: Mapping[str, RestoredState]
     """Operator of the flow -> state with which it starts; other operators start empty."""
     inputs: Mapping[str, bool | None]
@@ -67,6 +70,10 @@ class Fitted(Struct, frozen=True):
     """Messages for the user: state that starts empty or is dropped, and removed sources."""
     has_single_source: bool = False
     """Whether the savepoint has only one source, so that all times are those of its input."""
+
+    def has_ended(self, source: str) -> bool:
+        """Return whether a source with event times had ended when the savepoint was made."""
+        return self.savepoint.event_times.get(source, (NEVER, Status.ACTIVE))[1] == Status.ENDED
 
     def segment(self, group: int) -> bytes:
         """Return the state of all operators for a key group. Raises SnapshotDamaged."""
@@ -130,8 +137,9 @@ class _Fitting(Struct):
         notes += [f"{text} is dropped" for text in self.dropped]
         removed = [name for name in inputs if name not in self.current.sources]
         notes += [f"source {name!r} is no longer in the flow" for name in removed]
-        has_single_source = len(inputs) == 1
-        return Fitted(self.savepoint, self.restored, inputs, tuple(notes), has_single_source)
+        event_times = {renamed.get(n, n): times for n, times in self.savepoint.event_times.items()}
+        savepoint = replace(self.savepoint, event_times=event_times)
+        return Fitted(savepoint, self.restored, inputs, tuple(notes), len(inputs) == 1)
 
     def _renamed(self) -> dict[str, str]:
         """Return the user's `Choice.rename`, as old name -> new name; add problems."""

@@ -217,9 +217,9 @@ class VerifiedSource:
             problem = f"of the first {last} records, which this run has used, some have changed"
         elif next_time < used.until:
             problem = (
-                f"this input has ended at record {last} in this run, while others continued to "
-                f"{used.until - 1}. Records are ordered by their number: record {next_time}, which "
-                "was appended since, would come before outputs that are already delivered"
+                f"this run has read the input to its end, record {last}, and has delivered outputs "
+                f"up to record {used.until - 1}. Records are ordered by their number: record "
+                f"{next_time}, which was appended since, would come before these outputs"
             )
         else:
             return

@@ -172,7 +172,7 @@ def test_of_two_inputs_the_longer_one_may_grow(tmp_path: Path) -> None:
     append(left, text)
     refuse(
         run,
-        "l.jsonl: this input has ended at record 10 in this run, while others continued to ",
+        "l.jsonl: this run has read the input to its end, record 10, and has delivered outputs ",
         "record 11",
     )
     left.write_text(text)

@@ -127,7 +127,7 @@ def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
     noted = after("ab", 1000)
     VerifiedSource(ListSource("ab"), noted).check()
     with pytest.raises(
-        StateMismatch, match="has ended at record 2 in this run, while others continued"
+        StateMismatch, match="has read the input to its end, record 2, and has delivered"
     ):
         VerifiedSource(ListSource("abc"), noted).check()
     with pytest.raises(StateMismatch, match="it has only 1 record now"):

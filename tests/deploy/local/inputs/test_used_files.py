@@ -11,9 +11,10 @@ from driftline.connectors.files import open_source
 from driftline.deploy.local.inputs.used_files import UsedFile, read_used
 from driftline.deploy.local.savepoints import check_restored
 from driftline.engine.errors import StateMismatch
+from driftline.engine.event_time import Status
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
-from driftline.engine.snapshots.savepoint_mapping import Fitted, fit
+from driftline.engine.snapshots.savepoint_mapping import Choice, Fitted, fit
 from driftline.engine.sources import Source
 from driftline.engine.sources.fingerprint import InputFingerprint, StoreUsed
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -64,3 +65,27 @@ def test_one_of_several_inputs_may_be_shorter_than_the_savepoint(tmp_path: Path)
     two.source("lines").union(two.source("more")).sink()
     fitted = savepoint(tmp_path, two)
     check_restored(fitted, "lines", records(tmp_path / "in.jsonl", 2), is_only_input=False)
+
+
+def test_source_that_had_ended_gets_no_new_records(tmp_path: Path) -> None:
+    two = Flow("two")
+    lines, more = (two.source(name, event_time="at") for name in ("lines", "more"))
+    lines.union(more).key_by("text").distinct(ttl=1, name="new").sink()
+    times = (3, Status.ENDED), (9, Status.ACTIVE)
+    write_manifest(tmp_path, two, TIME, {"lines": True, "more": True}, times)
+    fitted = fit(open_savepoint(tmp_path), two)
+    check_restored(fitted, "lines", records(tmp_path / "in.jsonl", TIME - 1), is_only_input=False)
+    check_restored(fitted, "more", records(tmp_path / "in.jsonl", TIME), is_only_input=False)
+    for new in (records(tmp_path / "in.jsonl", TIME), "tcp://127.0.0.1:5555"):
+        with pytest.raises(StateMismatch, match="made after source 'lines' had ended"):
+            check_restored(fitted, "lines", new, is_only_input=False)
+
+
+def test_renamed_source_keeps_its_event_time(tmp_path: Path) -> None:
+    old, new = Flow("flow"), Flow("flow")
+    for flow, name in ((old, "lines"), (new, "words")):
+        source = flow.source(name, event_time="at")
+        source.key_by("text").distinct(ttl=1, name="new").sink()
+    write_manifest(tmp_path, old, TIME, {"lines": True}, ((3, Status.ACTIVE),))
+    fitted = fit(open_savepoint(tmp_path), new, Choice(rename=(("lines", "words"),)))
+    assert fitted.savepoint.event_times_of(new) == ((3, Status.ACTIVE),)
