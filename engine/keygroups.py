@@ -170,7 +170,7 @@ def _bytes_to_hash(key: object) -> bytes:
     try:
         return str.encode(key)
     except UnicodeEncodeError as error:
-        raise PayloadError(f"{key!a} cannot travel or be stored: {error}") from None
+        raise PayloadError(f"{key!a} cannot be sent or stored: {error}") from None
 
 
 def root_group(time: int, front: int, groups: int = GROUPS) -> int:

@@ -170,7 +170,7 @@ def validate_payload(payload: object) -> object:
     """Return a record with the types that a user function receives. Raises PayloadError if the
     record is invalid.
 
-    A record is invalid if it exceeds the limits of a record, or if a value in it cannot travel.
+    A record is invalid if it exceeds the limits of a record, or if a value in it cannot be encoded.
     """
     data = pack_rows([payload])
     if reason := why_invalid_record(payload, len(data)):

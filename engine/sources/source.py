@@ -98,7 +98,7 @@ class Source(Protocol):
             start: The smallest time to yield; no record needs to have exactly that time.
 
         Yields:
-            (time, record) with increasing times, where the record has types that can travel; a
+            (time, record) with increasing times, where the record has types of the wire format; a
             BadRecord in place of a record that cannot be read.
 
         Raises:

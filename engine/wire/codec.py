@@ -1,6 +1,6 @@
 """Wire format: msgpack, and columns for similar rows.
 
-Values that can *travel* (to another process) and be stored: None, bool, int (64 bit), float, str,
+Values that can be sent to another process and stored: None, bool, int (64 bit), float, str,
 bytes, sequences and dicts of these. Sequences always come back as tuples, and instances of
 subclasses as instances of their base (a NamedTuple as a tuple, an IntEnum as an int). A function
 that decodes msgpack itself may output msgpack.ExtType and msgpack.Timestamp, which come back
@@ -56,7 +56,7 @@ def _refuse_extension(code: int, data: bytes) -> object:
 
 
 def pack(value: object) -> bytes:
-    """Encode a value. Raises PayloadError for a value that cannot travel.
+    """Encode a value. Raises PayloadError for a value that cannot be encoded.
 
     Thread-safe and reentrant: methods of the value may call `pack` while the value is encoded.
     """
@@ -70,7 +70,7 @@ def pack(value: object) -> bytes:
         packer.reset()
         _idle_packers.append(packer)
         reraise_interrupt(error)
-        problem = why_unencodable(value) or f"cannot travel or be stored: {text_of(error)}"
+        problem = why_unencodable(value) or f"cannot be sent or stored: {text_of(error)}"
         raise PayloadError(problem) from None
     if len(data) <= PACKER_BYTES_MAX:
         _idle_packers.append(packer)
@@ -156,7 +156,7 @@ def round_trip(value: object) -> object:
 def canonical_bytes(value: object) -> bytes:
     """Return bytes that differ where values differ, even for 1, 1.0 and True, which are equal.
 
-    This is the encoding of the value, or the `repr` of a value that cannot travel.
+    This is the encoding of the value, or the `repr` of a value that cannot be encoded.
     """
     try:
         return pack(value)
@@ -277,7 +277,7 @@ def decode_rows(encoded: object) -> list[object]:
 
 
 def pack_rows(rows: Sequence[object]) -> bytes:
-    """Encode rows as the bytes of `encode_rows`. Raises PayloadError if a row cannot travel."""
+    """Encode rows as the bytes of `encode_rows`. Raises PayloadError if a row cannot be encoded."""
     try:
         return pack_nested(encode_rows(rows))
     except BaseException as error:  # comparing values of foreign types may raise anything
@@ -286,7 +286,7 @@ def pack_rows(rows: Sequence[object]) -> bytes:
 
 
 def pack_payload(value: object) -> bytes:
-    """Encode a payload as one row for `joined_rows`. Raises PayloadError if it cannot travel."""
+    """Encode a payload as one row for `joined_rows`. Raises PayloadError."""
     try:
         return pack_nested([[value]])[2:]
     except PayloadError as error:
@@ -398,7 +398,7 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 def why_unencodable(value: object) -> str:
-    """Return why a value cannot travel; empty if it can. The text is the same in every process and
+    """Return why a value cannot be encoded, or "". The text is the same in every process and
     replay."""
     try:
         problem = _problem(value, "", 0)
@@ -411,11 +411,11 @@ def why_unencodable(value: object) -> str:
         return ""
     kind = type(value).__name__
     reason = "" if problem == f"it is of type {kind}" else f": {problem}"
-    return f"a value of type {kind} cannot travel or be stored{reason}; {HELP}"
+    return f"a value of type {kind} cannot be sent or stored{reason}; {HELP}"
 
 
 def _problem(value: object, at: str, level: int) -> str:
-    """Return which part of a value cannot travel, and why; "" if the whole value can.
+    """Return which part of a value cannot be encoded, and why; "" if the whole value can.
 
     `at`: path from the user's value to this one, such as `[0].key`; `level`: its nesting level.
     """

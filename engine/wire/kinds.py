@@ -90,11 +90,11 @@ def _declared(base: type[Message]) -> Iterator[type[Message]]:
 
 
 def encode(header: tuple[str, int, int], message: Message) -> bytes:
-    """Encode a message. Raises PayloadError if a value in it cannot travel."""
+    """Encode a message. Raises PayloadError if a value in it cannot be encoded."""
     try:
         return _encoder.encode((MAGIC, *header, message))
     except (TypeError, ValueError, OverflowError) as error:
-        raise PayloadError(f"{type(message).__name__} cannot travel: {error}") from None
+        raise PayloadError(f"{type(message).__name__} cannot be encoded: {error}") from None
 
 
 def decode(data: bytes) -> tuple[MessageHeader, Message]:

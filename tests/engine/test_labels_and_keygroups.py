@@ -170,7 +170,7 @@ HELP = "a key is None, bool, int, float, str, bytes or a tuple of these"
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ("\ud800", "cannot travel"),
+        ("\ud800", "cannot be sent"),
         (object(), f"type object is not a key: {HELP}"),
         ([1], f"type list is not a key: {HELP}"),
         (("a", {}), f"type dict is not a key: {HELP}"),

@@ -50,7 +50,7 @@ scalars = (
 frozen = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
 """Strategy for immutable values of states: scalars and tuples."""
 
-travelling = st.recursive(
+encodable = st.recursive(
     scalars,
     lambda inner: (
         st.lists(inner, max_size=3)

@@ -138,7 +138,7 @@ def deep(levels: int) -> object:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ({1}, "a value of type set cannot travel or be stored; use"),
+        ({1}, "a value of type set cannot be sent or stored; use"),
         ([1, {"a": {2}}], "at [1]['a'] is of type set"),
         ((1, 2**64), "at [1] is an int of more than 64 bits"),
         ("\ud800", "text with a lone surrogate"),

@@ -9,11 +9,11 @@ from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import from_blob, payload_columns, running_checksum, to_blob
 from driftline.engine.wire.codec import pack
-from tests.engine.state.states import as_tuples, exact, scalars, travelling
+from tests.engine.state.states import as_tuples, encodable, exact, scalars
 
 labels = st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple)
 outputs = st.lists(
-    st.tuples(labels, st.sampled_from([0, 1, FAILURES]), travelling), min_size=1, max_size=6
+    st.tuples(labels, st.sampled_from([0, 1, FAILURES]), encodable), min_size=1, max_size=6
 )
 
 

@@ -20,7 +20,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from tests.engine.state.states import as_tuples, exact, travelling
+from tests.engine.state.states import as_tuples, encodable, exact
 
 KINDS = sorted(
     (
@@ -78,7 +78,7 @@ def test_every_message_type_round_trips(
     assert exact(fields_of(got)) == exact(as_tuples(fields_of(message)))
 
 
-def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
+def test_a_payload_that_cannot_be_encoded_is_rejected_when_it_is_sent() -> None:
     with pytest.raises(PayloadError):
         encode(
             MessageHeader("a", 1, 1),
@@ -139,7 +139,7 @@ def test_truncated_or_extended_message_is_malformed(
         assert not survives(data[:end])
 
 
-@given(travelling, st.integers(0, 60))
+@given(encodable, st.integers(0, 60))
 @settings(max_examples=200)
 def test_any_value_in_the_place_of_a_message_or_of_a_part_is_refused_or_fits(
     value: object, at: int

@@ -28,7 +28,7 @@ from driftline.index.documents.versions import (
     replaced_fields,
     words_of,
 )
-from tests.engine.state.states import exact, travelling
+from tests.engine.state.states import encodable, exact
 from tests.index.documents.versions import versions
 
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -88,7 +88,7 @@ def test_version_round_trips_through_its_payload(version: DocumentVersion) -> No
     assert decode(payload) == version
 
 
-@given(travelling)
+@given(encodable)
 def test_malformed_version_is_rejected(payload: object) -> None:
     with pytest.raises(MalformedMessage, match="not a version of a document"):
         decode(payload)
