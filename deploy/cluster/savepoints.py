@@ -165,8 +165,8 @@ def _check_agents_alive(submission: Submission, state: ClusterState, alive: set[
     for number, name in zip(layout, names_of(layout), strict=True):
         if (agent := submission.agent_of(number)) not in alive:
             raise Unavailable(
-                f"agent {agent} is away, and has the state of {name}: start it, and try again once"
-                " `driftline status` shows that the flow runs"
+                f"agent {agent} is not running, and has the state of {name}: start it, and try "
+                "again once `driftline status` shows that the flow runs"
             )
 
 

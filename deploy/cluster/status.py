@@ -285,7 +285,7 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
                 yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
         if figures.get("window_full"):
             in_flight = counted(figures.get("in_flight", 0), "record")
-            yield f"{name} sends no more for now: {in_flight} in flight, its limit"
+            yield f"{name} has reached its limit of records in flight: {in_flight}"
 
 
 def find_problems(
@@ -300,7 +300,7 @@ def find_problems(
     problems = [f"{', '.join(names)}: {text}" for text, names in agents_by_text.items()]
     alive_names = {agent.name for agent in alive}
     needed = dict.fromkeys((*(submission.agent_of(n) for n in layout), *submission.front_agents))
-    problems += [f"agent {name} is away" for name in needed if name not in alive_names]
+    problems += [f"agent {name} is not running" for name in needed if name not in alive_names]
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         problems.append("there is no agent for masters")
     return problems
@@ -354,5 +354,5 @@ def key_mismatch(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
         return "this cluster has keys: give --bind and --keys"
     known = network.authorised()
     if all(known.find_key(agent.public) is None for agent in alive if agent.public):
-        return "these --keys are of another set than those of this cluster"
+        return "these --keys do not belong to this cluster"
     return ""

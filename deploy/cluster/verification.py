@@ -105,7 +105,7 @@ def _describe_location(
             "directory to `driftline verify`"
         )
     if agent is None:
-        return f"\n  {names}: agent {name} is away; start it, then verify on its host"
+        return f"\n  {names}: agent {name} is not running; start it, then verify on its host"
     return f"\n  {names}: agent {name}, on host {agent.host}; run this command there"
 
 

@@ -120,4 +120,4 @@ def submit_flow(
         f"{', '.join(front_agents)}; outputs in {submission.output}"
     )
     for agent in sorted({*node_agents, *front_agents} - alive):
-        print_error(f"note: agent {agent} is away: the flow waits for it")
+        print_error(f"note: agent {agent} is not running: the flow waits for it")

@@ -146,7 +146,7 @@ class Collection:
             )
         if len(document) > FIELDS_MAX:
             raise DocumentRefused(
-                f"the document has {len(document)} fields; the most is {FIELDS_MAX}"
+                f"the document has {len(document)} fields; the maximum is {FIELDS_MAX}"
             )
         size = 0
         for name, value in document.items():
@@ -161,7 +161,7 @@ class Collection:
                 raise DocumentRefused(str(error), name) from None
         if size > DOCUMENT_BYTES_MAX:
             raise DocumentTooLarge(
-                f"the document has {size} bytes; the most is {DOCUMENT_BYTES_MAX}: "
+                f"the document has {size} bytes; the maximum is {DOCUMENT_BYTES_MAX}: "
                 "split it into several documents"
             )
 
@@ -250,7 +250,7 @@ def _collection(name: str, value: object, origin: str) -> Collection:
         )
     tables = _table(table.get("fields"), f"{where}: the table of its fields")
     if len(tables) > FIELDS_MAX:
-        raise SchemaError(f"{where}: it has {len(tables)} fields; the most is {FIELDS_MAX}")
+        raise SchemaError(f"{where}: it has {len(tables)} fields; the maximum is {FIELDS_MAX}")
     texts, values = count(), count()
     fields = {each: _field(each, tables[each], where, texts, values) for each in sorted(tables)}
     return Collection(name, tuple(fields[each] for each in tables), others)

@@ -182,7 +182,7 @@ def _keyword(value: object) -> str:
         raise ValueError(f"{short_repr(value)} is not a keyword; write a text")
     size = len(utf8(value))
     if size > KEYWORD_BYTES_MAX:
-        raise ValueError(f"a keyword has {size} bytes; the most is {KEYWORD_BYTES_MAX}")
+        raise ValueError(f"a keyword has {size} bytes; the maximum is {KEYWORD_BYTES_MAX}")
     return value
 
 

@@ -196,7 +196,7 @@ def _collection(name: object, schema: Schema, what: str) -> Collection:
 
 def _check_length(what: str, text: str, length_max: int) -> None:
     if len(text) > length_max:
-        raise DocumentRefused(f"the {what} has {len(text)} characters; the most is {length_max}")
+        raise DocumentRefused(f"the {what} has {len(text)} characters; the maximum is {length_max}")
 
 
 def _with_name(

@@ -131,7 +131,7 @@ def parse(text: str, collection: Collection) -> Query:
     Raises QueryError.
     """
     if len(text) > LENGTH_MAX:
-        problem = f"the query has {len(text)} characters; the most is {LENGTH_MAX}"
+        problem = f"the query has {len(text)} characters; the maximum is {LENGTH_MAX}"
         raise QueryError(problem, text, TextSpan(LENGTH_MAX, LENGTH_MAX))
     if surrogate := re.search("[\ud800-\udfff]", text):
         raise QueryError("the query has an unpaired surrogate", text, _match_span(surrogate))

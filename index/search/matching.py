@@ -312,7 +312,7 @@ def _check_total(costs: Mapping[Term | Phrase, int], budget: int) -> None:
         leaf = max(costs, key=costs.__getitem__)
         raise QueryTooCostly(
             f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}; the "
-            f"most is {budget:,}: remove {leaf}, or search for rarer words",
+            f"maximum is {budget:,}: remove {leaf}, or search for rarer words",
             str(leaf),
         )
 

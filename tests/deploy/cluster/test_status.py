@@ -80,7 +80,7 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
         made.step()
     flow = status_in(made)
     assert {node.state for node in flow.nodes} == {"waiting for the consumer"}
-    full = "front-0 sends no more for now: 6 records in flight, its limit"
+    full = "front-0 has reached its limit of records in flight: 6 records"
     assert flow.held_back == (full,)
     assert f"  {full}" in shown(flow)
     assert flow.snapshot_age_s is not None

@@ -78,7 +78,7 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
         shutil.move(tmp_path / "aside", log)
 
         machine.kill("front")
-        away = "input-0, input-1: agent front is away; start it, then verify on its host"
+        away = "input-0, input-1: agent front is not running; start it, then verify on its host"
         machine.until(lambda: away in verify_flow(tree, "sums").note, "its session ends")
         monkeypatch.setattr("socket.gethostname", lambda: "another")
         host = os.uname().nodename

@@ -81,7 +81,7 @@ def said(
         (["stop", "count"], 1,
          "has no flow 'count' (did you mean 'counts'?); it has counts"),
         (["stop", "counts", "--wait", "0.1"], 1,
-         "flow counts waits: agent a-node is away\n"
+         "flow counts waits: agent a-node is not running\n"
          "driftline: waiting for its end; `driftline cancel counts` ends it at once"),
         (["savepoint", "counts", "--output", "s", "--state", ".",
           "--zookeeper", "x"], 2, "--zookeeper cannot be given with --state"),
@@ -135,7 +135,7 @@ def test_command_without_required_key_reports_the_missing_key(
     assert "dropped a message" not in status
     add_keys(tmp_path / "keys", ["here"], {"shop": ["lines"]})
     with_keys = "--bind", "127.0.0.1", "--keys", "keys/here.key"
-    other = "these --keys are of another set than those of this cluster"
+    other = "these --keys do not belong to this cluster"
     status = said("status", "counts", *with_keys, status=0)
     assert status.startswith(f"counts: not known: {other}")
     assert "dropped a message" not in status
@@ -156,7 +156,7 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
     registry.write(state.next(snapshots=(snapshot,)))
     saving = "savepoint", "counts", "--output", "s"
     output = said(*saving, status=1)
-    assert "agent a-node is away, and has the state of node-0: start it" in output
+    assert "agent a-node is not running, and has the state of node-0: start it" in output
     assert not (tmp_path / "s").exists()
 
 
@@ -172,7 +172,7 @@ def test_submit_notes_that_an_agent_of_the_flow_is_away(
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
     more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
     output = said("submit", "flow.py", *more, "--accept-changed-code", status=0)
-    assert "note: agent a-node is away: the flow waits for it" in output
+    assert "note: agent a-node is not running: the flow waits for it" in output
 
 
 def test_the_status_of_one_flow_is_of_that_flow_alone(tree: ZooKeeperTree, said: Said) -> None:

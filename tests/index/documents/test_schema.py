@@ -131,7 +131,7 @@ def test_a_document_that_is_refused() -> None:
         ("a", [], "not a document"),
         ("a", {5: 5}, "not a name of a field"),
         ("a", {f"x{n}": 0 for n in range(257)}, "257 fields"),
-        ("a", {"text": "é" * (DOCUMENT_BYTES_MAX // 2)}, "the most is 1048576"),
+        ("a", {"text": "é" * (DOCUMENT_BYTES_MAX // 2)}, "the maximum is 1048576"),
     ]
     for id, document, error in cases:
         with pytest.raises(DocumentRefused, match=error):

@@ -433,7 +433,7 @@ PARSED = Collection("parsed", (*ONE.fields, ValueField("y", 3, Kind.NUMBER)), "r
 
 def test_hostile_texts_end_with_an_error() -> None:
     for text, error in (
-        ("a " * 500_000, "the query has 1000000 characters; the most is 4096"),
+        ("a " * 500_000, "the query has 1000000 characters; the maximum is 4096"),
         ("(" * LENGTH_MAX, "a word is missing at the end"),
         ("(" * 2000 + "a" + ")" * 2001, "unmatched )"),
         ("t:(" * 1000 + "a" + ")" * 1000, "nested more than 64 levels deep"),

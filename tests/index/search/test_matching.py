@@ -111,7 +111,7 @@ def test_too_costly_leaf_is_named_before_reading() -> None:
         (Phrase(0, "text", ("cat",) * 5), "would read 7 postings.* or search for"),
         (
             Phrase(0, "text", ("cat", "cats", "dog", "car")),
-            'read 7 postings, 7 of them for text:"cat cats dog car"; the most is 6: remove',
+            'read 7 postings, 7 of them for text:"cat cats dog car"; the maximum is 6: remove',
         ),
     ]
     for leaf, problem in leaves:
