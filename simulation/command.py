@@ -28,7 +28,7 @@ from driftline.simulation.scenarios.inputs import InputFiles
 from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.seeds import SeedReport, as_json, check_flow, run_one, run_seeds, show
 
-SEEDS_AT_ONCE = 20
+SEEDS_PER_TASK = 20
 """Number of seeds per task of the process pool."""
 
 BAD_RECORD_ADVICE = "Fix it, or leave such records out: --on-error dead-letter."
@@ -94,14 +94,17 @@ def simulate(
     began = monotonic()
     try:
         first_scenario = draw_scenario(first if seed is None else seed, flow, policy, files)
-        note = check_flow(first_scenario, "--input FILE draws records from a file")
+        advice = (
+            "give other records by --input" if files else "--input FILE draws records from a file"
+        )
+        note = check_flow(first_scenario, advice)
         if note and flow is not None:
             print_error(note)
         if files is not None:
             for bad_record_note in files.bad_record_notes:
                 print_error(bad_record_note)
         if seed is None:
-            report = run_all(range(first, first + seeds), flow, policy, files)
+            report = run_on_all_cores(range(first, first + seeds), flow, policy, files)
         else:
             report = SeedReport()
             report.add_outcome(run_one(first_scenario, click.echo if trace else None))
@@ -116,14 +119,15 @@ def simulate(
         click.get_current_context().exit(1)
 
 
-def run_all(
+def run_on_all_cores(
     seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
 ) -> SeedReport:
-    """Run seeds on all cores; arguments as for `draw_scenario`.
+    """Run seeds on all cores. `flow`, `policy`: None: the seed decides; `files`: None: records are
+    generated.
 
     Raises Unavailable if a process dies.
     """
-    batches = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
+    batches = [seeds[i : i + SEEDS_PER_TASK] for i in range(0, len(seeds), SEEDS_PER_TASK)]
     report = SeedReport()
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(batches))) as pool:
         runs = {pool.submit(run_seeds, batch, flow, policy, files): batch for batch in batches}

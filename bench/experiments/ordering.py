@@ -66,9 +66,9 @@ FIGURES = (
     *COUNTS,
 )
 NOTE = (
-    "Without a rate: saturated. out of order: elements that came after a later element of their "
-    "key had been applied; reapplied: elements undone and applied again, per element; frames: "
-    "between stages, at least one for each node."
+    "Without a rate: saturated. out of order: share of elements that arrived after one of their "
+    "key with a larger label; reapplied: share of elements undone and applied again; "
+    "frames/document: frames between nodes, which may each have elements of several documents."
 )
 
 
@@ -123,7 +123,8 @@ def measure_ordering(
         rows=rows,
         notes=[
             NOTE,
-            f"p99 needs {P99_LATENCIES_MIN:,} latencies: give more --seconds."
+            f"p99 needs {P99_LATENCIES_MIN:,} latencies: give more --seconds, or a larger "
+            "--saturated."
             if needs_more
             else "",
         ],

@@ -342,7 +342,7 @@ class Agent:
             host=self._host,
             tree=self._tree,
             number=self._runners_created,
-            changed=self._woken.set,
+            on_all_ended=self._woken.set,
         )
         runner.draining = submission.desired_state is DesiredState.STOP
         log.info(

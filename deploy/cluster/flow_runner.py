@@ -43,6 +43,7 @@ class HostResources(Struct, frozen=True):
     sockets: Path
     network: TransportConfig = LOCAL
     session_s: float = SESSION_S
+    """Timeout of the ZooKeeper sessions of the flows' masters, in seconds."""
     log_level: int = 0
     metrics: str = ""
     """Metrics address of the agent's processes, each at a free port: `HOST:0`; "": none."""
@@ -117,7 +118,8 @@ class FlowGuide:
         return self.masters.leader()
 
 
-FRONT_MODULE = "driftline.deploy.cluster.front"
+PROCESS_MODULE = "driftline.deploy.cluster.front"
+"""Module that the processes of a flow run: `deploy.runtime.process`, and fronts."""
 
 FLOW_THREAD = "flow "
 """Prefix of the names of flow threads."""
@@ -137,12 +139,12 @@ class FlowRunner(threading.Thread):
         host: HostResources,
         tree: ZooKeeperTree,
         number: int,
-        changed: Callable[[], None],
+        on_all_ended: Callable[[], None],
     ) -> None:
         """Create the thread; it is not started.
 
-        `number`: unique among the flow runners of this agent; `changed`: called repeatedly while
-        all processes have ended and the flow is not over, so that the agent checks why.
+        `number`: unique among the flow runners of this agent; `on_all_ended`: called repeatedly
+        while all processes have ended and the flow is not over, so that the agent checks why.
         """
         super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
@@ -159,7 +161,7 @@ class FlowRunner(threading.Thread):
         self.is_done = False
         """Whether the flow is over and its processes had time to end."""
         self.transient_error = ""
-        """Why the flow cannot run here for now; "" if it can."""
+        """Why the flow does not run here until the agent starts it again; "" if it runs."""
         self.fatal_error = ""
         """Why the flow cannot continue at all; "" if it can."""
         self.created_at = monotonic()
@@ -170,7 +172,7 @@ class FlowRunner(threading.Thread):
         """Folder of the sockets of the processes."""
         self._names = list(names)
         self._layout = layout
-        self._on_all_ended = changed
+        self._on_all_ended = on_all_ended
         self._host = host
         self._tree = tree
 
@@ -210,7 +212,7 @@ class FlowRunner(threading.Thread):
             LocalCluster(
                 config,
                 names=self._names,
-                module=FRONT_MODULE,
+                module=PROCESS_MODULE,
                 accepts_node=self._is_placed_here,
                 on_death=flow_guide.masters.forget,
             )

@@ -284,7 +284,7 @@ class ProductionPipeline(NodePipeline):
         front = self.plan.ports[port].front
         for block in blocks:
             if front is not None:
-                self.ledger.mark_record_processed(front, block.last)
+                self.ledger.mark_records_processed(front, block.last)
             elif block.id in self.unprocessed_ids:
                 self.unprocessed_ids.remove(block.id)
                 self.ledger.mark_frame_processed(block.time, block.id)

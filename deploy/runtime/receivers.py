@@ -2,8 +2,9 @@
 input.
 
 A live source belongs to the user: it may block, and its client library may not be thread-safe.
-Therefore one thread makes all its calls. The loop takes polled batches one by one while the input
-log has room; a full queue blocks the thread.
+Therefore one thread calls `start`, `poll`, `acknowledge` and `close`. The loop takes polled batches
+one by one while the `PolledSource` has room for their records in memory; a full queue blocks the
+thread.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import Trouble, event_fields, log
 
 POLL_S = 0.1
-"""Timeout in seconds of one call of `poll`, which delays acknowledgements."""
+"""Timeout of one `poll` in seconds. Acknowledgements wait that long, in the same thread."""
 
 CLOSE_TIMEOUT_S = 10.0
 """Timeout in seconds for the last calls of a source, at the end of a run."""
 
 BATCHES_MAX = 16
-"""Maximum number of polled batches that wait for room in the input log."""
+"""Maximum number of polled batches that wait until the source has room."""
 
 _Batch = Sequence[Record] | BaseException | None
 """Polled records; the error that ended the source; None: the source has ended."""
@@ -55,7 +56,7 @@ class PolledReceiver(Receiver):
         it acknowledged them.
         """
         self._acknowledge_at = 0.0
-        self._acknowledging = Trouble("source-unavailable")
+        self._acknowledge_trouble = Trouble("source-unavailable")
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -71,8 +72,10 @@ class PolledReceiver(Receiver):
         self._thread.start()
 
     def drain(self) -> None:
-        """Pass one polled batch to the source. Raises the error that ended the source, as an
-        InputError unless it is a DriftlineError."""
+        """Pass one polled batch to the `PolledSource`.
+
+        Raises the error that ended the live source, as an InputError if it is no DriftlineError.
+        """
         os.read(self.file, 1)
         batch = self._batches.get_nowait()
         if isinstance(batch, DriftlineError):
@@ -88,6 +91,7 @@ class PolledReceiver(Receiver):
             self._source.take(partition, offset, value)
 
     def on_stored(self, producers: Sequence[str]) -> None:
+        # A partition of the live source is a producer of the PolledSource.
         offsets = self._source.offsets()
         with self._lock:
             self._stored.update((partition, offsets[partition]) for partition in producers)
@@ -108,7 +112,7 @@ class PolledReceiver(Receiver):
     # Methods of the polling thread.
 
     def _run(self) -> None:
-        polling = Trouble("source-unavailable")
+        poll_trouble = Trouble("source-unavailable")
         name = self._source.name
         try:
             self._live.start(self._source.offsets())
@@ -121,12 +125,12 @@ class PolledReceiver(Receiver):
                 try:
                     batch = self._live.poll(POLL_S)
                 except Unavailable as error:
-                    polling.record_failure(
+                    poll_trouble.record_failure(
                         monotonic(), f"{name}: {error}; polling again", name=name
                     )
                     self._ending.wait(RETRY_AFTER_S)
                     continue
-                polling.record_success(monotonic(), f"{name} can be polled again", name=name)
+                poll_trouble.record_success(monotonic(), f"{name} can be polled again", name=name)
                 ended = batch is None
                 if ended or batch:
                     self._hand_over(batch)
@@ -150,7 +154,7 @@ class PolledReceiver(Receiver):
             return
         with self._lock:
             stored, self._stored = self._stored, {}
-        name, trouble = self._source.name, self._acknowledging
+        name, trouble = self._source.name, self._acknowledge_trouble
         try:
             self._live.acknowledge(stored)
         except Unavailable as error:
@@ -194,14 +198,14 @@ class StandardInput(Receiver):
         self._ended = source.closed
 
     def announce(self) -> None:
-        """Log how much of standard input is read, and how much is skipped."""
+        """Log whether standard input is read, and how many records are skipped."""
         source, logged_records = self._source, self._source.logged_records
         fields = event_fields(
             "input", name=source.name, stored=logged_records, read=not self._ended
         )
         if self._ended:
             log.warning(
-                "standard input is not read: an earlier run has read it to its end, %d records. "
+                "standard input is not read: an earlier call has read all its %d records. "
                 "For a stream that has more records now, give another --output",
                 logged_records,
                 extra=fields,
@@ -235,7 +239,7 @@ class StandardInput(Receiver):
         if newline or not data:
             self._take(self._partial + whole + newline)
             self._partial = b""
-        if len(self._partial) <= MAX_LINE_BYTES:  # a longer line is rejected, whatever follows
+        if len(self._partial) <= MAX_LINE_BYTES:  # `_rows` rejects a longer line
             self._partial += rest
         if not data:
             self._ended = True
@@ -248,8 +252,8 @@ class StandardInput(Receiver):
                 log.warning("standard input is empty: it has ended without a record", extra=fields)
 
     def _take(self, lines: bytes) -> None:
-        # A byte order mark is allowed only at the start of the first line, so later chunks get an
-        # empty line in front.
+        # `_rows` removes a byte order mark from its first line, and skips blank lines. So later
+        # chunks get a blank line in front, and keep theirs.
         for row in self._rows([lines] if self._is_at_start else [b"\n", lines]):
             self._number += 1
             for document in self._shape.documents(self._number, row):

@@ -90,8 +90,9 @@ class Flow(FlowGraph):
                 tuple), annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
             fields: Names of the items of the records, if these are tuples.
             event_time: A field, or a function that takes a record: when the event happened, as a
-                number, a datetime, or ISO 8601 text; without time zone in UTC. A record without a
-                valid event time is a failure. Operators with windows or timers need event times.
+                number, a datetime, or ISO 8601 text. Without a time zone it is in UTC. A record
+                without a valid event time is a failure. Operators with windows or timers need
+                event times.
             unit: Unit of numbers: "s", "ms" or "us".
             max_delay: Expected disorder: by how much the event time of a record may be smaller than
                 that of an earlier record. The watermark is this much behind the largest event time.
@@ -108,7 +109,7 @@ class Flow(FlowGraph):
             FlowError: The name is taken, or the fields or the event time are invalid.
         """
         what = f"source {name!r}"
-        times, function = None, None
+        settings, get_event_time = None, None
         if event_time is not None or tick is not None:
             if unit not in UNITS:
                 raise FlowError(f"{what}: the unit is {unit!r}, but must be {', '.join(UNITS)}")
@@ -117,13 +118,15 @@ class Flow(FlowGraph):
                 None if value is None else parse_duration(value, f"{what}: {argument}", least=1)
                 for value, argument in ((idle_after, "idle_after"), (tick, "tick"))
             )
-            times = EventTime(unit, delay_us, idle_us, tick_us)
+            settings = EventTime(unit, delay_us, idle_us, tick_us)
             if event_time is not None:
                 names = checked_fields(what, fields)
-                function = getter(event_time, names, f"{what}: event_time={event_time!r}")
+                get_event_time = getter(event_time, names, f"{what}: event_time={event_time!r}")
         elif idle_after is not None:
             raise FlowError(f"{what}: idle_after is for a source with an event_time or a tick")
-        vertex = self.add(SourceOperator(), name, (), function, fields=fields, event_time=times)
+        vertex = self.add(
+            SourceOperator(), name, (), get_event_time, fields=fields, event_time=settings
+        )
         return Stream(self, vertex)
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:

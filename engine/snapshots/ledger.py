@@ -1,5 +1,8 @@
 """Ledger of a node under strong productions: the frames that it has processed and sent.
 
+A *production* is a snapshot of one node: the results of its turns since the previous production.
+Nothing leaves the node before the production that contains it is durable (MillWheel, section 6.1).
+
 Inputs: each processed record and frame, each frame and output that the node made, the productions
 that the consumer has, and the processed frontier. Outputs: whether a frame or record was processed
 before, and which frames and outputs to resend after a failure.
@@ -43,18 +46,18 @@ class Ledger:
         undo_log: list[Change] = []
         self._processed_below = MapState[int, int]("next").for_key(None, undo_log)
         """Front -> time below which all its records are processed. See also `_PROCESSED`."""
-        self._received = MapState[int, int]("received").for_key(None, undo_log)
+        self._processed_frames = MapState[int, int]("received").for_key(None, undo_log)
         """Id -> time of each processed frame that came from a node."""
         self._sent = MapState[int, tuple[int, str, bytes]]("sent").for_key(None, undo_log)
         """Id -> (time, receiver, encoded frame) of each frame that this node made."""
         self._outputs = MapState[int, Outputs]("outputs").for_key(None, undo_log)
         """Number of a production -> its outputs that the consumer may lack."""
-        states = States((self._processed_below, self._received, self._sent, self._outputs))
+        states = States((self._processed_below, self._processed_frames, self._sent, self._outputs))
         self.table = StateTable(states, undo_log)
         self.table[None] = states
         self.changelog = Changelog(LEDGER, states)
         self._frame_times: list[tuple[int, int]] = []
-        """Heap of (time, id) of all frames in `_received` and `_sent`."""
+        """Heap of (time, id) of all frames in `_processed_frames` and `_sent`."""
 
     # Processed frames and records.
 
@@ -62,17 +65,17 @@ class Ledger:
         """Return the time below which all records of a front are processed."""
         return max(self._processed_below.get(front, 0), self._processed_below.get(_PROCESSED, 0))
 
-    def mark_record_processed(self, front: int, time: int) -> None:
-        """Note that all records of a front up to and including this time are processed."""
-        self._processed_below[front] = time + 1
+    def mark_records_processed(self, front: int, last: int) -> None:
+        """Note that all records of a front up to and including the time `last` are processed."""
+        self._processed_below[front] = last + 1
 
     def was_processed(self, time: int, id: int) -> bool:
-        """Return whether a frame from a node, with this tracking time and id, was processed."""
-        return id in self._received or time < self._processed_below.get(_PROCESSED, 0)
+        """Return whether a frame from a node, with this `Frame.time` and id, was processed."""
+        return id in self._processed_frames or time < self._processed_below.get(_PROCESSED, 0)
 
     def mark_frame_processed(self, time: int, id: int) -> None:
-        """Note that a frame from a node, with this tracking time and id, is processed."""
-        self._received[id] = time
+        """Note that a frame from a node, with this `Frame.time` and id, is processed."""
+        self._processed_frames[id] = time
         heappush(self._frame_times, (time, id))
 
     # Frames and outputs that this node made.
@@ -115,7 +118,7 @@ class Ledger:
         """Drop all frames below a time: every node has durably processed everything below it.
 
         INFINITY, at the end of a run, drops all frames. The stored frontier stays finite: if the
-        inputs grow, a later run has frames with larger times.
+        inputs grow, a later call of the command has frames with larger times.
         """
         if processed >= INFINITY:
             processed = max(self._frame_times, default=(-1, 0))[0] + 1
@@ -124,7 +127,7 @@ class Ledger:
         self._processed_below[_PROCESSED] = processed
         while self._frame_times and self._frame_times[0][0] < processed:
             _, id = heappop(self._frame_times)
-            for frames in (self._received, self._sent):
+            for frames in (self._processed_frames, self._sent):
                 if id in frames:
                     del frames[id]
 
@@ -137,6 +140,6 @@ class Ledger:
 
     def rebuild_times(self) -> None:
         """Rebuild the heap of times, after the rows were loaded from disk."""
-        self._frame_times = [(time, id) for id, time in self._received.items()]
+        self._frame_times = [(time, id) for id, time in self._processed_frames.items()]
         self._frame_times += [(time, id) for id, (time, _, _) in self._sent.items()]
         heapify(self._frame_times)

@@ -26,7 +26,10 @@ PackedRecord = tuple[int, bytes] | BadRecord
 
 
 def packed(record: tuple[int, object] | BadRecord) -> PackedRecord:
-    """Return the record in the wire format. Raises PayloadError if it cannot be encoded."""
+    """Return the record with its payload in the wire format, or the BadRecord as it is.
+
+    Raises PayloadError if the payload cannot be encoded.
+    """
     return record if isinstance(record, BadRecord) else (record[0], pack_payload(record[1]))
 
 
@@ -54,6 +57,7 @@ class CachedSource:
     def read(self, start: int) -> Iterator[PackedRecord]:
         """Yield records with time >= `start`. Iterators of earlier calls must not be used any more.
 
+        Precondition: the records below `start` have been read, or `start` is below the cache.
         Raises PayloadError at a record that cannot be encoded.
         """
         if self._cached_from is None or start < self._cached_from:

@@ -11,7 +11,8 @@ A frame is ``magic, checksum, length, durable`` and the payload. The checksum in
 of the frame (segment number and offset), so a frame that was copied elsewhere is invalid. `durable`
 is the number of bytes of the file that were known to be durable when the frame was written. This
 distinguishes a torn end, which a crash may leave, from damage: an unreadable frame is damaged if a
-later frame proves that it was durable, and torn otherwise.
+later frame proves that it was durable, and torn otherwise. (A `Frame` of the wire format is another
+thing.)
 
 Invariants: after a crash the log has all synced frames, and a prefix of the others. Only the last
 segment may have a torn end, which is cut off when the log is opened. Anything else that cannot be
@@ -67,9 +68,9 @@ def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
 
 
 def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | None:
-    """Return the payload of the frame at `offset`, the file's position; None if it is not valid.
+    """Return the payload of the frame at `offset`; None if it is not valid.
 
-    `end`: the offset up to which the file may be read.
+    `end`: the offset up to which the file may be read. Precondition: its position is `offset`.
     """
     head = file.read(HEAD_BYTES) if offset + HEAD_BYTES <= end else b""
     if len(head) < HEAD_BYTES:
@@ -177,7 +178,9 @@ class SegmentLog:
             with self._translate_errors():
                 for draft in directory.glob(".segment-*"):
                     draft.unlink()
-                sync_directory(directory)  # the names below must survive a power failure
+                sync_directory(
+                    directory
+                )  # the names that are read next must survive a power failure
                 self._numbers = numbers_in(directory)
                 if not self._numbers:
                     self._begin(0, first_header)
@@ -234,7 +237,9 @@ class SegmentLog:
     def roll(self, header: bytes) -> None:
         """Begin the next segment. Precondition: all frames are durable."""
         assert self.is_synced
-        with self._translate_errors():  # if this fails, nothing is appended before a retry succeeds
+        # If this fails, the file may exist. Then the owner must repeat `roll` before it appends:
+        # only the last segment may have a torn end.
+        with self._translate_errors():
             self._begin(self.last + 1, header)
 
     def truncate_unsynced(self) -> None:
@@ -284,7 +289,7 @@ class SegmentLog:
         self._numbers.append(number)
 
     def _open(self, number: int, length: int, frames: int) -> None:
-        """Make a segment the last one, with this many durable bytes and frames after its header."""
+        """Make a segment the last one. `length`: of its file; `frames`: number without header."""
         file = os.open(path_of(self.directory, number), os.O_RDWR)
         self.close()
         self._file, self._frames, self._length = file, frames, length
@@ -299,7 +304,7 @@ class SegmentLog:
                 while position < min(end, offset + READ_BYTES):
                     payload = payload_at(file, number, position, end)
                     if payload is None:
-                        break  # the next call raises
+                        break  # raise if it is the first frame, otherwise at the next call
                     frames.append(StoredFrame(number, position, payload))
                     position = frames[-1].end
         except Unavailable:

@@ -13,6 +13,10 @@ cannot be parsed matches nothing; the gateway rejects such queries.
 
 Invariant: the events depend only on the input, however often the index was saved and loaded.
 
+*Anchors* of a query are words or keywords of which each matching version contains at least one
+(`version_matching`). So a version is matched only against the watches with an anchor in it, and
+against those without anchors (None).
+
 An event is stored as a 64-bit number: versions with events are numbered consecutively, and an event
 is twice the number of its version, plus 1 for "entered".
 """
@@ -87,7 +91,7 @@ class EventVersions:
         return count
 
     def retained(self, events: array[int] | None) -> array[int]:
-        """Return the retained ones of a watch's encoded events; None: the watch has none."""
+        """Return those of a watch's encoded events that are retained. `events`: None if none."""
         if events is None:
             return array("q")
         return events[bisect_left(events, 2 * self.first) :]
@@ -106,7 +110,7 @@ NO_MATCH_TREE = Or(())
 """Tree of a query that cannot be parsed: it matches nothing."""
 
 REMOVED = -1
-"""Time of a removed watch in a checkpoint."""
+"""`WatchEntry.time` of a removed watch."""
 
 SWEEP_MIN = 10_000
 """Memory of forgotten events is freed only if there are more than this many."""
@@ -256,8 +260,8 @@ class WatchIndex:
     def events(self, id: str, since: int, limit: int) -> list[Event]:
         """Return the first `limit` events of a watch from a time on, in label order.
 
-        Includes events of a removed watch; an unknown watch has none. Precondition: the time is
-        retained.
+        Includes events of a removed watch; an unknown watch has none. Precondition: events
+        from `since` on are retained.
         """
         watch = self._watches.get(id)
         return [] if watch is None else self._event_versions.read(watch.events, since, limit)
@@ -290,30 +294,30 @@ class WatchIndex:
         yield from encode_texts(watch.id for watch in watches)
         yield from encode_texts(watch.query or "" for watch in watches)
         yield from encode_numbers(array("q", [watch.time for watch in watches]))
-        counts, events, first = array("q"), array("q"), 2 * self._event_versions.first
+        counts, events, first_event = array("q"), array("q"), 2 * self._event_versions.first
         for watch in watches:
             retained = self._event_versions.retained(watch.events)
             counts.append(len(retained))
-            events.extend([event - first for event in retained])
+            events.extend([event - first_event for event in retained])
         yield from encode_numbers(counts)
         yield from encode_numbers(events)
 
     def load(self, reader: CheckpointReader) -> None:
         """Restore saved state. Precondition: nothing was applied. Raises SnapshotDamaged."""
-        times, versions = reader.numbers(), reader.texts()
-        ids, queries, watch_times = reader.texts(), reader.texts(), reader.numbers()
+        times, document_ids = reader.numbers(), reader.texts()
+        watch_ids, queries, watch_times = reader.texts(), reader.texts(), reader.numbers()
         counts, events = reader.numbers(), reader.numbers()
-        if len({len(ids), len(queries), len(watch_times), len(counts)}) > 1:
+        if len({len(watch_ids), len(queries), len(watch_times), len(counts)}) > 1:
             raise reader.damaged()
-        if len(times) != len(versions) or len(events) != sum(counts):
+        if len(times) != len(document_ids) or len(events) != sum(counts):
             raise reader.damaged()
         if events and not 0 <= min(events) <= max(events) < 2 * len(times):
             raise reader.damaged()
-        self._event_versions = EventVersions(times, versions, events)
+        self._event_versions = EventVersions(times, document_ids, events)
         self._event_count = len(events)
         at = 0
         for watch, query, time, count in zip(
-            map(WatchEntry, ids), queries, watch_times, counts, strict=True
+            map(WatchEntry, watch_ids), queries, watch_times, counts, strict=True
         ):
             watch.events, at = events[at : at + count] or None, at + count
             self._watches[watch.id] = watch

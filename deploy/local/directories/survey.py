@@ -1,18 +1,19 @@
 """Decides whether the directories of a run fit together, before the run continues.
 
-Each directory has an owner: the lineage of its run, its role, and the last session that opened it.
-The registry is the reference, as it names a session only after all directories of that session were
-open and durable. Three rules:
+Each directory has an owner: the lineage of its run (a random token), its role, and the last session
+(one start of the command, numbered from 1) that opened it. The registry is the reference, as it
+names a session only after all directories of that session were open and durable. Three rules:
 
 1. A directory has the lineage of the registry and its own role, or the run is refused.
 2. A directory that is more than one session ahead of the registry shows that the registry is an old
-   copy, and so does a log without the records after the registry's newest snapshot. A directory of
-   an earlier session than the registry's is an old copy itself.
+   copy, and so does a log from which records after the registry's newest snapshot were removed. A
+   directory of an earlier session, or a log that ends before records that were used, is an old copy
+   itself.
 3. A directory that existed and is missing or empty now is reported.
 
-A run continues without a directory only if its outcome is provably the same: a lost store is
-recomputed if the input can be read from its beginning, and the policy releases the same outputs
-again, or may release some twice. Under such a policy, a node whose newest snapshot is damaged tries
+A run continues without a directory only if the guarantee of its policy still holds: a lost store is
+recomputed if the input can be read from its beginning, and the policy filters repeated outputs or
+permits them. Under such a policy, a node whose newest snapshot is damaged tries
 the one before it.
 
 `problems` does no I/O: `inspection` reads the directories, `opening` refuses a run.
@@ -55,13 +56,13 @@ _NAMES = {
 
 
 class DirectoryReport(Struct, frozen=True):
-    """The contents of one directory of a run, according to its owners and checksums."""
+    """The contents of one directory of a run, according to its owner and its checksums."""
 
     role: str
     """`node-0`, `input-1`, `output-0`, ..."""
     path: str
     owner: DirectoryOwner | None = None
-    """None if the directory is missing or nothing was ever written to it."""
+    """None if the directory is missing or damaged, or nothing was ever written to it."""
     damage: str = ""
     """A sentence on changed or unreadable data; empty if the directory is intact."""
     crashes_reader: bool = False
@@ -73,7 +74,8 @@ class DirectoryReport(Struct, frozen=True):
     trimmed: int = 0
     """Of a log: entries with smaller times have been removed."""
     t_last: int = -1
-    """Of outputs: the consumer has stored everything up to this time, epoch or production."""
+    """Of outputs: the consumer has stored everything up to this time (or, by policy, epoch,
+    production or bundle)."""
     failures: int = 0
     """Of outputs: number of dead letters of failed functions at the consumer."""
     summary: str = ""
@@ -119,7 +121,7 @@ def problems(
     intact = [report for report in reports if not report.damage]
     replayable = state is not None and _replayable(policy, state, intact)
     damaged = [
-        _report_damaged(report, policy, advice, replayable) for report in reports if report.damage
+        _damage_problem(report, policy, advice, replayable) for report in reports if report.damage
     ]
     if state is None:
         has_outputs = any(report.kind == OUTPUT and report.owner for report in intact)
@@ -134,10 +136,10 @@ def problems(
             if report.owner is not None and report.owner.lineage
         ]
         return damaged + strays[:1]
-    delivered_up_to = max((report.t_last for report in intact), default=-1)
-    if policy.output is not Output.FRONTIER:  # t_last does not bound the times of all outputs
-        delivered_up_to = -1
-    rules = _Rules(policy, registry, state, replayable, restart_advice, delivered_up_to)
+    used_up_to = max((report.t_last for report in intact), default=-1)
+    if policy.output is not Output.FRONTIER:  # t_last is not a time
+        used_up_to = -1
+    rules = _Rules(policy, registry, state, replayable, restart_advice, used_up_to)
     return damaged + [problem for report in intact for problem in rules.check(report)]
 
 
@@ -150,7 +152,7 @@ def raise_if_fatal(all_problems: Sequence[Problem]) -> None:
         raise StateMismatch("\n".join(fatal))
 
 
-def _report_damaged(
+def _damage_problem(
     report: DirectoryReport, policy: Policy, advice: str, replayable: bool
 ) -> Problem:
     if report.kind in (OUTPUT, USED, HISTORY):
@@ -175,7 +177,7 @@ def _describe_removal(report: DirectoryReport, replayable: bool) -> str:
 def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:
     """Return whether a run recomputes a lost state and emits the same outputs, perhaps twice."""
     if policy.output not in (Output.AT_ONCE, Output.FRONTIER) or state.base:
-        return False
+        return False  # a run with a base began from a savepoint, not at the beginning of the input
     if not policy.replay:
         return True  # every call begins with an empty state
     return not any(report.trimmed for report in reports if report.kind == LOG)
@@ -190,8 +192,8 @@ class _Rules(Struct, frozen=True):
     replayable: bool
     restart_advice: str
     """How to start over, for the texts."""
-    delivered_up_to: int
-    """All outputs up to this time are delivered; -1 if unknown."""
+    used_up_to: int
+    """Largest t_last of the outputs: records up to this time were used; -1 if unknown."""
 
     def check(self, report: DirectoryReport) -> list[Problem]:
         """Return the most serious problem of one directory, if it has any."""
@@ -215,28 +217,28 @@ class _Rules(Struct, frozen=True):
 
     def _check_session(self, report: DirectoryReport) -> Problem | None:
         """Return the problem of a directory that is lost or from another session."""
-        opened = self.state.last_session
+        last_session = self.state.last_session
         if report.kind in (USED, HISTORY):
             return None
         if report.kind == OUTPUT and self._is_of_earlier_layout(report):
             return None
         if report.owner is None:
-            if opened and report.kind == OUTPUT and self.state.output != report.path:
+            if last_session and report.kind == OUTPUT and self.state.output != report.path:
                 text = f"{report.path} has no outputs of node {report.index} of this run"
                 return Problem(f"{text}. {self._advise_other_output(report)}")
-            if opened:
+            if last_session:
                 text = "is empty or missing, but an earlier session had it"
-                return self._report_lost(report, text)
-        elif report.owner.session < opened:
+                return self._unusable_problem(report, text)
+        elif report.owner.session < last_session:
             session = report.owner.session
-            return self._report_lost(
+            return self._unusable_problem(
                 report,
                 f"is an old copy: it was used last in session {session} of this run, but registry "
-                f"{self.registry} knows session {opened}",
+                f"{self.registry} knows session {last_session}",
             )
-        elif report.owner.session > opened + 1:
-            return self._report_old_registry(
-                f"it knows session {opened} of this run, "
+        elif report.owner.session > last_session + 1:
+            return self._old_registry_problem(
+                f"it knows session {last_session} of this run, "
                 f"but {report} was used in session {report.owner.session}"
             )
         return None
@@ -247,32 +249,33 @@ class _Rules(Struct, frozen=True):
         return bool(self.state.layout) and report.index not in self.state.layout
 
     def _check_log(self, report: DirectoryReport) -> Problem | None:
-        """Return the problem of a log that lacks records of snapshots or delivered outputs."""
+        """Return the problem of a log that lacks records that are needed, or were used."""
         if report.kind != LOG or report.owner is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
-        offset = offsets[report.index : report.index + 1]
-        if self.policy.replay and offset and report.trimmed > offset[0]:
-            return self._report_old_registry(
-                f"its newest snapshot needs the records of {report} from {format_time(offset[0])} "
-                f"on, but those before {format_time(report.trimmed)} were removed"
+        resume_times = offsets[report.index : report.index + 1]
+        if self.policy.replay and resume_times and report.trimmed > resume_times[0]:
+            needed = format_time(resume_times[0])
+            return self._old_registry_problem(
+                f"its newest snapshot needs the records of {report} from {needed} on, but "
+                f"those before {format_time(report.trimmed)} were removed"
             )
-        used = max([self.delivered_up_to + 1, *offset])
+        used = max([self.used_up_to + 1, *resume_times])
         if report.reserved >= used:
             return None
-        return self._report_lost(
+        return self._unusable_problem(
             report,
             "is an old copy, or its end is missing: it ends before "
             f"{format_time(report.reserved)}, but all records before {format_time(used)} are used",
         )
 
-    def _report_old_registry(self, why: str) -> Problem:
+    def _old_registry_problem(self, why: str) -> Problem:
         return Problem(
             f"registry {self.registry} is an old copy: {why}. Restore the registry, or everything, "
             f"from a copy of the same moment, or {self.restart_advice}"
         )
 
-    def _report_lost(self, report: DirectoryReport, predicate: str) -> Problem:
+    def _unusable_problem(self, report: DirectoryReport, predicate: str) -> Problem:
         if report.kind == STORE and self.replayable:
             remedy = "its state is computed again, from the beginning of the input"
             if not self.policy.replay:

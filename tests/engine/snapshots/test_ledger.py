@@ -86,7 +86,7 @@ def test_forgotten_entries_do_not_grow_the_store() -> None:
     ledger = Ledger()
     sizes = []
     for number in range(1, 401):
-        ledger.mark_record_processed(0, number)
+        ledger.mark_records_processed(0, number)
         ledger.mark_frame_processed(number, 10_000 + number)
         ledger.keep_frame("node-1", frame(number, number))
         ledger.keep_outputs(number, (number, (b"output",)))
@@ -110,7 +110,7 @@ def test_forgotten_entries_do_not_grow_the_store() -> None:
 
 def test_later_frames_and_records_are_new_after_the_end_of_a_run() -> None:
     ledger = Ledger()
-    ledger.mark_record_processed(0, 6)
+    ledger.mark_records_processed(0, 6)
     ledger.mark_frame_processed(5, 77)
     ledger.keep_frame("node-1", frame(78, 6))
     ledger.forget(INFINITY)
