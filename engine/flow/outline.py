@@ -64,7 +64,7 @@ def make_outline(flow: Flow) -> Outline:
             vertex.name,
             vertex.kind,
             tuple(names[number] for number in vertex.inputs),
-            tuple((type(state).__name__, str(state.name)) for state in vertex.states),
+            vertex.state_types,
         )
         for vertex in flow.vertices
     )

@@ -68,7 +68,7 @@ class Plan(Struct, frozen=True):
                 v.kind,
                 v.name,
                 v.inputs,
-                tuple((type(s).__name__, s.name) for s in v.states),
+                v.state_types,
             )
             for v in self.flow.vertices
         ]

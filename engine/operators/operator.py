@@ -57,6 +57,10 @@ class Operator:
         """Return the parameters that are part of a flow's code, with the user's functions."""
         return None
 
+    def state_type(self, state: State) -> str:
+        """Return the type of a state. Values are restored only to a state of the same type."""
+        return type(state).__name__
+
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         """Make the step of a vertex. `encoder`: of the operator that made the input elements."""
         raise NotImplementedError
@@ -151,6 +155,11 @@ class Vertex:
     def is_keyed(self) -> bool:
         """Whether the input is shuffled by key."""
         return self.key is not None
+
+    @property
+    def state_types(self) -> tuple[tuple[str, str], ...]:
+        """(type, name) of each state."""
+        return tuple((self.operator.state_type(each), str(each.name)) for each in self.states)
 
 
 KeyedStepFactory = Callable[[Vertex, Step, Failures, OutputEncoder], Step]

@@ -23,7 +23,7 @@ from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.timers import TimedContext, Timer, Timers
 from driftline.engine.operators.windows import Interval, Windows
-from driftline.engine.state.managed import MapState
+from driftline.engine.state.managed import MapState, State
 
 Row = dict[str, Any]
 """Output of a window: key, start, end, and the results of the aggregates."""
@@ -206,6 +206,13 @@ class Windowed(KeyedOperator):
     def parameters(self) -> object:
         aggregates = [(name, type(each), vars(each)) for name, each in self.aggregates]
         return self.windows.parameters(), self.lateness, aggregates, self.emits_updates
+
+    def state_type(self, state: State) -> str:
+        # The accumulators of a window are a tuple, in the order of the aggregates. The type of its
+        # timers changes with it, because they belong to the windows.
+        windows = " ".join(map(str, self.windows.parameters()))
+        aggregates = ", ".join(f"{name}={type(each).__name__}" for name, each in self.aggregates)
+        return f"{super().state_type(state)} of {windows} ({aggregates})"
 
     # The same for the reference interpreter: for each element, fold all elements of its window.
 

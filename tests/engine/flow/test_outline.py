@@ -6,8 +6,21 @@ from collections.abc import Callable
 
 import pytest
 
-from driftline import Flow, ListState, MapState, ReducingState, ValueState
+from driftline import (
+    Aggregate,
+    Count,
+    Flow,
+    ListState,
+    MapState,
+    Max,
+    ReducingState,
+    Session,
+    Sum,
+    Tumbling,
+    ValueState,
+)
 from driftline.engine.flow.outline import Outline, make_outline
+from driftline.engine.flow.plan import make_plan
 
 
 def made(build: Callable[[Flow], None], name: str = "flow", groups: int = 128) -> Outline:
@@ -103,3 +116,32 @@ def test_differences_lists_the_name_and_the_key_groups() -> None:
         "the flow is named 'b' instead of 'a'",
         "the flow has 64 key groups instead of 128",
     ]
+
+
+@pytest.mark.parametrize(
+    ("windows", "aggregates"),
+    [
+        (Tumbling("1m"), {"total": Sum("n"), "clicks": Count()}),
+        (Tumbling("1m"), {"clicks": Count(), "total": Max("n")}),
+        (Tumbling("1m"), {"clicks": Count()}),
+        (Session("1m"), {"clicks": Count(), "total": Sum("n")}),
+    ],
+)
+def test_windows_with_other_aggregates_have_another_state(
+    windows: Tumbling | Session, aggregates: dict[str, Aggregate]
+) -> None:
+    def counted(windows: Tumbling | Session, aggregates: dict[str, Aggregate]) -> Flow:
+        flow = Flow("flow")
+        keyed = flow.source("in", event_time="at").key_by("user")
+        keyed.window(windows).aggregate(name="counts", **aggregates).sink("out")
+        return flow
+
+    before = counted(Tumbling("1m"), {"clicks": Count(), "total": Sum("n")})
+    after = counted(windows, aggregates)
+    text, of_timers = make_outline(after).differences(make_outline(before))
+    assert "'(timers)'" in of_timers
+    assert text.startswith("operator 'counts' has a MapState of ")
+    assert (
+        "'windows' instead of a MapState of Tumbling 60000000 0 (clicks=Count, total=Sum)" in text
+    )
+    assert make_plan(after).identity() != make_plan(before).identity()
