@@ -133,7 +133,7 @@ def test_windows_with_other_aggregates_have_another_state(
     def counted(windows: Tumbling | Session, aggregates: dict[str, Aggregate]) -> Flow:
         flow = Flow("flow")
         keyed = flow.source("in", event_time="at").key_by("user")
-        keyed.window(windows).aggregate(name="counts", **aggregates).sink("out")
+        keyed.window(windows).aggregate(emit="final", name="counts", **aggregates).sink("out")
         return flow
 
     before = counted(Tumbling("1m"), {"clicks": Count(), "total": Sum("n")})
