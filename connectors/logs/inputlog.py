@@ -210,6 +210,12 @@ class InputLog:
         return last if last >= self.trimmed else 0
 
     @property
+    def end_time(self) -> int:
+        """All entries ever written, also removed ones, have smaller times; 0 if there were none."""
+        last = self._state.last_time
+        return last + 1 if last else 0
+
+    @property
     def reserved(self) -> int:
         """After a restart, new records get times from this one on."""
         return self._state.reserved

@@ -208,7 +208,7 @@ class _Session:
         owner = DirectoryOwner(self._process.lineage, "input-0", self._process.session)
         input_log = InputLog(Path(self._process.state) / owner.role, f"{name} 0", owner)
         self._stack.callback(input_log.close)
-        self._resume_time = input_log.last_time and input_log.last_time + 1
+        self._resume_time = input_log.end_time
         address = options.producers or f"ipc://{self._process.sockets}/producers"
         event_time = self._plan.flow.sources[0].event_time
         source = ReceivedSource(input_log, _now_us, name="records", event_time=event_time)

@@ -62,6 +62,18 @@ def test_trimming_removes_whole_segments(path: Path) -> None:
         log = InputLog(path, "flow", segment_bytes=200)
 
 
+def test_removed_entries_still_count_for_the_end_time(path: Path) -> None:
+    """A service waits at its start until all records of earlier sessions are processed."""
+    log = InputLog(path, "flow", segment_bytes=200)
+    assert log.end_time == 0
+    for time in range(1, 50):
+        log.write(WriteGroup(entries(time, time), time + 1, 0))
+    log.trim(60)
+    assert (log.last_time, log.end_time) == (0, 50)
+    log.close()
+    assert InputLog(path, "flow", segment_bytes=200).end_time == 50
+
+
 def test_failed_group_write_leaves_no_entries(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = InputLog(path, "flow")
     log.write(WriteGroup(entries(1, 1), 5, 0))
