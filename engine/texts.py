@@ -54,7 +54,7 @@ def truncate(text: str, limit: int) -> str:
 
 
 _CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
-"""Range of clock times, in microseconds: from 1973 to 9987. No file has so many records."""
+"""Range of clock times, in microseconds: from 1973 to 9987. Record numbers of files are smaller."""
 
 
 def is_clock_time(time: int) -> bool:

@@ -176,7 +176,7 @@ class Feeds:
         return more
 
     def _read_due(self, due: Sequence[tuple[bytes, _Feed]], budget_bytes: int) -> bool:
-        """Read about so many bytes for the feeds, round-robin. Return whether one is still due."""
+        """Read about `budget_bytes` for the feeds, round-robin. Return whether one is still due."""
         for route, feed in due:
             if budget_bytes <= 0:
                 return True

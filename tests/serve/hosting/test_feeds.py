@@ -47,7 +47,7 @@ class Crowd:
         self.following[route] = Subscription(route.decode(), "session", since, room)
 
     def turn(self, within_s: float = 0.1) -> Counter[bytes]:
-        """What it has sent."""
+        """Run one turn, and return how many bytes were sent on each route."""
         self.now += within_s
         for route, following in self.following.items():
             self.feeds.take(route, following.encode_follow(RETAINS_NOTHING), self.now)

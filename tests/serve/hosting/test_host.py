@@ -197,7 +197,7 @@ def test_checkpoint_starts_under_a_continuous_stream_of_spans() -> None:
             live.feeds.forward(span(time, time + 50))
             time += 50
         live.feeds.set_durable_time(time)
-        live.feeds.forward(span(time, time + 50))  # it is in flight with what was said before
+        live.feeds.forward(span(time, time + 50))  # in flight together with the earlier messages
         time += 50
         live.turn()
     assert live.view.time == live.host.subscription.durable_time

@@ -189,14 +189,14 @@ class World:
         return more
 
     def deliver_down(self) -> None:
-        """What the feeds give is in flight; to one who is gone it is lost."""
+        """Put messages of the feeds in flight; those to a dead follower are lost."""
         for route, data in self.feeds.outbox:
             self._largest = max(self._largest, len(data))
             if route in self.channels:
                 self.channels[route].down.append(data)
         self.feeds.outbox.clear()
         for channel in self.channels.values():
-            # What was in flight before a follower was taken for gone counts beside.
+            # Messages that were in flight when a follower timed out are counted apart.
             spans = [len(data) for data in channel.down if len(data) > STORED_BYTES_MAX]
             assert sum(spans) <= 3 * (feeds.WINDOW_BYTES + self._largest), "more than there is room"
 

@@ -91,7 +91,7 @@ def test_a_process_that_prints_without_end_fills_nothing(caplog: pytest.LogCaptu
     )
     left_out = [vars(record)["fields"].get("left_out", 0) for record in records]
     messages = [record.getMessage() for record in records if record.getMessage().isdecimal()]
-    assert len(messages) + sum(left_out) == lines, "every line is told or counted"
+    assert len(messages) + sum(left_out) == lines, "every line is logged or counted"
     assert messages[0] == "0"
     assert len(records) < 20 * LINES_MAX, "far fewer than were printed"
 

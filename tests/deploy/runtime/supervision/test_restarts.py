@@ -30,11 +30,11 @@ def test_first_restart_is_immediate_and_later_ones_back_off() -> None:
     assert [for_ever.record_death("view", now=0.0) for _ in range(2000)][-1] == PAUSE_S_MAX
 
 
-def test_crash_count_resets_once_in_flight_records_are_settled() -> None:
+def test_crash_count_resets_once_in_flight_records_are_completed() -> None:
     deaths = RestartPolicy(limit=3)
     deaths.record_progress(completed=5, sent=9)
     assert deaths.record_death("node-0", 1.0) == 1.0
-    for completed in (0, 5, 8, 9):  # a replay; then what was in flight before the record that kills
+    for completed in (0, 5, 8, 9):  # a replay; then records that precede the one that kills
         deaths.record_progress(completed, sent=20)
     assert deaths.record_death("node-0", 1.0) == 1.1
     deaths.record_progress(completed=10, sent=20)
