@@ -67,7 +67,7 @@ class Cluster:
         flow.check_nodes(nodes)
         flow.check_policy(policy)
         self.policy = policy
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.error: DriftlineError | None = None
         """The error that ended the run, if any."""
         self.is_over = False
@@ -75,8 +75,8 @@ class Cluster:
         self._is_stepping = False
         """Whether `step` is processing an event, which may call a function of the flow."""
         faults = Faults(delay_s=delay_s, slow=0.0, job_s=delay_s)
-        self._timeline = Timeline(self.chance, faults)
-        network = Network(self._timeline, self.chance, faults, self._timeline.counted)
+        self._timeline = Timeline(self.rng, faults)
+        network = Network(self._timeline, self.rng, faults, self._timeline.counted)
         self._world = World(self._timeline, network, self._after_turn, lambda host: None)
         self._flow = flow
         self._plan = make_plan(flow)
@@ -224,7 +224,7 @@ class Cluster:
     # The roles.
 
     def _new_id(self) -> int:
-        return self.chance.getrandbits(63) or 1
+        return self.rng.getrandbits(63) or 1
 
     def _master(self, process: str) -> Sequence[Role]:
         before = self._registry.read() or ClusterState(self._plan.identity())
@@ -278,9 +278,9 @@ class Cluster:
     def _after_turn(self, host: SimulatedHost, role: Role) -> None:
         if isinstance(role, Master) and role.broken:
             raise Crashed("broken")
-        if isinstance(role, ConsumerServer) and role.trouble:
+        if isinstance(role, ConsumerServer) and role.problems:
             # In virtual time, the barrier would retry forever without delay.
-            self.error = self.error or Unavailable(next(iter(role.trouble.values())))
+            self.error = self.error or Unavailable(next(iter(role.problems.values())))
         if isinstance(role, Front) and role.outcome is not None:
             self._end(role.outcome)
 

@@ -142,7 +142,7 @@ class FlowTest:
         if settle:
             self.settle()
         else:
-            self._cluster.pass_time(self._cluster.chance.random() * MOMENT_S)
+            self._cluster.pass_time(self._cluster.rng.random() * MOMENT_S)
 
     def advance_to(self, time: object) -> None:
         """Move the watermarks of all sources to a time of day minus their `max_delay`.

@@ -27,7 +27,7 @@ from driftline.connectors.registry import open_source as open_address
 from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import DriftlineError, FlowError, InputError, PayloadError, Unavailable
 from driftline.engine.event_time import END
-from driftline.engine.events import Trouble
+from driftline.engine.events import FailureLog
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
@@ -98,13 +98,13 @@ class LiveRecords:
         self._offsets: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[object]:
-        name, trouble = self._source.name, Trouble("source-unavailable")
+        name, failures = self._source.name, FailureLog("source-unavailable")
         self._source.start({})
         while True:
             try:
                 batch = self._source.poll(POLL_TIMEOUT_S)
             except Unavailable as error:
-                trouble.record_failure(monotonic(), f"{name}: {error}; polling again", name=name)
+                failures.record_failure(monotonic(), f"{name}: {error}; polling again", name=name)
                 sleep(SOURCE_RETRY_S)
                 continue
             if batch is None:

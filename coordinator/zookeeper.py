@@ -33,7 +33,7 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from driftline.coordinator.leadership import Enlist, FindPredecessor, FindSuccessor
 from driftline.coordinator.registry import ClusterState, decode_state, encode_state, may_replace
 from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, Unavailable
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.wire.role import DurableJob
 
 ANSWER_TIMEOUT_S = 10.0
@@ -237,16 +237,16 @@ class _ConnectionLog:
     def __init__(self, client: KazooClient) -> None:
         self._client = client
         self._servers = servers_of(client)
-        self._trouble = Trouble("zookeeper-lost")
+        self._failures = FailureLog("zookeeper-lost")
 
     def __call__(self, state: str) -> None:
         """Log a change of the connection; kazoo calls this in its own thread."""
         if state == KazooState.SUSPENDED:
             text = f"the connection to ZooKeeper at {self._servers} is lost; retrying"
-            self._trouble.record_failure(monotonic(), text, servers=self._servers)
+            self._failures.record_failure(monotonic(), text, servers=self._servers)
         elif state == KazooState.CONNECTED:
             text = f"ZooKeeper at {self._servers} is connected again"
-            self._trouble.record_success(monotonic(), text, servers=self._servers)
+            self._failures.record_success(monotonic(), text, servers=self._servers)
         elif self._client.client_state != KeeperState.CLOSED:  # LOST, and not by our own `close`
             fields = event_fields("zookeeper-expired", servers=self._servers)
             log.warning("the session with ZooKeeper at %s is over", self._servers, extra=fields)

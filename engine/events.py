@@ -6,8 +6,8 @@ dict whose ``event`` names the event:
     >>> event_fields("recovery", incarnation=3, reason="node-1 has been restarted")
     {'fields': {'event': 'recovery', 'incarnation': 3, 'reason': 'node-1 has been restarted'}}
 
-`Trouble` is for repeated failures, `RateLimitedLog` for events that others can cause at will. Both
-take the time from their caller, so that protocol roles can use them.
+`FailureLog` is for repeated failures, `RateLimitedLog` for events that others can cause at will.
+Both take the time from their caller, so that protocol roles can use them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def event_fields(event: str, **fields: Field | Fields) -> dict[str, dict[str, Fi
     return {FIELDS: {"event": event, **rounded}}
 
 
-class Trouble:
+class FailureLog:
     """Log of a repeated failure: the first one at once, then every 30 s, and the recovery."""
 
     def __init__(self, event: str) -> None:

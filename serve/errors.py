@@ -21,7 +21,7 @@ class RetentionExceeded(DriftlineError):
         self.oldest = oldest
 
     @staticmethod
-    def by(what: str, oldest: int) -> RetentionExceeded:
+    def of(what: str, oldest: int) -> RetentionExceeded:
         """Return the error of a journal or a view; `what`: the name of the journal or view."""
         text = f"{what} no longer has states before {format_time(oldest)}"
         return RetentionExceeded(f"{text}: request that time or a later one", oldest)

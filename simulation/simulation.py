@@ -91,11 +91,11 @@ class Simulation:
     """
 
     def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
-        self.chance = Random(scenario.seed + 1)
+        self.rng = Random(scenario.seed + 1)
         self._ids = Random(scenario.seed + 2)
-        self.timeline = Timeline(self.chance, scenario.faults, trace=trace)
+        self.timeline = Timeline(self.rng, scenario.faults, trace=trace)
         self.counted = self.timeline.counted
-        network = Network(self.timeline, self.chance, scenario.faults, self.counted)
+        network = Network(self.timeline, self.rng, scenario.faults, self.counted)
         self.world = World(self.timeline, network, self._check, self._process_ended)
         try:
             self.flow = scenario.flow.load(scenario.seed, scenario.policy)
@@ -171,8 +171,8 @@ class Simulation:
     def _records(self, front: int) -> list[object]:
         scenario = self.scenario
         if scenario.files is not None:
-            return scenario.files.draw(self.flow, self.chance, scenario.records, front)
-        return records(self.chance, scenario.records, front)
+            return scenario.files.draw(self.flow, self.rng, scenario.records, front)
+        return records(self.rng, scenario.records, front)
 
     # Hosts and their roles.
 
@@ -181,7 +181,7 @@ class Simulation:
         for i, payloads in enumerate(self.inputs):
             schedule = scenario.live[i % len(scenario.live)]
             if schedule is not None and payloads:  # no producer would end an empty stream
-                self.live[i] = LiveInput(i, schedule, payloads, self.chance)
+                self.live[i] = LiveInput(i, schedule, payloads, self.rng)
         self.masters.begin(lambda: self.damages.maybe_damage(self.registry))
         if not scenario.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
@@ -196,7 +196,7 @@ class Simulation:
             self._fronts.append(world.add(f"front-{i}", make, feed.log, fixed={f"intake-{i}"}))
             for name in feed.plans:
                 world.add(name, self._producer(name, feed))
-        chance = Random(scenario.seed + 3)
+        rng = Random(scenario.seed + 3)
         if scenario.drain_at_s is not None:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
@@ -205,7 +205,7 @@ class Simulation:
         for hole in scenario.holes:
             world.network.schedule_hole(hole)
         for host in (*self._nodes, *self._fronts):
-            delay = chance.random() * scenario.faults.until_s
+            delay = rng.random() * scenario.faults.until_s
             self.timeline.after(delay, partial(_receive_stray_stop, host))
 
     def _add_node(self, index: int) -> SimulatedHost:
@@ -325,7 +325,7 @@ class Simulation:
     def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             session = int(process.rpartition("#")[2])
-            return [SimulatedProducer(name, process, session, feed, self.chance, self.counted)]
+            return [SimulatedProducer(name, process, session, feed, self.rng, self.counted)]
 
         return make
 
@@ -379,7 +379,9 @@ class Simulation:
         only_live = all(front.live or front.next >= INFINITY for front in fronts)
         for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):
             if only_live or not front.live:
-                assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
+                assert front.max_sent_time < offset, (
+                    f"{front.name} sent {front.max_sent_time}, not {offset}"
+                )
         self._run = NEXT
         self.masters.restart_all()
         for index in self.nodes:

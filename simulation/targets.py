@@ -45,7 +45,7 @@ class Target(Protocol):
     def handle_restart(self, barriers: list[str], power: bool) -> None:
         """Handle the restart of the process of these consumers; `power`: after a power failure."""
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         """Flip a bit of a record. Return the name of the damaged file; "" if none was damaged."""
 
     def delivered(self) -> dict[str, list[Item]]:
@@ -73,7 +73,7 @@ class MemoryTarget:
     def handle_restart(self, barriers: list[str], power: bool) -> None:
         pass
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         return ""
 
     def delivered(self) -> dict[str, list[Item]]:
@@ -127,7 +127,7 @@ class LmdbTarget(_DirectoryTarget):
         super().__init__()
         self._flow = flow
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         return ""  # LMDB has no checksums: a flipped bit may remain undetected
 
     def delivered(self) -> dict[str, list[Item]]:
@@ -160,12 +160,12 @@ class FilesTarget(_DirectoryTarget):
             self._timeline.counted["power failure"] += 1
             self.files.lose_power()
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         records = sorted((self.path / ".driftline").glob("barrier-*.progress"))
         if not records:
             return ""
-        record = chance.choice(records)
-        record.write_bytes(flipped(record.read_bytes(), chance))
+        record = rng.choice(records)
+        record.write_bytes(flipped(record.read_bytes(), rng))
         return record.name
 
     def delivered(self) -> dict[str, list[Item]]:

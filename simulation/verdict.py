@@ -97,7 +97,7 @@ DAMAGE_ERRORS = ("SnapshotDamaged", "StateMismatch")
 class Perishable(Protocol):
     """Store whose bits may flip: a disk, or a consumer's files."""
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         """Flip one stored bit. Return the name of the damaged object; "" if none was damaged."""
 
 

@@ -61,7 +61,7 @@ SLOW = (
     "serve/http",
     "serve/running",
     "simulation/test_simulation.py",
-    "simulation/test_troubles.py",
+    "simulation/test_liveness.py",
     "soak",
     "test_docs.py",
     "test_packaging.py",
@@ -76,7 +76,7 @@ LONGEST = [
     for name in (
         "pipeline",
         "simulation/test_simulation.py",
-        "simulation/test_troubles.py",
+        "simulation/test_liveness.py",
         "mutations/test_mutations.py",
         "nexmark/test_nexmark.py",
     )

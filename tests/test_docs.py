@@ -208,7 +208,7 @@ LOGGED_ELSEWHERE = {"log": set[str](), "print": set[str]()}
 def logged_events() -> tuple[dict[str, set[str]], set[str]]:
     """The events of the package, with the fields that calls name; those of repeated failures."""
     fields: dict[str, set[str]] = {**LOGGED_ELSEWHERE}
-    troubles = set()
+    failure_events = set()
     packages = {init.parent for init in ROOT.glob("*/__init__.py")} - {ROOT / "tests"}
     texts = (path.read_text() for package in packages for path in package.rglob("*.py"))
     for text in texts:
@@ -219,8 +219,8 @@ def logged_events() -> tuple[dict[str, set[str]], set[str]]:
                 case ast.Call(ast.Name("event_fields"), [ast.Constant(str(event))], keywords):
                     named = {each.arg for each in keywords if each.arg is not None}
                     fields[event] = fields.get(event, set()) | named
-                case ast.Call(ast.Name("Trouble"), [ast.Constant(str(event))]):
-                    troubles.add(event)
+                case ast.Call(ast.Name("FailureLog"), [ast.Constant(str(event))]):
+                    failure_events.add(event)
                     fields.setdefault(event, set())
                 case ast.Call(ast.Name("RateLimitedLog"), [ast.Constant(str(event)), *_]):
                     fields.setdefault(event, {"count", "reason"})
@@ -231,16 +231,16 @@ def logged_events() -> tuple[dict[str, set[str]], set[str]]:
                                 ast.Attribute(attr="__init__"), [ast.Constant(str(event)), *_]
                             ):
                                 fields.setdefault(event, set())
-    return fields, troubles
+    return fields, failure_events
 
 
 def test_every_log_event_is_in_the_table_with_its_fields() -> None:
     table = (ROOT / "docs/log-events.md").read_text().partition("## Exit statuses")[0]
     rows = {name: (level, cell) for name, level, cell, _ in EVENT.findall(table)}
-    fields, troubles = logged_events()
+    fields, failure_events = logged_events()
     assert list(rows) == sorted(rows)
     assert sorted(rows) == sorted(fields)
-    assert {name for name, (level, _) in rows.items() if level == "trouble"} == troubles
+    assert {name for name, (level, _) in rows.items() if level == "failure"} == failure_events
     for name, (_, cell) in rows.items():
         assert fields[name] <= set(re.findall("`([^`]+)`", cell)), name
 

@@ -253,7 +253,7 @@ class KilledEngine(Engine):
     def _supervise(self) -> None:
         now = monotonic()
         if self.cluster.is_due(now):
-            self.cluster.supervise(self.front.completed, self.front.furthest)
+            self.cluster.supervise(self.front.completed, self.front.max_sent_time)
 
 
 @contextmanager

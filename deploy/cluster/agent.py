@@ -44,7 +44,7 @@ from driftline.deploy.runtime.metrics.endpoint import check_ports
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.kinds import AGENT
 
@@ -94,7 +94,7 @@ class Registration:
 
         `problems`: (flow, why it cannot run here) pairs.
         """
-        record = replace(self._record, trouble=problems)
+        record = replace(self._record, problems=problems)
         if record != self._published:
             self._tree.put_ephemeral(self._path, record.encode())
             self._published = record
@@ -202,7 +202,7 @@ class Agent:
         self._runners = self.status.runners
         self._ended_runs: set[str] = set()
         """Tokens of runs that are over and have ended on this host; they are not started again."""
-        self._troubles = self.status.troubles
+        self._problems = self.status.problems
         """Flow -> why it could not run here."""
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; its running processes continue."""
@@ -211,7 +211,7 @@ class Agent:
         self._runners_created = 0
         self._woken = Event()
         """Set when the tree or a runner has changed, to wake the loop."""
-        self._outage = Trouble("cluster-unavailable")
+        self._outage = FailureLog("cluster-unavailable")
         """Logs that the tree cannot be read."""
 
     def run(self, signals: Signals) -> None:
@@ -283,8 +283,8 @@ class Agent:
         names = {each.name for each in concerned}
         for name in self._runners.keys() - names - self._unreadable.keys():
             self._runners[name].stop_requested.set()  # the flow was removed
-        for name in self._troubles.keys() - names:
-            del self._troubles[name]
+        for name in self._problems.keys() - names:
+            del self._problems[name]
 
     def _read_registries(
         self, submissions: Sequence[Submission], damaged: dict[str, str]
@@ -371,24 +371,24 @@ class Agent:
                 self._fail(runner.submission, runner.fatal_error)
             if AgentRole.MASTER in self._config.roles and not runner.transient_error:
                 self._log_outcome(runner.submission)
-            trouble = runner.transient_error or runner.fatal_error
-            self._retry_at[name] = now + RETRY_AFTER_S if trouble else 0.0
-            if trouble and self._troubles.get(name) != trouble:
-                fields = event_fields("cannot-host", flow=name, reason=trouble)
+            problem = runner.transient_error or runner.fatal_error
+            self._retry_at[name] = now + RETRY_AFTER_S if problem else 0.0
+            if problem and self._problems.get(name) != problem:
+                fields = event_fields("cannot-host", flow=name, reason=problem)
                 log.error(
                     "flow %s: %s; retrying in %.0f s",
-                    *(name, trouble, RETRY_AFTER_S),
+                    *(name, problem, RETRY_AFTER_S),
                     extra=fields,
                 )
-            if trouble:
-                self._troubles[name] = trouble
+            if problem:
+                self._problems[name] = problem
             else:
-                self._troubles.pop(name, None)
+                self._problems.pop(name, None)
         for name, runner in self._runners.items():
             if runner.rescale_failed:
                 self._cancel_rescale(name)
             if now >= runner.created_at + HEALTHY_AFTER_S:
-                self._troubles.pop(name, None)
+                self._problems.pop(name, None)
 
     def _cancel_rescale(self, name: str) -> None:
         """Withdraw a flow's request to rescale, which has failed."""
@@ -422,5 +422,5 @@ class Agent:
 
     def _publish_record(self) -> None:
         """Update this agent's record in the tree if it changed."""
-        problems = self._troubles | self._unreadable
+        problems = self._problems | self._unreadable
         self._registration.publish(tuple(problems.items()))

@@ -42,7 +42,7 @@ class AgentStatus(Struct):
     """Why the agent could not read the tree; "" if it could."""
     runners: dict[str, FlowRunner] = field(default_factory=dict)
     """Flow -> the runner of its processes on this host."""
-    troubles: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
     """Flow -> why it cannot run on this host."""
 
     def why_not_healthy(self, now: float) -> str:
@@ -61,9 +61,9 @@ class AgentStatus(Struct):
         yield "", ("driftline_agent_reaches_cluster", (), not self.unreachable_reason)
         if set(self.roles) != {AgentRole.MASTER}:  # a master takes no slot
             yield "", ("driftline_agent_slots", (), self.slots)
-        runners, troubles = self.runners.copy(), self.troubles.copy()
-        for flow in {**runners, **troubles}:
-            yield flow, ("driftline_agent_trouble", (), flow in troubles)
+        runners, problems = self.runners.copy(), self.problems.copy()
+        for flow in {**runners, **problems}:
+            yield flow, ("driftline_agent_problem", (), flow in problems)
         for flow, runner in runners.items():
             cluster = runner.cluster
             running = cluster.running if cluster is not None else ()

@@ -52,7 +52,7 @@ class AgentRecord(Struct, frozen=True):
     slots: int
     """Capacity in nodes and fronts; masters take no slot."""
     pid: int = 0
-    trouble: tuple[tuple[str, str], ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
     """(flow, why it cannot run here)"""
     public: str = ""
     """Public key of the agent's processes; "": they have none."""

@@ -87,7 +87,7 @@ class FlowStatus(Struct, frozen=True):
     refused: str
     """Why the flow cannot have the requested number of nodes; "" if it can."""
     output: str
-    trouble: tuple[str, ...]
+    problems: tuple[str, ...]
     """Why the flow cannot run, for people: see `find_problems`."""
     event_time: EventTimeStatus | None
     """Watermarks; None if the flow has no event times, or no node runs."""
@@ -142,8 +142,8 @@ def status_of(
             if not over and not unasked_reason:
                 reports = request_reports(tree, submission, sockets, network, answer_s)
             status = flow_status(submission, state, reports, alive, unasked_reason)
-            trouble = (damage, *status.trouble) if damage else status.trouble
-            flows.append(replace(status, trouble=trouble))
+            problems = (damage, *status.problems) if damage else status.problems
+            flows.append(replace(status, problems=problems))
     unreadable = tuple(item for item in damaged.items() if only in ("", item[0]))
     if only and not flows and not unreadable:
         submission_of(tree, only)  # raises
@@ -206,7 +206,7 @@ def flow_status(
         rescaling="" if master is None else master.rescaling,
         refused="" if master is None else master.refused,
         output=submission.output,
-        trouble=() if over else tuple(find_problems(submission, layout, alive)),
+        problems=() if over else tuple(find_problems(submission, layout, alive)),
         event_time=None if over else event_time_status(reports.values()),
     )
 
@@ -294,7 +294,7 @@ def find_problems(
     """Return the reasons why a flow that is not over cannot run, for people."""
     agents_by_text: dict[str, list[str]] = {}
     for agent in alive:
-        for flow, text in agent.trouble:
+        for flow, text in agent.problems:
             if flow == submission.name:
                 agents_by_text.setdefault(text, []).append(agent.name)
     problems = [f"{', '.join(names)}: {text}" for text, names in agents_by_text.items()]

@@ -42,7 +42,7 @@ class ClusterAddress(Struct, frozen=True):
 def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the required options that name a cluster, as argument `cluster_address`."""
 
-    @perhaps_in_cluster
+    @optionally_in_cluster
     @wraps(command)
     def with_address(cluster_address: ClusterAddress | None, **others: object) -> None:
         if cluster_address is None:
@@ -55,7 +55,7 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return with_address
 
 
-def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
+def optionally_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the same options, but optional: `cluster_address` may be None."""
 
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=env_variable("zookeeper"),

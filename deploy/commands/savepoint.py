@@ -12,7 +12,7 @@ from driftline.deploy.cluster.submissions import submission_of
 from driftline.deploy.cluster.wheels import importable_submission
 from driftline.deploy.commands.cluster_options import (
     ClusterAddress,
-    perhaps_in_cluster,
+    optionally_in_cluster,
     transport_options,
 )
 from driftline.deploy.local.directories.leftovers import short_folder
@@ -32,7 +32,7 @@ from driftline.engine.ui.results import write_json
               help="State directory of a finished or drained run of FLOW.")  # fmt: skip
 @click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
               help="A new directory for the savepoint.")  # fmt: skip
-@perhaps_in_cluster
+@optionally_in_cluster
 @transport_options
 @json_option
 def savepoint(

@@ -75,7 +75,7 @@ def _flow(flow: FlowStatus) -> RenderableType:
         Text.assemble((f"{flow.name}: ", "bold"), escape_lines(flow.state)),
         _indented(", ".join(_facts(flow))),
     ]
-    lines += [_indented(text, "red") for text in flow.trouble]
+    lines += [_indented(text, "red") for text in flow.problems]
     if not flow.over and flow.waits_for and flow.state != "running":
         lines.append(_indented(f"waits for: {flow.waits_for}"))
     lines += [_indented(text, "yellow") for text in flow.obstacles]

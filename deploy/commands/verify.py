@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from driftline.deploy.cluster.verification import verify_flow
-from driftline.deploy.commands.cluster_options import ClusterAddress, perhaps_in_cluster
+from driftline.deploy.commands.cluster_options import ClusterAddress, optionally_in_cluster
 from driftline.deploy.local.verify import InspectService, Verdict, verify_run
 from driftline.engine.errors import InUse
 from driftline.engine.texts import escape_lines
@@ -27,7 +27,7 @@ def verify_command(inspect_service: InspectService) -> click.Command:
     @click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
                   metavar="DIR", help="State directory, if it is not beneath the outputs.",
                   )  # fmt: skip
-    @perhaps_in_cluster
+    @optionally_in_cluster
     @json_option
     def verify(
         directory: str,

@@ -154,7 +154,7 @@ class RunProgress:
         outputs, failures = count_delivered(self._output)
         last = self._make_figures(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
-        last = replace(last, lag_s=0.0, state="over", inputs=inputs, event_time=None)
+        last = replace(last, lag_s=0.0, state="ended", inputs=inputs, event_time=None)
         for number, each in enumerate(inputs):
             view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))

@@ -73,18 +73,18 @@ class Ending(Struct, frozen=True):
 
     None if the command begins with empty state, or if its directories have problems.
     """
-    refused: bool = False
+    rejected: bool = False
     """Whether the same command is rejected until problems are repaired."""
 
     def as_json(self) -> dict[str, object]:
         """Return the fields of `--json`."""
         last = self.snapshot
         return {
-            "how": self.status.value,
+            "status": self.status.value,
             "text": self.text,
             "error": self.error or None,
             "snapshot": None if last is None else {"number": last.number, "time": last.time},
-            "refused": self.refused,
+            "rejected": self.rejected,
         }
 
 
@@ -95,12 +95,12 @@ def ending_of(
 
     `reports` and `problems`: the reports and problems of its directories.
     """
-    refused = any(problem.fatal for problem in problems)
+    rejected = any(problem.fatal for problem in problems)
     about_run = None if run is None else run.identity_details
     if run is None and {report.kind for report in reports} == {HISTORY}:
         return Ending(ExitStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
     if run is None or about_run is None:
-        return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", refused=refused)
+        return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", rejected=rejected)
     if any(
         report.owner is not None and report.owner.session > run.last_session for report in reports
     ):
@@ -112,8 +112,8 @@ def ending_of(
         if status is ExitStatus.FAILED and run.outcome
         else ""
     )
-    parts = [f"{'problems: see above. The run itself: ' * refused}{_TEXTS[status]}.", error]
-    if refused:
+    parts = [f"{'problems: see above. The run itself: ' * rejected}{_TEXTS[status]}.", error]
+    if rejected:
         parts.append("The same command is rejected until the problems above are fixed.")
     elif problems and policy.replay:
         parts.append("The same command resumes as described above.")
@@ -121,7 +121,7 @@ def ending_of(
         condition = f", once the cause is fixed{CODE_CHANGE_HINT}" if error else ""
         parts.append(f"The same command {_resumes(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
-    return Ending(status, text, error, snapshot, refused)
+    return Ending(status, text, error, snapshot, rejected)
 
 
 def _resumes(run: ClusterState, policy: Policy) -> str:

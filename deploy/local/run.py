@@ -286,7 +286,7 @@ def drive(
             if now < kill_at and not is_due:
                 continue
             completed = max(front.completed for front in fronts)
-            sent = max(front.furthest for front in fronts)
+            sent = max(front.max_sent_time for front in fronts)
             # Kills without progress in between would keep a run from ending. A drain stops them.
             if now >= kill_at and completed > completed_at_kill and signals.stop_signal is None:
                 cluster.kill_one(rng)

@@ -36,7 +36,7 @@ from driftline.deploy.node.watermarks import WatermarkMonitor
 from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged
 from driftline.engine.event_time import iso_text
-from driftline.engine.events import RateLimitedLog, Trouble, event_fields, log
+from driftline.engine.events import FailureLog, RateLimitedLog, event_fields, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Policy
@@ -128,7 +128,7 @@ class Node(Member):
         )
         self._waiting_bytes = waiting_bytes
         self._state_server = StateServer()
-        self._consumer_silence = Trouble("consumer-silent")
+        self._consumer_silence = FailureLog("consumer-silent")
         self._dropped_log = RateLimitedLog(
             "late-elements", f"{self.name} dropped an element that was late for its window"
         )
@@ -186,7 +186,7 @@ class Node(Member):
     def state(self) -> str:
         """The current activity, for people."""
         if self.stopped:
-            return "over"
+            return "ended"
         if self.running:
             overdue = self.now - self._delivery.sent_at > OVERDUE_S
             waits = self.barrier.outstanding is not None and overdue
@@ -505,8 +505,8 @@ class Node(Member):
 
     def _take_jobs(self, transfer: StateTransfer) -> None:
         self.obstacles.pop(STATE_TRANSFER, None)
-        if transfer.trouble:
-            reason = f"{self.name} starts the state transfer over: {transfer.trouble}"
+        if transfer.problem:
+            reason = f"{self.name} starts the state transfer over: {transfer.problem}"
             self.obstacles[STATE_TRANSFER] = reason
         self.jobs += transfer.jobs
         transfer.jobs = []
@@ -537,9 +537,9 @@ class Node(Member):
             self._take_jobs(self._transfer)
             return more
         restoring = self._restoring
-        trouble = restoring.work(self.budget, self.incarnation)
-        if trouble is not None:
-            self.report(trouble)
+        problem = restoring.work(self.budget, self.incarnation)
+        if problem is not None:
+            self.report(problem)
         if restoring.pipeline is not None and not self._restored:
             self._restored = True
             self._set_up(restoring.pipeline, restoring.start)

@@ -90,7 +90,7 @@ class StateTransfer:
         self.layout = request.layout
         self.factory = replace(factory, layout=request.layout)
         self.jobs: list[DurableJob] = []
-        self.trouble = ""
+        self.problem = ""
         """Why the transfer last started over, for people; "" if it has stored a snapshot since."""
         self._process, self._address = process, address
         self.epoch = epoch
@@ -132,7 +132,7 @@ class StateTransfer:
         self.jobs.append(self._vacating)
 
     def _start_over(self, reason: str, now: float) -> None:
-        self.trouble = reason
+        self.problem = reason
         self._begin()
         self._retry_at = now + self._backoff_s
         self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
@@ -257,7 +257,7 @@ class StateTransfer:
         if isinstance(result, Exception):
             self._retry_at = now + RETRY_AFTER_S  # `retry_overdue` retries then
         elif job is self._storing:
-            self._storing, self._fetched, self.trouble = None, self._target, ""
+            self._storing, self._fetched, self.problem = None, self._target, ""
             self._backoff_s = RETRY_AFTER_S
             self._send_joined(send)
             request = self._join_request

@@ -18,7 +18,14 @@ from collections.abc import Callable, Sequence
 
 from driftline.connectors.sinks.consumer import Consumer
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
-from driftline.engine.events import REPEAT_LOG_S, Field, RateLimitedLog, Trouble, event_fields, log
+from driftline.engine.events import (
+    REPEAT_LOG_S,
+    FailureLog,
+    Field,
+    RateLimitedLog,
+    event_fields,
+    log,
+)
 from driftline.engine.operators.context import parts
 from driftline.engine.operators.user_code import is_driftline_file
 from driftline.engine.sources import BadRecord
@@ -99,9 +106,9 @@ class ConsumerServer(Role):
         super().__init__("consumer")
         self.fences: dict[str, int] = {}
         """Barrier -> incarnation of its last accepted `FetchLast`; older messages are dropped."""
-        self.trouble: dict[str, str] = {}
+        self.problems: dict[str, str] = {}
         """Barrier with an unavailable consumer -> the reason, for people."""
-        self._trouble_logs: dict[str, Trouble] = {}
+        self._failure_logs: dict[str, FailureLog] = {}
         self._unstored: set[str] = set()
         """Barriers whose last bundle failed; a stored bundle removes the barrier."""
         self._open_consumer = open_consumer
@@ -121,7 +128,7 @@ class ConsumerServer(Role):
         except MalformedMessage:
             raise
         except Unavailable as error:
-            self._record_trouble(message, str(error))
+            self._record_problem(message, str(error))
             self.send(sender, Delayed(message.barrier, message.incarnation, str(error)))
         except DriftlineError as error:
             kind = type(error).__name__
@@ -131,7 +138,7 @@ class ConsumerServer(Role):
             log.error("%s: the consumer cannot continue: %s", message.barrier, error, extra=fields)
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
-            if message.barrier in self.trouble:
+            if message.barrier in self.problems:
                 self._record_recovery(message)
 
     def tick(self, now: float) -> float:
@@ -175,13 +182,13 @@ class ConsumerServer(Role):
             self._consumers[barrier] = self._open_consumer(barrier)
         return self._consumers[barrier]
 
-    def _record_trouble(self, message: FetchLast | Bundle, trouble: str) -> None:
+    def _record_problem(self, message: FetchLast | Bundle, problem: str) -> None:
         barrier = message.barrier
-        self.trouble[barrier] = trouble
+        self.problems[barrier] = problem
         if isinstance(message, Bundle):
             self._unstored.add(barrier)
-        trouble_log = self._trouble_logs.setdefault(barrier, Trouble("consumer-unavailable"))
-        trouble_log.record_failure(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
+        failure_log = self._failure_logs.setdefault(barrier, FailureLog("consumer-unavailable"))
+        failure_log.record_failure(self.now, f"{barrier}: {problem}; retrying", barrier=barrier)
 
     def _record_recovery(self, message: FetchLast | Bundle) -> None:
         barrier = message.barrier
@@ -189,6 +196,6 @@ class ConsumerServer(Role):
             self._unstored.discard(barrier)
         elif barrier in self._unstored:
             return
-        del self.trouble[barrier]
+        del self.problems[barrier]
         text = f"{barrier}: its consumer is available again"
-        self._trouble_logs.pop(barrier).record_success(self.now, text, barrier=barrier)
+        self._failure_logs.pop(barrier).record_success(self.now, text, barrier=barrier)

@@ -130,17 +130,17 @@ class Front(Member):
         self.on_bad = on_bad
         self.next = 1
         """This incarnation sends no further record below this time."""
-        self.since = 0
+        self.first_time = 0
         """Time of the first record that this process asked its source for; 0: none yet."""
         self.completed = 0
         """Records below this time are processed or, with `_completes_on_delivery`, delivered."""
         self.sent_records = 0
         """Number of records sent; a record that is sent again in a replay counts once."""
-        self.furthest = 0
+        self.max_sent_time = 0
         """The largest time sent in any incarnation."""
-        self.bad = 0
+        self.bad_records = 0
         """Number of unreadable records; one that is read again in a replay counts once."""
-        self._furthest_bad = 0
+        self._largest_bad_time = 0
         """The largest time of an unreadable record so far."""
         self.meter = LatencyMeter()
         self.window_full_time = Stopwatch()
@@ -183,7 +183,7 @@ class Front(Member):
         """Returns the driver's figures for a `StatusReport`, by name."""
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the front has begun to read, in this incarnation or an earlier one."""
         return self._records is not None
 
@@ -200,10 +200,10 @@ class Front(Member):
 
     @property
     def state(self) -> str:
-        return "over" if self.stopped else "reading" if self.begun else "starting"
+        return "ended" if self.stopped else "reading" if self.has_begun else "starting"
 
     def status_figures(self) -> dict[str, int]:
-        own = {"records": self.sent_records, "bad_records": self.bad}
+        own = {"records": self.sent_records, "bad_records": self.bad_records}
         return {**own, **self.window.status_figures(), **self.more_figures()}
 
     @property
@@ -305,7 +305,7 @@ class Front(Member):
             self.next = max(1, message.offset)
         elif self.live is not None:
             self.next = max(self.next, self.live.trimmed)
-        self.since = self.since or self.next
+        self.first_time = self.first_time or self.next
         if self.live is not None and self.next < self.live.trimmed:
             error = trimmed_error(self.source.name, self.next, self.live.trimmed)
             self.report(Failed(self.incarnation, "SnapshotDamaged", error))
@@ -332,7 +332,7 @@ class Front(Member):
         if self.live is not None:
             self._drain_time = self.live.stop()
         else:
-            self._drain_time = INFINITY if self._ended else max(self.next, self.furthest + 1)
+            self._drain_time = INFINITY if self._ended else max(self.next, self.max_sent_time + 1)
         self._requested_time = max(self._requested_time, self._drain_time)
         self._send_drained()
 
@@ -409,8 +409,8 @@ class Front(Member):
                     self._ended, self._end = True, self.next
                     break
                 bad.append(record)
-                self.bad += record.time > self._furthest_bad
-                self._furthest_bad = max(self._furthest_bad, record.time)
+                self.bad_records += record.time > self._largest_bad_time
+                self._largest_bad_time = max(self._largest_bad_time, record.time)
                 if self.live is not None:
                     self.next = max(self.next, record.time + 1)
                 continue
@@ -422,8 +422,8 @@ class Front(Member):
             batch_bytes += len(payload)
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
-            if time > self.furthest:
-                self.furthest = time
+            if time > self.max_sent_time:
+                self.max_sent_time = time
                 self.sent_records += is_user_record
                 self.meter.record_sent(time, self.now)
             self.window.add(time, len(payload))

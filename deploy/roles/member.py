@@ -2,7 +2,7 @@
 
 Takes `Stop` and `Lead` (master), `MasterAt` (agent) and `AskReport` (any sender). Sends
 `StatusReport`; `FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation, readiness,
-obstacle); `Alive` while it works or blocks other members; and its trouble, if any, with each
+obstacle); `Alive` while it works or blocks other members; and its problem, if any, with each
 `Hello`, since an earlier message may be lost or the master may be a new process. After a `Stop` a
 member does no work, and sends `Goodbye` instead of `Hello` until its process exits.
 """
@@ -41,8 +41,8 @@ class Member(Role):
         """Token of the member's run; a `Stop` of another run is ignored."""
         self.outcome: Stop | None = None
         """How the run ended; None while it runs."""
-        self.trouble: Message | None = None
-        """Message that makes the master recover or end the run; None: no trouble."""
+        self.problem: Message | None = None
+        """Message that makes the master recover or end the run; None: no problem."""
         self.ready = False
         """Whether the member has its state and all answers that it needs to run."""
         self._next_hello_at = 0.0
@@ -133,8 +133,8 @@ class Member(Role):
         if self.steps != self._steps_reported or self.blocks_others:
             self._steps_reported = self.steps
             self.send("master", Alive(self.process, self.steps, int(self.blocks_others)))
-        if self.trouble is not None:
-            self.send("master", self.trouble)
+        if self.problem is not None:
+            self.send("master", self.problem)
         else:
             self.repeat()
 
@@ -143,14 +143,14 @@ class Member(Role):
         data = encode((self.name, self.incarnation, self.epoch), alive)
         return [(MASTER, data)]
 
-    def report(self, trouble: Message) -> None:
-        """Report trouble to the master, again with each `Hello` until the next incarnation."""
-        self.trouble = trouble
-        self.send("master", trouble)
+    def report(self, problem: Message) -> None:
+        """Report a problem to the master, again with each `Hello` until the next incarnation."""
+        self.problem = problem
+        self.send("master", problem)
 
     def enter_incarnation(self, incarnation: int) -> None:
         super().enter_incarnation(incarnation)
-        self.trouble = None
+        self.problem = None
         self.obstacles.clear()
 
     def channel_lost(self, sender: str) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.engine.durable import Lock, translate_os_errors
 from driftline.engine.errors import InUse, Unavailable
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 
 STATE_DIRECTORY_HINT = ": fix that, or give another directory"
 """Advice at the end of an error about an unusable state directory."""
@@ -57,7 +57,7 @@ def open_with_retry(config: ProcessConfig, open_resource: Callable[[], _Opened])
 
     While that raises Unavailable, a restarted process retries; another process raises it.
     """
-    trouble = Trouble("cannot-open")
+    failures = FailureLog("cannot-open")
     while True:
         try:
             opened = open_resource()
@@ -65,8 +65,8 @@ def open_with_retry(config: ProcessConfig, open_resource: Callable[[], _Opened])
             if not config.is_restart:
                 raise
             text = f"{config.name} cannot start: {error}; retrying"
-            trouble.record_failure(monotonic(), text, name=config.name)
+            failures.record_failure(monotonic(), text, name=config.name)
             sleep(REOPEN_PAUSE_S)
         else:
-            trouble.record_success(monotonic(), f"{config.name} can start", name=config.name)
+            failures.record_success(monotonic(), f"{config.name} can start", name=config.name)
             return opened

@@ -24,7 +24,7 @@ from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PipedSource, PolledSource
 from driftline.deploy.roles.intake import RETRY_AFTER_S, Receiver
 from driftline.engine.errors import DriftlineError, InputError, Unavailable
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 
 POLL_S = 0.1
 """Timeout of one `poll` in seconds. Acknowledgements wait that long, in the same thread."""
@@ -56,7 +56,7 @@ class PolledReceiver(Receiver):
         it acknowledged them.
         """
         self._acknowledge_at = 0.0
-        self._acknowledge_trouble = Trouble("source-unavailable")
+        self._acknowledge_failures = FailureLog("source-unavailable")
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -112,7 +112,7 @@ class PolledReceiver(Receiver):
     # Methods of the polling thread.
 
     def _run(self) -> None:
-        poll_trouble = Trouble("source-unavailable")
+        poll_failures = FailureLog("source-unavailable")
         name = self._source.name
         try:
             self._live.start(self._source.offsets())
@@ -125,12 +125,12 @@ class PolledReceiver(Receiver):
                 try:
                     batch = self._live.poll(POLL_S)
                 except Unavailable as error:
-                    poll_trouble.record_failure(
+                    poll_failures.record_failure(
                         monotonic(), f"{name}: {error}; polling again", name=name
                     )
                     self._ending.wait(RETRY_AFTER_S)
                     continue
-                poll_trouble.record_success(monotonic(), f"{name} can be polled again", name=name)
+                poll_failures.record_success(monotonic(), f"{name} can be polled again", name=name)
                 ended = batch is None
                 if ended or batch:
                     self._hand_over(batch)
@@ -154,16 +154,16 @@ class PolledReceiver(Receiver):
             return
         with self._lock:
             stored, self._stored = self._stored, {}
-        name, trouble = self._source.name, self._acknowledge_trouble
+        name, failures = self._source.name, self._acknowledge_failures
         try:
             self._live.acknowledge(stored)
         except Unavailable as error:
-            trouble.record_failure(now, f"{name}: {error}; acknowledging again", name=name)
+            failures.record_failure(now, f"{name}: {error}; acknowledging again", name=name)
             self._acknowledge_at = now + RETRY_AFTER_S
             with self._lock:
                 self._stored = {**stored, **self._stored}
         else:
-            trouble.record_success(now, f"{name} can be acknowledged again", name=name)
+            failures.record_success(now, f"{name} can be acknowledged again", name=name)
 
 
 READ_BYTES = 1 << 16

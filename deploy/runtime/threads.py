@@ -17,7 +17,7 @@ from time import monotonic
 import zmq
 
 from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.wire.role import DurableJob, Role
 
 SLOW_S, JOB_POLL_S = 10.0, 1.0
@@ -54,7 +54,7 @@ class Worker:
         )
         self._results: deque[tuple[Role, DurableJob, object]] = deque()
         self._thread: threading.Thread | None = None
-        self._trouble: dict[tuple[str, str], Trouble] = {}
+        self._failures: dict[tuple[str, str], FailureLog] = {}
         """(role, kind of job) -> log of its failures, while it fails."""
         self._running: tuple[float, Role, DurableJob] | None = None
         """Start time, role and job of the running job."""
@@ -105,12 +105,14 @@ class Worker:
         if isinstance(result, Disconnected):
             return  # already logged
         if isinstance(result, Unavailable):
-            trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
+            failures = self._failures.setdefault((name, kind), FailureLog("job-failed"))
             text = f"{name} cannot {job.what}: {result}; retrying"
-            trouble.record_failure(monotonic(), text, name=name, job=kind)
-        elif (name, kind) in self._trouble:
-            trouble = self._trouble.pop((name, kind))
-            trouble.record_success(monotonic(), f"{name} can {job.what} again", name=name, job=kind)
+            failures.record_failure(monotonic(), text, name=name, job=kind)
+        elif (name, kind) in self._failures:
+            failures = self._failures.pop((name, kind))
+            failures.record_success(
+                monotonic(), f"{name} can {job.what} again", name=name, job=kind
+            )
 
     def stop(self) -> None:
         """Finish all queued jobs, and end the thread; wait at most 10 s."""

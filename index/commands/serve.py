@@ -17,7 +17,7 @@ from driftline.connectors.outputs import require_utf8
 from driftline.deploy.cluster.wheels import importable_wheel
 from driftline.deploy.commands.cluster_options import (
     ClusterAddress,
-    perhaps_in_cluster,
+    optionally_in_cluster,
     transport_options_with,
 )
 from driftline.deploy.commands.options import logging_options
@@ -110,7 +110,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               help="Resume although the code of operators has changed. Existing state and outputs "
               "are kept.",
               )  # fmt: skip
-@perhaps_in_cluster
+@optionally_in_cluster
 @transport_options_with(
     "Keys made by `driftline keys`: only producers with a right to the source can send to --zmq "
     "tcp://. On a cluster: the key file of this host; the file `authorised` is in the same "

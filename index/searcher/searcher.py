@@ -124,7 +124,7 @@ class Searcher:
             case NotWritten():
                 pass
 
-    def settle(self) -> None:
+    def do_deferred_work(self) -> None:
         """Do some of the work that `apply` deferred; no answer depends on it."""
         for index in self._collections.values():
             index.do_deferred_work()
@@ -142,7 +142,7 @@ class Searcher:
         if isinstance(request, EventsQuestion):
             oldest_read = min(time, request.since)
         if oldest_read < self.since:
-            refused = RetentionExceeded.by("the index", self.since)
+            refused = RetentionExceeded.of("the index", self.since)
             raise ApiError("retained", str(refused), {"oldest": self.since})
         if time > self.time:
             raise ApiError(

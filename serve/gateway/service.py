@@ -17,7 +17,7 @@ from time import monotonic, time_ns
 
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import DriftlineError
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import REQUEST_TIMEOUT_S
@@ -94,7 +94,7 @@ class ServiceBackend:
         self._output_count = 0
         self._delays = LatencyWindow()
         """Seconds from the label time of a record to the arrival of its output here."""
-        self._journal_trouble = Trouble("gateway-not-following")
+        self._journal_failures = FailureLog("gateway-not-following")
         self._dead_letters = DeadLetters(f"{config.directory}/journal")
         self._dead_letter_count = 0
         """Number of dead letters since the start."""
@@ -122,7 +122,7 @@ class ServiceBackend:
             async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
                 await self._wait_for(self._resume_time)
         except TimeoutError:
-            fields = event_fields("not-caught-up", within_s=CATCH_UP_TIMEOUT_S)
+            fields = event_fields("not-caught-up", timeout_s=CATCH_UP_TIMEOUT_S)
             text = (
                 "records of earlier sessions are still not processed after %g s: reads may return "
                 "an older state than before the restart"
@@ -226,11 +226,11 @@ class ServiceBackend:
             try:
                 async for span in subscribe(self._config.feeds_socket, self._time):
                     text = "the gateway follows the journal again"
-                    self._journal_trouble.record_success(monotonic(), text)
+                    self._journal_failures.record_success(monotonic(), text)
                     self._take(span)
             except DriftlineError as error:
                 text = f"the gateway cannot follow the journal: {error}; retrying"
-                self._journal_trouble.record_failure(monotonic(), text)
+                self._journal_failures.record_failure(monotonic(), text)
                 await asyncio.sleep(1.0)
 
     def _take(self, span: Span) -> None:

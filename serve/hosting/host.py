@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.texts import format_time
 from driftline.engine.wire.role import Role
 from driftline.serve.errors import ApiError
@@ -226,8 +226,8 @@ class ViewHost(Role):
         """Whether `job` writes a checkpoint."""
         self._is_frozen = False
         """Whether the view is frozen until the copy is forked."""
-        self._checkpoint_trouble = Trouble("checkpoint-failed")
-        self._journal_trouble = Trouble("view-not-following")
+        self._checkpoint_failures = FailureLog("checkpoint-failed")
+        self._journal_failures = FailureLog("view-not-following")
 
     # From the journal.
 
@@ -236,12 +236,12 @@ class ViewHost(Role):
         message = self.subscription.decode(data)
         if isinstance(message, Truncated) and message.oldest < 0:  # the next follow message retries
             text = f"{self.name} cannot follow the journal: {message.reason}; retrying"
-            self._journal_trouble.record_failure(self.now, text, view=self.name)
+            self._journal_failures.record_failure(self.now, text, view=self.name)
         elif isinstance(message, Truncated):
             reason = _explain_truncation(self.name, self.view.time, message.oldest)
             self.truncated = Truncated(message.oldest, reason)
         elif not isinstance(message, DurableUpTo):
-            self._journal_trouble.record_success(
+            self._journal_failures.record_success(
                 self.now, f"{self.name} can follow the journal again"
             )
             self._pieces.extend(message.pieces(APPLY_ITEMS))
@@ -347,7 +347,7 @@ class ViewHost(Role):
             self._deferrals += 1
             return True  # first let the runtime send answers and receive questions
         self._deferrals = 0
-        self.view.settle()
+        self.view.do_deferred_work()
         self._start_job_if_due()
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
@@ -472,10 +472,10 @@ class ViewHost(Role):
         job, self.job = self.job, None
         if succeeded:
             job.on_success()
-            self._checkpoint_trouble.record_success(self.now, f"{self.name} can {job.what} again")
+            self._checkpoint_failures.record_success(self.now, f"{self.name} can {job.what} again")
         else:
             text = f"{self.name} cannot {job.what}: see the lines above; retrying"
-            self._checkpoint_trouble.record_failure(self.now, text, view=self.name)
+            self._checkpoint_failures.record_failure(self.now, text, view=self.name)
             self._items += self._saving  # make the checkpoint due again
             self._saved_at = self.now - self._schedule.seconds + CHECKPOINT_RETRY_S
         self._saving = False

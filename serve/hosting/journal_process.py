@@ -13,7 +13,7 @@ from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.engine.errors import MalformedMessage, Unavailable
-from driftline.engine.events import Trouble
+from driftline.engine.events import FailureLog
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -75,7 +75,7 @@ class JournalServer(ConsumerServer):
             durable = self.journal.sync()
         except Unavailable as error:
             for sender, bundle in unanswered:
-                self._record_trouble(bundle, str(error))
+                self._record_problem(bundle, str(error))
                 self.send(sender, Delayed(bundle.barrier, bundle.incarnation, str(error)))
             return
         self.durable_time = self.journal.time
@@ -95,7 +95,7 @@ class FeedServer(IpcRole):
         self._config = config
         self._durable_time = -1
         self._drop_at = 0.0
-        self._drop_trouble = Trouble("journal-not-dropped")
+        self._drop_failures = FailureLog("journal-not-dropped")
         self.ipc.listen(config.feeds_socket)
         server.journal.followers.append(self.forward)
 
@@ -149,9 +149,9 @@ class FeedServer(IpcRole):
             self._server.journal.drop(retained_bytes, needed)
         except Unavailable as error:
             text = f"cannot remove old segments of the journal: {error}; retrying"
-            self._drop_trouble.record_failure(self.now, text)
+            self._drop_failures.record_failure(self.now, text)
         else:
-            self._drop_trouble.record_success(self.now, "old segments can be removed again")
+            self._drop_failures.record_success(self.now, "old segments can be removed again")
 
 
 def run_journal(config: ServiceConfig) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftline.engine.events import RateLimitedLog, Trouble, event_fields, log
+from driftline.engine.events import FailureLog, RateLimitedLog, event_fields, log
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import error_response
@@ -96,8 +96,8 @@ class MeasuredApp:
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
-        self._trouble: dict[str, Trouble] = {}
-        """Name of a failing operation -> its trouble, since operations may fail independently."""
+        self._failures: dict[str, FailureLog] = {}
+        """Name of a failing operation -> its failures, since operations may fail independently."""
         self._slow_bodies = RateLimitedLog(
             "body-timeout", "the body of a request arrived too slowly, the request was rejected"
         )
@@ -196,12 +196,12 @@ class MeasuredApp:
         else:
             self._slow_bodies.log_if_due(now)
         if status >= 500 and request_log.operation != READY:
-            trouble = self._trouble.setdefault(name, Trouble("requests-failed"))
+            failures = self._failures.setdefault(name, FailureLog("requests-failed"))
             text = f"a request for operation {name} was answered with {status} ({request_log.code})"
-            trouble.record_failure(now, text)
-        elif 0 < status < 400 and name in self._trouble:
+            failures.record_failure(now, text)
+        elif 0 < status < 400 and name in self._failures:
             text = f"requests for operation {name} are answered again"
-            self._trouble.pop(name).record_success(now, text)
+            self._failures.pop(name).record_success(now, text)
 
     def _counters(self, name: str, status: int) -> tuple[Counter, Histogram]:
         counters = self._counted.get((name, status))

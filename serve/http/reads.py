@@ -112,7 +112,7 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
     if since is None:
         return journal_time(backend) if view is None else newest(backend, view)
     if since < backend.oldest:
-        raise RetentionExceeded.by("the journal", backend.oldest)
+        raise RetentionExceeded.of("the journal", backend.oldest)
     return since
 
 

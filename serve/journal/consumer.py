@@ -265,4 +265,4 @@ class Journal:
         return decode_header(frame.payload, path_of(self.path, frame.number))
 
     def _no_longer_retained(self) -> RetentionExceeded:
-        return RetentionExceeded.by(f"the journal {self.path}", self.oldest)
+        return RetentionExceeded.of(f"the journal {self.path}", self.oldest)

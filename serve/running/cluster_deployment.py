@@ -43,7 +43,7 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.events import Trouble, event_fields, log
+from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import POLICIES
@@ -199,7 +199,7 @@ class _ClusterThread(threading.Thread):
         self._is_ending = False
         self._has_changes = threading.Event()
         """Set when ZooKeeper has reported a change."""
-        self._outage = Trouble("cluster-unavailable")
+        self._outage = FailureLog("cluster-unavailable")
         self._logged_reasons: set[str] = set()
         """Reasons why the flow does not run, as of the last check."""
         self.wait_reason = ""

@@ -169,7 +169,7 @@ class _LocalDeployment:
 
     def supervise(self, now: float) -> None:
         if self._cluster.is_due(now):
-            self._cluster.supervise(self._front.completed, self._front.furthest, self._watch)
+            self._cluster.supervise(self._front.completed, self._front.max_sent_time, self._watch)
 
     def finish(self) -> None:
         deadline = monotonic() + SHUTDOWN_TIMEOUT_S

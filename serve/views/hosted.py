@@ -81,7 +81,7 @@ class HostedView(View, Protocol):
     def damage(self) -> str:
         """The damage of the view's files that forces a rebuild; "" if they are intact."""
 
-    def settle(self) -> None:
+    def do_deferred_work(self) -> None:
         """Do the work that `apply` deferred. Called between answers; no answer depends on it."""
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:

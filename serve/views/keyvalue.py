@@ -170,7 +170,7 @@ class KeyValueView:
             raise ApiError("absent", "there is no such key", {"at": token_of(at)})
         return {"time": version.time, "value": version.value}
 
-    def settle(self) -> None:
+    def do_deferred_work(self) -> None:
         """Do nothing, since `apply` defers nothing."""
 
     def freeze(self) -> None:
@@ -252,7 +252,7 @@ class KeyValueView:
         if at is None:
             at = self.time
         if at < self.since:
-            raise RetentionExceeded.by("the view", self.since)
+            raise RetentionExceeded.of("the view", self.since)
         if at > self.time:
             raise Unavailable(
                 f"the view is at {format_time(self.time)}, before the requested label: retry later"

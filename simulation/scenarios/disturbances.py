@@ -47,26 +47,24 @@ class Hang(Struct, frozen=True):
     at_s: float
 
 
-def draw_hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
+def draw_hangs(rng: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
     """Draw up to three hangs of the master and the first `nodes` nodes, before `until_s`."""
     hosts = ["master", *(f"node-{i}" for i in range(nodes))]
-    count = chance.choice((1, 1, 2, 3))
-    return tuple(Hang(chance.choice(hosts), chance.random() * until_s) for _ in range(count))
+    count = rng.choice((1, 1, 2, 3))
+    return tuple(Hang(rng.choice(hosts), rng.random() * until_s) for _ in range(count))
 
 
-def draw_holes(
-    chance: Random, masters: Sequence[str], nodes: int, until_s: float
-) -> tuple[Hole, ...]:
+def draw_holes(rng: Random, masters: Sequence[str], nodes: int, until_s: float) -> tuple[Hole, ...]:
     """Draw holes between members and some of the masters, in one direction or both.
 
     At least one master has no hole. Holes begin before the time `until_s`; most never end.
     """
     members = ["front-0", *(f"node-{i}" for i in range(nodes))]
     holes = []
-    for master in chance.sample(masters, chance.randint(1, len(masters) - 1)):
-        member, at_s = chance.choice(members), chance.random() * until_s
-        end_s = at_s + chance.choice((inf, inf, 30.0))
-        one_way = chance.choice((((master, member),), ((member, master),), None))
+    for master in rng.sample(masters, rng.randint(1, len(masters) - 1)):
+        member, at_s = rng.choice(members), rng.random() * until_s
+        end_s = at_s + rng.choice((inf, inf, 30.0))
+        one_way = rng.choice((((master, member),), ((member, master),), None))
         for sender, receiver in one_way or ((master, member), (member, master)):
             holes.append(Hole(sender, receiver, at_s, end_s))
     return tuple(holes)
@@ -79,10 +77,10 @@ class RescaleRequest(Struct, frozen=True):
     at_s: float
 
 
-def draw_rescales(chance: Random, until_s: float) -> tuple[RescaleRequest, ...]:
+def draw_rescales(rng: Random, until_s: float) -> tuple[RescaleRequest, ...]:
     """Draw one or two requests in the first third of `until_s`, before the inputs end."""
-    times = sorted(chance.random() * until_s / 3 for _ in range(chance.choice((1, 1, 2))))
-    return tuple(RescaleRequest(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
+    times = sorted(rng.random() * until_s / 3 for _ in range(rng.choice((1, 1, 2))))
+    return tuple(RescaleRequest(rng.choice((1, 2, 3, 4)), at_s) for at_s in times)
 
 
 class SlowFunctions(Struct, frozen=True):

@@ -81,7 +81,7 @@ class _Branch(Struct):
 class _FlowBuilder(Struct):
     """Draws one flow; `any_order`, `loops`: see `draw_flow`."""
 
-    chance: Random
+    rng: Random
     flow: Flow
     any_order: bool
     loops: bool
@@ -92,13 +92,13 @@ class _FlowBuilder(Struct):
 
     def draw(self) -> Flow:
         """Draw sources, then stages that join, branch and keep state, then sinks."""
-        chance = self.chance
-        branches = [self._source(i) for i in range(chance.choice((1, 1, 2, 2, 3)))]
+        rng = self.rng
+        branches = [self._source(i) for i in range(rng.choice((1, 1, 2, 2, 3)))]
         for branch in branches:
             self._add_steps(branch, free=True)
-        for _ in range(chance.choice((1, 1, 2, 2, 3))):
+        for _ in range(rng.choice((1, 1, 2, 2, 3))):
             self._join_and_branch(branches)
-            branch = chance.choice(branches)
+            branch = rng.choice(branches)
             self._add_stage(branch)
             self._add_steps(branch, free=not self.any_order)
         for i, branch in enumerate(branches):
@@ -123,13 +123,13 @@ class _FlowBuilder(Struct):
                 idle_after=idle_after,
                 tick=tick,
             )
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             return _Branch(records.map(_element, name=self._name("key and id of")), 1)
         return _Branch(records.flat_map(_words, name=self._name("words of")), 4)
 
     def _join_and_branch(self, branches: list[_Branch]) -> None:
-        chance = self.chance
-        if len(branches) > 1 and chance.random() < 0.6:
+        rng = self.rng
+        if len(branches) > 1 and rng.random() < 0.6:
             one, other = branches[0], branches.pop()
             if self.timed is not None and self.timed.random() < 0.6:
                 one.stream = self._join(one.stream, other.stream, self.timed)
@@ -137,14 +137,14 @@ class _FlowBuilder(Struct):
             else:
                 one.stream = one.stream.union(other.stream, name=self._name("union"))
                 one.elements += other.elements
-        if len(branches) < 3 and chance.random() < 0.6:
-            branch = chance.choice(branches)
+        if len(branches) < 3 and rng.random() < 0.6:
+            branch = rng.choice(branches)
             branches.append(_Branch(branch.stream, branch.elements))
             self._map(branches[-1])
 
-    def _join(self, one: Elements, other: Elements, chance: Random) -> Elements:
+    def _join(self, one: Elements, other: Elements, rng: Random) -> Elements:
         """Join two streams."""
-        kind, name, on = chance.choice(("join", "as_of", "lookup")), self._name("join"), 0
+        kind, name, on = rng.choice(("join", "as_of", "lookup")), self._name("join"), 0
         more = Random(f"join in {self.flow.name} {len(self.flow.vertices)}")
         if more.random() < 0.3:
             kind = more.choice(("join of windows", "with_broadcast"))
@@ -156,17 +156,17 @@ class _FlowBuilder(Struct):
         elif kind == "lookup":
             pairs = one.lookup(other, on=on, name=name)
         elif kind == "as_of":
-            tolerance = chance.choice((None, timedelta(microseconds=40)))
+            tolerance = rng.choice((None, timedelta(microseconds=40)))
             pairs = one.as_of(other, on=on, tolerance=tolerance, name=name)
         else:
-            within = timedelta(microseconds=-20), timedelta(microseconds=chance.choice((-5, 10)))
-            how = chance.choice(("inner", "left", "right", "outer"))
+            within = timedelta(microseconds=-20), timedelta(microseconds=rng.choice((-5, 10)))
+            how = rng.choice(("inner", "left", "right", "outer"))
             pairs = one.join(other, on=on, within=within, how=how, name=name)
         return pairs.map(of_pair, name=self._name(f"pair of {kind}"))
 
     def _add_stage(self, branch: _Branch) -> None:
-        chance = self.chance
-        keyed = branch.stream.key_by(chance.choice(KEYS).function)
+        rng = self.rng
+        keyed = branch.stream.key_by(rng.choice(KEYS).function)
         iteration = Random(f"iteration in {self.flow.name} {len(self.flow.vertices)}")
         if self.loops and branch.elements < OUTPUTS_MAX and iteration.random() < 0.1:
             branch.stream = keyed.iterate(
@@ -199,48 +199,48 @@ class _FlowBuilder(Struct):
             )
             branch.elements *= timed.outputs
             return
-        if not self.any_order and branch.elements < OUTPUTS_MAX and chance.random() < 0.4:
-            number = chance.randrange(len(PROCESSES) + len(_WITHOUT_FUNCTION))
+        if not self.any_order and branch.elements < OUTPUTS_MAX and rng.random() < 0.4:
+            number = rng.randrange(len(PROCESSES) + len(_WITHOUT_FUNCTION))
             if number >= len(PROCESSES):
                 kind = _WITHOUT_FUNCTION[number - len(PROCESSES)]
                 branch.stream = getattr(keyed, kind)(name=self._name(kind))
                 return
             process = PROCESSES[number]
-            drawn_process = process.make(chance)
+            drawn_process = process.make(rng)
             states = self._expiring(drawn_process.states)
             name = self._name(drawn_process.name)
             branch.stream = keyed.process(drawn_process.function, *states, name=name)
             branch.elements *= process.outputs
         else:
-            scan = chance.choice([s for s in SCANS if not (self.any_order and s.fails)])
-            drawn_scan = scan.make(chance)
+            scan = rng.choice([s for s in SCANS if not (self.any_order and s.fails)])
+            drawn_scan = scan.make(rng)
             states, name = self._expiring(drawn_scan.states), self._name(drawn_scan.name)
             branch.stream = keyed.scan(drawn_scan.function, *states, name=name)
 
     def _expiring(self, states: tuple[State, ...]) -> list[State]:
         """Return the declarations of states; in a flow with event times, some get a ttl."""
-        chance = Random(f"ttl in {self.flow.name} {len(self.flow.vertices)}")
+        rng = Random(f"ttl in {self.flow.name} {len(self.flow.vertices)}")
         declared = [state.for_key(None, []) for state in states]
         for state in declared:
-            if self.timed is not None and chance.random() < 0.5:
-                ttl = timedelta(microseconds=chance.choice((3, 10, 60)))
+            if self.timed is not None and rng.random() < 0.5:
+                ttl = timedelta(microseconds=rng.choice((3, 10, 60)))
                 assert isinstance(state, ValueState | ListState | MapState)
                 state.name = ValueState[object](state.name, ttl=ttl).name
         return declared
 
     def _add_windows(
-        self, keyed: KeyedStream[object, Element], branch: _Branch, chance: Random
+        self, keyed: KeyedStream[object, Element], branch: _Branch, rng: Random
     ) -> None:
         """Add windows with aggregates, and sometimes their late elements."""
-        lateness = timedelta(microseconds=chance.choice((0, 0, 30)))
-        chosen = chance.sample(sorted(AGGREGATES), chance.choice((1, 3)))
+        lateness = timedelta(microseconds=rng.choice((0, 0, 30)))
+        chosen = rng.sample(sorted(AGGREGATES), rng.choice((1, 3)))
         aggregates = {name: AGGREGATES[name] for name in chosen}
-        windows = keyed.window(chance.choice(WINDOWS), lateness=lateness)
-        emit = chance.choice(("final", "final", "updates"))
+        windows = keyed.window(rng.choice(WINDOWS), lateness=lateness)
+        emit = rng.choice(("final", "final", "updates"))
         rows = windows.aggregate(
             emit=emit, name=self._name(f"windows with {', '.join(chosen)}"), **aggregates
         ).map(of_row, name=self._name("row"))
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             late = windows.late.map(of_row, name=self._name("late"))
             rows = rows.union(late, name=self._name("with late elements"))
         branch.stream = rows
@@ -248,21 +248,21 @@ class _FlowBuilder(Struct):
 
     def _add_steps(self, branch: _Branch, *, free: bool) -> None:
         """Add some stateless steps. `free`: they may drop and multiply elements, and fail."""
-        chance = self.chance
-        for _ in range(chance.choice((0, 0, 1, 2))):
-            kind = chance.choice(("map", "map", "filter", "flat_map")) if free else "map"
+        rng = self.rng
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            kind = rng.choice(("map", "map", "filter", "flat_map")) if free else "map"
             if kind == "filter":
-                test = chance.choice(PREDICATES)
+                test = rng.choice(PREDICATES)
                 branch.stream = branch.stream.filter(test.function, name=self._name(test.name))
             elif kind == "flat_map" and branch.elements < OUTPUTS_MAX:
-                split = chance.choice(FLAT_MAPS)
+                split = rng.choice(FLAT_MAPS)
                 branch.stream = branch.stream.flat_map(split.function, name=self._name(split.name))
                 branch.elements *= 2
             else:
                 self._map(branch, may_fail=free)
 
     def _map(self, branch: _Branch, *, may_fail: bool = False) -> None:
-        step = self.chance.choice([step for step in MAPS if may_fail or not step.fails])
+        step = self.rng.choice([step for step in MAPS if may_fail or not step.fails])
         branch.stream = branch.stream.map(step.function, name=self._name(step.name))
 
     def _name(self, description: str) -> str:

@@ -70,26 +70,26 @@ WORDS = ["the", "of", "and", "to", "in", "a", "is", "that", "for", "it"]
 RARE = [f"{word}{number}" for word in WORDS for number in range(4)]
 
 
-def records(chance: Random, count: int, front: int) -> list[object]:
+def records(rng: Random, count: int, front: int) -> list[object]:
     """Return random records with few keys and few words, so that many elements share a key.
 
     Sometimes half of the records have many words: nodes treat their elements as large batches.
     """
-    long_probability = 0.5 if chance.random() < 0.2 else 0.0
+    long_probability = 0.5 if rng.random() < 0.2 else 0.0
     return [
         {
             "id": front * 1000 + number,
-            "key": chance.choice("abc"),
-            "text": " ".join(_draw_words(chance, long_probability)),
+            "key": rng.choice("abc"),
+            "text": " ".join(_draw_words(rng, long_probability)),
         }
         for number in range(1, count + 1)
     ]
 
 
-def _draw_words(chance: Random, long_probability: float) -> list[str]:
-    if chance.random() < long_probability:
-        return chance.sample(RARE, 36)
-    return [chance.choice(WORDS) for _ in range(chance.randrange(1, 7))]
+def _draw_words(rng: Random, long_probability: float) -> list[str]:
+    if rng.random() < long_probability:
+        return rng.sample(RARE, 36)
+    return [rng.choice(WORDS) for _ in range(rng.randrange(1, 7))]
 
 
 def _key(record: Record) -> object:

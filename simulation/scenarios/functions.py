@@ -138,8 +138,8 @@ def mixed(one: object, other: object) -> int:
 # Scans: one output per element. ----------------------------------------------------------------
 
 
-def _value(chance: Random) -> GeneratedFunction[Element]:
-    clear_at = chance.choice((3, 5, 0))
+def _value(rng: Random) -> GeneratedFunction[Element]:
+    clear_at = rng.choice((3, 5, 0))
 
     def function(element: Element, seen: ValueState[int]) -> Element:
         number = mixed(seen.get(0), element[1])
@@ -154,7 +154,7 @@ def _value(chance: Random) -> GeneratedFunction[Element]:
     )
 
 
-def _text(chance: Random) -> GeneratedFunction[Element]:
+def _text(rng: Random) -> GeneratedFunction[Element]:
     def function(element: Element, seen: ValueState[str]) -> Element:
         joined = f"{seen.get('')}.{element[0]}{element[1]}"[-40:]
         seen.set(joined)
@@ -163,8 +163,8 @@ def _text(chance: Random) -> GeneratedFunction[Element]:
     return GeneratedFunction("keeps the last 40 characters", function, (ValueState[str]("text"),))
 
 
-def _reducing(chance: Random) -> GeneratedFunction[Element]:
-    factor = chance.choice((31, 2))
+def _reducing(rng: Random) -> GeneratedFunction[Element]:
+    factor = rng.choice((31, 2))
     state = ReducingState[int]("total", lambda total, added: (total * factor + added) % 9973)
 
     def function(element: Element, total: ReducingState[int]) -> Element:
@@ -173,8 +173,8 @@ def _reducing(chance: Random) -> GeneratedFunction[Element]:
     return GeneratedFunction(f"reduces to total * {factor} + number", function, (state,))
 
 
-def _list(chance: Random) -> GeneratedFunction[Element]:
-    longest = chance.choice((3, 6))
+def _list(rng: Random) -> GeneratedFunction[Element]:
+    longest = rng.choice((3, 6))
 
     def function(element: Element, numbers: ListState[int]) -> Element:
         word, number = element
@@ -193,8 +193,8 @@ def _list(chance: Random) -> GeneratedFunction[Element]:
     )
 
 
-def _map(chance: Random) -> GeneratedFunction[Element]:
-    largest = chance.choice((2, 4))
+def _map(rng: Random) -> GeneratedFunction[Element]:
+    largest = rng.choice((2, 4))
 
     def function(element: Element, numbers: MapState[str, int]) -> Element:
         word, number = element
@@ -213,8 +213,8 @@ def _map(chance: Random) -> GeneratedFunction[Element]:
     )
 
 
-def _map_of_equal_keys(chance: Random) -> GeneratedFunction[Element]:
-    largest = chance.choice((2, 6))
+def _map_of_equal_keys(rng: Random) -> GeneratedFunction[Element]:
+    largest = rng.choice((2, 6))
 
     def function(element: Element, numbers: MapState[object, int]) -> Element:
         word, number = element
@@ -234,8 +234,8 @@ def _map_of_equal_keys(chance: Random) -> GeneratedFunction[Element]:
     )
 
 
-def _failing(chance: Random) -> GeneratedFunction[Element]:
-    divisor = chance.choice((5, 11))
+def _failing(rng: Random) -> GeneratedFunction[Element]:
+    divisor = rng.choice((5, 11))
 
     def function(element: Element, seen: ValueState[int]) -> Element:
         number = mixed(seen.get(0), element[1])
@@ -249,7 +249,7 @@ def _failing(chance: Random) -> GeneratedFunction[Element]:
     )
 
 
-def _all(chance: Random) -> GeneratedFunction[Element]:
+def _all(rng: Random) -> GeneratedFunction[Element]:
     total = ReducingState[int]("total", lambda one, other: (one * 3 + other) % 997)
 
     def function(
@@ -276,8 +276,8 @@ def _all(chance: Random) -> GeneratedFunction[Element]:
     return GeneratedFunction("all states at once", function, states)
 
 
-def _mutable(chance: Random) -> GeneratedFunction[Element]:
-    longest = chance.choice((3, 5))
+def _mutable(rng: Random) -> GeneratedFunction[Element]:
+    longest = rng.choice((3, 5))
 
     def function(
         element: Element,
@@ -312,8 +312,8 @@ def _mutable(chance: Random) -> GeneratedFunction[Element]:
 # Processes: any number of outputs. --------------------------------------------------------------
 
 
-def _when_full(chance: Random) -> GeneratedFunction[Iterable[Element]]:
-    full = chance.choice((2, 4))
+def _when_full(rng: Random) -> GeneratedFunction[Iterable[Element]]:
+    full = rng.choice((2, 4))
 
     def function(
         context: Context, element: Element, words: ListState[str], last: MapState[str, int]
@@ -332,7 +332,7 @@ def _when_full(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     return GeneratedFunction(f"gathers {full}, then one for each word", function, states)
 
 
-def _random(chance: Random) -> GeneratedFunction[Iterable[Element]]:
+def _random(rng: Random) -> GeneratedFunction[Iterable[Element]]:
     def function(context: Context, element: Element, seen: ValueState[int]) -> Iterator[Element]:
         before = seen.get(0)
         seen.set(mixed(before, element[1]))
@@ -344,7 +344,7 @@ def _random(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     )
 
 
-def _key(chance: Random) -> GeneratedFunction[Iterable[Element]]:
+def _key(rng: Random) -> GeneratedFunction[Iterable[Element]]:
     def function(context: Context, element: Element, seen: ValueState[int]) -> list[Element]:
         number = mixed(seen.get(0), element[1])
         seen.set(number)
@@ -355,7 +355,7 @@ def _key(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     return GeneratedFunction("the key as text; some fail", function, (ValueState("seen"),))
 
 
-def _changes(chance: Random) -> GeneratedFunction[Iterable[Element]]:
+def _changes(rng: Random) -> GeneratedFunction[Iterable[Element]]:
     def function(context: Context, element: Element, last: ValueState[int]) -> list[Element]:
         word, number = element
         parity = mixed(last.get(), number) % 3
@@ -398,8 +398,8 @@ def event_time(record: dict[str, object]) -> object:
     return number * 10 - crc32(str(number).encode()) % 50 - 200
 
 
-def _alarms(chance: Random) -> GeneratedFunction[Iterable[Element]]:
-    spread, repeats = chance.choice((20, 200)), chance.choice((0, 2, 3))
+def _alarms(rng: Random) -> GeneratedFunction[Iterable[Element]]:
+    spread, repeats = rng.choice((20, 200)), rng.choice((0, 2, 3))
 
     def function(
         context: TimedContext, element: Element, seen: ValueState[int]

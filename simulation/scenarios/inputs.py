@@ -24,7 +24,7 @@ READ_MAX = 10_000
 class Inputs(Protocol):
     """Records for each source of a flow."""
 
-    def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
+    def draw(self, flow: Flow, rng: Random, count: int, front: int) -> list[object]:
         """Return about `count` records of a run for a front, in the order of the source."""
 
 
@@ -36,7 +36,7 @@ class GivenRecords(Struct, frozen=True):
     def __str__(self) -> str:
         return ""
 
-    def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
+    def draw(self, flow: Flow, rng: Random, count: int, front: int) -> list[object]:
         return self.records[front]
 
 
@@ -60,7 +60,7 @@ class InputFiles(Struct, frozen=True):
         options += ["--on-error dead-letter"] if self.skip_bad_records else []
         return " ".join(options)
 
-    def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
+    def draw(self, flow: Flow, rng: Random, count: int, front: int) -> list[object]:
         """Return at most `count` records of a front's files, in their order.
 
         Raises FlowError for inputs that do not fit the flow, Unavailable for missing files,
@@ -68,7 +68,7 @@ class InputFiles(Struct, frozen=True):
         """
         records = self._read_all(flow)[front]
         size = min(count, len(records))
-        return [records[i] for i in sorted(chance.sample(range(len(records)), size))]
+        return [records[i] for i in sorted(rng.sample(range(len(records)), size))]
 
     def _read_all(self, flow: Flow) -> list[list[object]]:
         """Return the first `READ_MAX` records of each source of the flow."""

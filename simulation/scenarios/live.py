@@ -44,9 +44,9 @@ class ArrivalSchedule(Struct, frozen=True):
     producers: int
     """Number of producers."""
 
-    def moments(self, chance: Random, count: int) -> list[float]:
+    def moments(self, rng: Random, count: int) -> list[float]:
         """Return a moment for each of `count` records, in virtual seconds, ascending."""
-        moments = [chance.random() for _ in range(count)]
+        moments = [rng.random() for _ in range(count)]
         if self.bursts:
             moments = [round(moment * self.bursts) / self.bursts for moment in moments]
         return sorted(moment * self.until_s for moment in moments)
@@ -56,7 +56,7 @@ class LiveInput:
     """Records that producers will send to one front, and the front's input log."""
 
     def __init__(
-        self, front: int, schedule: ArrivalSchedule, payloads: list[object], chance: Random
+        self, front: int, schedule: ArrivalSchedule, payloads: list[object], rng: Random
     ) -> None:
         self.front = front
         self.schedule = schedule
@@ -66,8 +66,8 @@ class LiveInput:
         }
         """Per producer: (moment, payload) of each of its records, in order."""
         names = list(self.plans)
-        for moment, payload in zip(schedule.moments(chance, len(payloads)), payloads, strict=True):
-            self.plans[chance.choice(names)].append((moment, payload))
+        for moment, payload in zip(schedule.moments(rng, len(payloads)), payloads, strict=True):
+            self.plans[rng.choice(names)].append((moment, payload))
         self.acknowledged = dict.fromkeys(self.plans, 0)
         """Per producer: the number of its last acknowledged record."""
 
@@ -137,7 +137,7 @@ class SimulatedProducer(Role):
         process: str,
         session: int,
         feed: LiveInput,
-        chance: Random,
+        rng: Random,
         counted: Counter[str],
     ) -> None:
         super().__init__(name)
@@ -145,7 +145,7 @@ class SimulatedProducer(Role):
         self._session = session
         self._feed = feed
         self._plan = feed.plans[name]
-        self._chance = chance
+        self._chance = rng
         self._counted = counted
         self._last_sent = 0
         """The number of the last record sent."""

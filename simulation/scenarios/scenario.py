@@ -128,10 +128,10 @@ def draw_scenario(
 
     Raises FlowError for a policy under which the flow has no unique correct outcome.
     """
-    chance = Random(seed)
+    rng = Random(seed)
     simulated = _choose_flow(seed, flow, name)
-    drawn_name = chance.choice(POLICIES_DRAWN)
-    ordering = chance.choice(("speculative", "speculative", "buffered"))
+    drawn_name = rng.choice(POLICIES_DRAWN)
+    ordering = rng.choice(("speculative", "speculative", "buffered"))
     policy = get_policy(
         name or (drawn_name if simulated.order_independent else "exactly-once"), ordering
     )
@@ -147,43 +147,41 @@ def draw_scenario(
         seed,
         simulated,
         policy,
-        faults=_draw_faults(chance, policy),
-        live=(_draw_arrivals(chance), _draw_arrivals(chance)) if chance.random() < 0.4 else (None,),
-        nodes=chance.choice((1, 2, 3)),
-        records=chance.randrange(20, 80),
-        window=chance.choice((2, 3, 5, 12, 100)),
-        snapshot_interval_s=chance.choice((0.002, 0.005, 0.02)),
-        slow_functions=_draw_slow_functions(chance) if chance.random() < 0.3 else None,
-        sink=chance.choice(
-            ("memory",) * 5 + ("files", "files" if is_builtin else "memory", "lmdb")
-        ),
-        embedded=chance.random() < 0.3,
+        faults=_draw_faults(rng, policy),
+        live=(_draw_arrivals(rng), _draw_arrivals(rng)) if rng.random() < 0.4 else (None,),
+        nodes=rng.choice((1, 2, 3)),
+        records=rng.randrange(20, 80),
+        window=rng.choice((2, 3, 5, 12, 100)),
+        snapshot_interval_s=rng.choice((0.002, 0.005, 0.02)),
+        slow_functions=_draw_slow_functions(rng) if rng.random() < 0.3 else None,
+        sink=rng.choice(("memory",) * 5 + ("files", "files" if is_builtin else "memory", "lmdb")),
+        embedded=rng.random() < 0.3,
         files=files,
     )
-    crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
+    crash_at_end = rng.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
     faults = replace(scenario.faults, crash_at_end=crash_at_end)
-    drain_at_s = chance.random() * faults.until_s if chance.random() < 0.3 else None
+    drain_at_s = rng.random() * faults.until_s if rng.random() < 0.3 else None
     if policy.cut is SnapshotCut.NONE:
         drain_at_s = None  # the next run would start without state
     scenario = replace(scenario, faults=faults, drain_at_s=drain_at_s)
-    if chance.random() < 0.15:
+    if rng.random() < 0.15:
         slow_consumer = SlowConsumer(
-            chance.choice(CONSUMER_PAUSES_S), faults.until_s, chance.choice((200, 1000, 5000))
+            rng.choice(CONSUMER_PAUSES_S), faults.until_s, rng.choice((200, 1000, 5000))
         )
         scenario = replace(scenario, slow_consumer=slow_consumer, embedded=False)
-    chance = Random(seed + 5)  # other draws stay as they were
-    if policy.ordered and chance.random() < 0.2:
-        scenario = replace(scenario, rescale_requests=draw_rescales(chance, faults.until_s))
-    chance = Random(seed + 4)  # other draws stay as they were
-    if chance.random() < 0.15:
+    rng = Random(seed + 5)  # other draws stay as they were
+    if policy.ordered and rng.random() < 0.2:
+        scenario = replace(scenario, rescale_requests=draw_rescales(rng, faults.until_s))
+    rng = Random(seed + 4)  # other draws stay as they were
+    if rng.random() < 0.15:
         requests = scenario.rescale_requests
         new_nodes = requests[0].nodes if requests else 0
-        hangs = draw_hangs(chance, scenario.nodes + new_nodes, faults.until_s)
+        hangs = draw_hangs(rng, scenario.nodes + new_nodes, faults.until_s)
         return replace(scenario, hangs=hangs)
-    scenario = replace(scenario, standby=chance.random() < 0.25)
-    chance = Random(seed + 6)  # other draws stay as they were
-    if scenario.standby and chance.random() < 0.4:
-        holes = draw_holes(chance, MASTERS, scenario.nodes, faults.until_s)
+    scenario = replace(scenario, standby=rng.random() < 0.25)
+    rng = Random(seed + 6)  # other draws stay as they were
+    if scenario.standby and rng.random() < 0.4:
+        holes = draw_holes(rng, MASTERS, scenario.nodes, faults.until_s)
         return replace(scenario, holes=holes)
     return scenario
 
@@ -200,12 +198,12 @@ def _choose_flow(seed: int, flow: str | SimulatedFlow | None, name: str | None) 
     return eligible[seed // 2 % len(eligible)]
 
 
-def _draw_faults(chance: Random, policy: Policy) -> Faults:
+def _draw_faults(rng: Random, policy: Policy) -> Faults:
     def some(probability: float) -> float:
-        return probability if chance.random() < 0.5 else 0.0  # swarm testing
+        return probability if rng.random() < 0.5 else 0.0  # swarm testing
 
     return Faults(
-        until_s=chance.choice((0.2, 0.6, 1.5)),
+        until_s=rng.choice((0.2, 0.6, 1.5)),
         crash_at_message=some(0.002),
         crash_before_job=some(0.03),
         crash_after_job=some(0.03),
@@ -215,30 +213,30 @@ def _draw_faults(chance: Random, policy: Policy) -> Faults:
         job_fails=some(0.05),
         done_but_failed=some(0.03),
         power=some(0.5),
-        rot=some(chance.choice((0.1, 0.4))) if policy.name in POLICIES_WITH_ROT else 0.0,
+        rot=some(rng.choice((0.1, 0.4))) if policy.name in POLICIES_WITH_ROT else 0.0,
         pause=some(0.001),
         cut=some(0.001),
         repeat=some(0.05),
-        delay_s=chance.choice((0.0003, 0.001, 0.004)),
-        slow=chance.choice((0.0, 0.02, 0.1)),
-        job_s=chance.choice((0.0005, 0.004)),
+        delay_s=rng.choice((0.0003, 0.001, 0.004)),
+        slow=rng.choice((0.0, 0.02, 0.1)),
+        job_s=rng.choice((0.0005, 0.004)),
     )
 
 
-def _draw_arrivals(chance: Random) -> ArrivalSchedule | None:
-    if chance.random() < 0.2:
+def _draw_arrivals(rng: Random) -> ArrivalSchedule | None:
+    if rng.random() < 0.2:
         return None
     return ArrivalSchedule(
-        until_s=chance.choice((0.05, 0.2, 0.8)),
-        bursts=chance.choice((0, 0, 3, 10)),
-        skew_s=chance.choice((0.0, 0.0, 0.5)),
-        unruly=chance.choice((0.0, 0.05)),
-        producers=chance.choice((1, 2)),
+        until_s=rng.choice((0.05, 0.2, 0.8)),
+        bursts=rng.choice((0, 0, 3, 10)),
+        skew_s=rng.choice((0.0, 0.0, 0.5)),
+        unruly=rng.choice((0.0, 0.05)),
+        producers=rng.choice((1, 2)),
     )
 
 
-def _draw_slow_functions(chance: Random) -> SlowFunctions:
-    one_in, seconds = chance.choice((50, 300)), chance.choice(SLOW_S)
+def _draw_slow_functions(rng: Random) -> SlowFunctions:
+    one_in, seconds = rng.choice((50, 300)), rng.choice(SLOW_S)
     return SlowFunctions(one_in if seconds < 1.0 else 300, seconds)
 
 

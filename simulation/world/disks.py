@@ -43,7 +43,7 @@ class Disk(Protocol):
     def open(self) -> None:
         """Open the store for a new process, without any state in memory of an earlier one."""
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         """Flip one stored bit. Return the name of the damaged store; "" if none was damaged."""
 
 
@@ -91,13 +91,13 @@ class NodeDisk:
     def open(self) -> None:
         self._store = PartStore(self.kv, self.flow, MERGE_AT, ROWS_AT_ONCE)
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         if not self.kv.data:
             return ""
-        key = chance.choice(sorted(self.kv.data))
+        key = rng.choice(sorted(self.kv.data))
         if not self.kv.data[key]:
             return ""
-        self.kv.data[key] = flipped(self.kv.data[key], chance)
+        self.kv.data[key] = flipped(self.kv.data[key], rng)
         self.damaged_part = part_of(key)
         return self.kv.name
 
@@ -136,10 +136,10 @@ class MasterDisk:
     def open(self) -> None:
         pass
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         if self.data is None:
             return ""
-        self.data = flipped(self.data, chance)
+        self.data = flipped(self.data, rng)
         return "registry"
 
     def _count(self, previous: ClusterState, state: ClusterState) -> None:
@@ -219,11 +219,11 @@ class LogDisk:
     def open(self) -> None:
         pass
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         if not self._times:
             return ""
-        time = chance.choice(self._times)
-        self.entries[time] = flipped(self.entries[time], chance)
+        time = rng.choice(self._times)
+        self.entries[time] = flipped(self.entries[time], rng)
         return self.name
 
     def _decode(self, time: int) -> LoggedRecord:
@@ -238,8 +238,8 @@ def _encode(entry: LoggedRecord) -> bytes:
     return crc32(data).to_bytes(4, "big") + data
 
 
-def flipped(data: bytes, chance: Random) -> bytes:
+def flipped(data: bytes, rng: Random) -> bytes:
     """Return the bytes with one bit flipped."""
     changed = bytearray(data)
-    changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)

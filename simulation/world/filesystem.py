@@ -24,14 +24,14 @@ class FileSystem:
     """Files below one directory. As a context manager, it replaces the functions of `os`."""
 
     def __init__(
-        self, root: Path, chance: Random, draw_error: Callable[[], BaseException | None]
+        self, root: Path, rng: Random, draw_error: Callable[[], BaseException | None]
     ) -> None:
         """`draw_error`: called for each operation; the operation raises the returned error, if any.
 
         A failed operation may have been executed fully, in part, or not at all.
         """
         self.root = root
-        self.chance = chance
+        self.rng = rng
         self._next_error = draw_error
         self._durable: dict[int, bytes] = {}
         """Inode -> durable content."""
@@ -72,7 +72,7 @@ class FileSystem:
         """Change the files as a power failure may: durable data stay, other data may be lost."""
         for directory, names in self._names.items():
             files = {file.name: file for file in directory.iterdir() if file.is_file()}
-            keeps_names = self.chance.random() < 0.5
+            keeps_names = self.rng.random() < 0.5
             contents = {name: self._draw_content(file) for name, file in sorted(files.items())}
             if not keeps_names:
                 contents = {
@@ -101,23 +101,23 @@ class FileSystem:
         content = file.read_bytes()
         durable = self._durable.get(file.stat().st_ino, b"")
         if not content.startswith(durable):
-            return self.chance.choice((content, durable))
-        cut = self.chance.randint(len(durable), len(content))
+            return self.rng.choice((content, durable))
+        cut = self.rng.randint(len(durable), len(content))
         zeros = bytes(len(content) - cut)
-        return self.chance.choice((content, content[:cut], content[:cut] + zeros))
+        return self.rng.choice((content, content[:cut], content[:cut] + zeros))
 
     def _is_done(self, error: BaseException | None) -> bool:
         """Return whether to execute an operation that will raise `error`; None: it succeeds."""
-        return error is None or self.chance.random() < 0.5
+        return error is None or self.rng.random() < 0.5
 
     # Replacements of the functions of `os`.
 
     def _write(self, file: int, data: bytes, offset: int) -> int:
         error = self._next_error()
         if error is not None:
-            _pwrite(file, data[: self.chance.randint(0, len(data))], offset)
+            _pwrite(file, data[: self.rng.randint(0, len(data))], offset)
             raise error
-        return _pwrite(file, data[: self.chance.randint(1, len(data))], offset)
+        return _pwrite(file, data[: self.rng.randint(1, len(data))], offset)
 
     def _truncate(self, file: int, length: int) -> None:
         error = self._next_error()

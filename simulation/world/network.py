@@ -26,7 +26,7 @@ class Network(Struct):
     """All messages in flight, and the state of the channels."""
 
     timeline: Timeline
-    chance: Random
+    rng: Random
     faults: Faults
     counted: Counter[str]
     _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -66,13 +66,13 @@ class Network(Struct):
         channel = (process, to)
         all_channels = (process, "")
         if timeline.draw_fault(faults.cut, "cut"):
-            cut = channel if self.chance.random() < 0.5 else all_channels
-            self._cut_until[cut] = timeline.now + self.chance.expovariate(100.0)
+            cut = channel if self.rng.random() < 0.5 else all_channels
+            self._cut_until[cut] = timeline.now + self.rng.expovariate(100.0)
         if timeline.now < max(self._cut_until.get(c, 0.0) for c in (channel, all_channels)):
             self.counted["lost message"] += 1
             return
-        delay_s = self.chance.expovariate(1 / faults.delay_s)
-        if self.chance.random() < faults.slow:
+        delay_s = self.rng.expovariate(1 / faults.delay_s)
+        if self.rng.random() < faults.slow:
             delay_s *= 20
         # Not before the last arrival on the channel, and exactly then: the channel is FIFO.
         arrival = max(timeline.now + delay_s, self._arrivals.get(channel, 0.0))
@@ -84,11 +84,11 @@ class Network(Struct):
 
     def handle_crash(self, process: str, restart_delay_s: float) -> None:
         """Handle the crash of a process; its successor starts in `restart_delay_s` seconds."""
-        now, chance = self.timeline.now, self.chance
+        now, rng = self.timeline.now, self.rng
         if self.timeline.draw_fault(self.faults.linger, "lingering messages"):
-            self._lingering[process] = restart_delay_s + chance.expovariate(50.0)
+            self._lingering[process] = restart_delay_s + rng.expovariate(50.0)
         else:  # its last messages never leave its buffers
-            self._lost_after[process] = now + chance.random() * self.faults.delay_s
+            self._lost_after[process] = now + rng.random() * self.faults.delay_s
 
     def _arrive(self, process: str, arrive: Callable[[], None]) -> None:
         if self.timeline.now > self._lost_after.get(process, inf):

@@ -163,5 +163,5 @@ class ZooKeeperStore:
     def open(self) -> None:
         pass
 
-    def flip_bit(self, chance: Random) -> str:
+    def flip_bit(self, rng: Random) -> str:
         return ""

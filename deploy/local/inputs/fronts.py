@@ -150,10 +150,10 @@ def record_used(fronts: Sequence[Front], policy: Policy, *, succeeded: bool) -> 
     """
     all_read = succeeded and all(front.next >= INFINITY for front in fronts)
     by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
-    furthest = max(front.furthest for front in fronts)
+    furthest = max(front.max_sent_time for front in fronts)
     for front in fronts:
         if all_read:
-            front.note_used((furthest if by_time else front.furthest) + 1)
+            front.note_used((furthest if by_time else front.max_sent_time) + 1)
         elif by_time:
             front.note_used(min(furthest + 1, front.completed))
 

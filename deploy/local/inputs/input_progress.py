@@ -83,7 +83,7 @@ class InputProgress:
             return None, None
         read_bytes, size = progress
         # An estimate of the position of the oldest record in flight: all count as equally long.
-        last, in_flight = self.front.furthest, self.front.meter.in_flight
+        last, in_flight = self.front.max_sent_time, self.front.meter.in_flight
         delivered = read_bytes * (last - in_flight) // last if in_flight else read_bytes
         self._position = max(self._position, delivered)
         return self._position, size
@@ -92,7 +92,7 @@ class InputProgress:
         """Warn if a file has no record, good or bad. Precondition: it was read to its end."""
         if isinstance(self._source, FileSource | SeveralFiles):
             name = self._source.name
-            if self._start == 1 and not self.front.sent_records and not self.front.bad:
+            if self._start == 1 and not self.front.sent_records and not self.front.bad_records:
                 log.warning(
                     "%s is empty: it has no record",
                     name,
@@ -106,10 +106,12 @@ class InputProgress:
         lag_s, waiting, producers = meter.oldest_s(now), None, None
         if isinstance(source, ReceivedSource):
             producers = source.connected
-            if self.front.since in (0, self._start):  # unknown if an older snapshot was loaded
-                waiting = max(0, source.records - self._records_before - records - self.front.bad)
+            if self.front.first_time in (0, self._start):  # unknown if an older snapshot was loaded
+                waiting = max(
+                    0, source.records - self._records_before - records - self.front.bad_records
+                )
             if meter.oldest is not None:
                 lag_s = max(lag_s, source.age_s(meter.oldest))
             elif waiting != 0:
-                lag_s = source.age_s(max(self._start, self.front.furthest + 1))
+                lag_s = source.age_s(max(self._start, self.front.max_sent_time + 1))
         return InputFigures(source.name, records, position, size, waiting, lag_s, producers)

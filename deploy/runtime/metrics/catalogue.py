@@ -164,7 +164,7 @@ FAMILIES = (
     Family("driftline_agent_reaches_cluster", GAUGE, (),
            "1 if the agent's last attempt to read the cluster's state succeeded."),
     Family("driftline_agent_processes", GAUGE, (), "Processes of the flow that run at the agent."),
-    Family("driftline_agent_trouble", GAUGE, (),
+    Family("driftline_agent_problem", GAUGE, (),
            "1 if something keeps the flow from running at the agent."),
 )  # fmt: skip
 

@@ -224,7 +224,7 @@ def fronts_ready(fronts: Sequence[Front]) -> Ready:
     """Return the readiness check of fronts: all have started to read."""
 
     def why_not() -> str:
-        waiting = [front.name for front in fronts if not front.begun]
+        waiting = [front.name for front in fronts if not front.has_begun]
         return f"not reading yet: {', '.join(waiting)}" if waiting else ""
 
     return why_not

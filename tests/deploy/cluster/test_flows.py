@@ -78,15 +78,15 @@ def test_flow_with_missing_module_retries_while_other_flows_run(
         patch.syspath_prepend(folder / "lib")
         submit(machine, "needs", NEEDS, *read)
     submit(machine, "fails", FAILS, *read)
-    machine.until(lambda: len(machine.flow("needs")["trouble"]) == 3, "trouble of all agents")
-    trouble = machine.flow("needs")["trouble"]
-    assert {text.partition(":")[0] for text in trouble} == {"front", "master", "node"}
-    assert all("No module named 'helper_of_flow'" in text for text in trouble)
+    machine.until(lambda: len(machine.flow("needs")["problems"]) == 3, "problems of all agents")
+    problems = machine.flow("needs")["problems"]
+    assert {text.partition(":")[0] for text in problems} == {"front", "master", "node"}
+    assert all("No module named 'helper_of_flow'" in text for text in problems)
     machine.over("fails")
     assert machine.flow("fails")["state"].startswith("failed: FunctionFailed: operator 'map-1'")
     message = "flow fails has failed: FunctionFailed: operator 'map-1'"
     machine.until(lambda: message in machine.log("master"), message)
-    assert machine.flow("needs")["trouble"], "it is shown while it lasts, also at each new try"
+    assert machine.flow("needs")["problems"], "it is shown while it lasts, also at each new try"
     (folder / "helper_of_flow.py").write_text(helper)
     machine.over("needs")
     assert values(machine, "needs") == [2, 4, 6]

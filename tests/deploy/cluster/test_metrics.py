@@ -136,11 +136,11 @@ def test_disconnected_agent_is_not_ready_and_hung_agent_is_unhealthy() -> None:
     standing = AgentStatus("a", (AgentRole.NODE,), 4)
     assert standing.why_not_ready() == "it has not seen the cluster yet"
     standing = replace(standing, unreachable_reason="")
-    standing.troubles["flow"] = "no module"
+    standing.problems["flow"] = "no module"
     samples = {(flow, name): value for flow, (name, _, value) in standing.samples()}
     assert samples["", "driftline_agent_slots"] == 4
     assert samples["", "driftline_agent_reaches_cluster"] == 1
-    assert samples["flow", "driftline_agent_trouble"] == 1
+    assert samples["flow", "driftline_agent_problem"] == 1
     assert standing.why_not_ready() == ""
     assert standing.why_not_healthy(standing.turned_at + HANGS_AFTER_S) == ""
     later = standing.turned_at + HANGS_AFTER_S + 1

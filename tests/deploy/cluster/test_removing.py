@@ -179,7 +179,7 @@ def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
         submit(tree, flow(), order())
     if (lost, damage) != (path_of("sums"), None):
         found = look(tree, tmp_path, "sums")
-        said = [why for _, why in found.damaged] + [t for f in found.flows for t in f.trouble]
+        said = [why for _, why in found.damaged] + [t for f in found.flows for t in f.problems]
         assert message in said[0]
         with pytest.raises(StateMismatch, match=message):
             command(tree, flows.cancel, "sums")

@@ -68,7 +68,7 @@ def test_savepoint_does_not_change_the_verdict_on_a_stopped_live_run(
         if process.poll() is None:
             kill(process)
     before = verified(place)
-    assert before[1]["how"] == how
+    assert before[1]["status"] == how
     words = saved(place, tmp_path / "saved")
     assert "the state before 20" in words, "a date, as the run was live"
     assert ("not in the savepoint" in words) == (how == "interrupted")

@@ -64,7 +64,7 @@ def test_ending_reports_outcome_and_resume_point(
     resumes = "resumes from snapshot 7 (the state before record 500)"
     assert (resumes in ending.text) == (how is not ExitStatus.COMPLETE)
     about = ending.as_json()
-    assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
+    assert (about["status"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
     assert about["error"] == ("InputError: line 3" if how is ExitStatus.FAILED else None)
     empty = ending_of(state("none", outcome, snapshots=0), [])
     assert ("begins with an empty state" in empty.text) == (how is not ExitStatus.COMPLETE)
@@ -115,7 +115,7 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
     done = call("verify", tmp_path / "out", "--json", report)
     assert done.returncode == 0, done.stdout + done.stderr
     about = json.loads(report.read_text())["run"]
-    assert about["how"] == "failed"
+    assert about["status"] == "failed"
     assert str(about["error"]).partition(": ")[2] in error_report["error"]
     assert re.match(r"FunctionFailed: .*divide.*ZeroDivisionError", str(about["error"]), re.DOTALL)
     assert str(about["error"]) in done.stdout

@@ -34,7 +34,7 @@ def address(run: Watched) -> str:
 
 
 def story_of(run: Watched) -> list[Line]:
-    """The lines of the story: from the first trouble on, but figures, producers and the last one.
+    """The lines of the story: from the first failure on, but figures, producers and the last one.
 
     How long a standstill takes is told again and again, more seldom each time: that counts once.
     """

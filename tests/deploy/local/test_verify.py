@@ -47,7 +47,7 @@ def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> Non
         "node-0", "node-1", "used-0", "output-0", "output-1",
     ]  # fmt: skip
     assert about["problems"] == []
-    assert (about["run"]["how"], about["run"]["error"]) == ("complete", None)
+    assert (about["run"]["status"], about["run"]["error"]) == ("complete", None)
     alone = call("verify", str(ended.output))
     assert alone.returncode == 0
     assert "no state was checked" in alone.stdout
@@ -117,7 +117,7 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_p
     assert last.startswith("problems: see above. The run itself: complete: ")
     assert last.endswith("The same command is rejected until the problems above are fixed.")
     about = json.loads(report.read_text())["run"]
-    assert (about["refused"], about["snapshot"]) == (True, None)
+    assert (about["rejected"], about["snapshot"]) == (True, None)
     status, said = end(place)
     assert status == 1, said
 

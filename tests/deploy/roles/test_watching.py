@@ -8,7 +8,7 @@ from driftline.coordinator.coordinator import Phase
 from driftline.deploy.roles.master import StallLogger
 from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import LatencyMeter, percentile
-from driftline.engine.events import Trouble
+from driftline.engine.events import FailureLog
 from driftline.engine.wire.messages import AskReport, StatusReport, decode, encode
 
 
@@ -77,11 +77,11 @@ def test_status_poller_combines_reports_of_master_and_nodes() -> None:
 def test_failure_is_logged_at_once_every_half_minute_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    trouble = Trouble("full")
+    failures = FailureLog("full")
     for now in range(70):
-        trouble.record_failure(float(now), "/disk: no space", path="/disk")
-    trouble.record_success(70.0, "/disk has space")
-    trouble.record_success(71.0, "/disk has space")
+        failures.record_failure(float(now), "/disk: no space", path="/disk")
+    failures.record_success(70.0, "/disk has space")
+    failures.record_success(71.0, "/disk has space")
     assert caplog.messages == [
         "/disk: no space",
         "/disk: no space (for 30 s now, 31 times)",

@@ -127,7 +127,7 @@ class HostedRun:
 
     def supervise(self) -> None:
         """One look at the processes."""
-        self.cluster.supervise(self.front.completed, self.front.furthest, self.watch)
+        self.cluster.supervise(self.front.completed, self.front.max_sent_time, self.watch)
 
     def go(self, until: Callable[[], bool], what: str = "it happens") -> None:
         """Run until a condition holds."""

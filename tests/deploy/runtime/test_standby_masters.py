@@ -81,7 +81,7 @@ class Run(HostedRun):
         """What else is done in the loop."""
 
     def supervise(self) -> None:
-        self.cluster.supervise(self.front.completed, self.front.furthest)
+        self.cluster.supervise(self.front.completed, self.front.max_sent_time)
         self.meanwhile()
 
     def leader(self) -> str:
@@ -105,7 +105,7 @@ class Run(HostedRun):
 
     def ends(self) -> None:
         self.paced.hurry = True
-        self.source.last = self.front.furthest
+        self.source.last = self.front.max_sent_time
         super().ends()
 
 

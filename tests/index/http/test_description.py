@@ -149,7 +149,7 @@ async def test_each_event_of_a_stream_is_described(
 ) -> None:
     async def lost(since: int) -> AsyncIterator[Span]:
         if since < 41:
-            raise RetentionExceeded.by("the journal", 41)
+            raise RetentionExceeded.of("the journal", 41)
         yield Span(since, since, [])
 
     service = Service(tmp_path)

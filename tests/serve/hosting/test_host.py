@@ -248,8 +248,8 @@ class Settling(Recording):
         self.done.append("ask")
         return super().ask(question)
 
-    def settle(self) -> None:
-        self.done.append("settle")
+    def do_deferred_work(self) -> None:
+        self.done.append("deferred work")
 
 
 def test_answers_pause_while_the_send_buffer_is_full() -> None:
@@ -276,4 +276,4 @@ def test_deferred_work_runs_despite_constant_queries() -> None:
     for number in range(1, 3 * (DEFERRALS_MAX + 1) + 1):
         live.ask(number, {"what": "count"})
         live.turn()
-    assert view.done == [*["ask"] * (DEFERRALS_MAX + 1), "settle"] * 3
+    assert view.done == [*["ask"] * (DEFERRALS_MAX + 1), "deferred work"] * 3

@@ -71,7 +71,7 @@ class Recording:
     def forget_before(self, since: int) -> None:
         assert since <= self.time
 
-    def settle(self) -> None:
+    def do_deferred_work(self) -> None:
         """Nothing is put off."""
 
     def freeze(self) -> None:

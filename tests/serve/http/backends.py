@@ -148,7 +148,7 @@ class FlowBackend:
 
     async def spans(self, since: int) -> AsyncGenerator[Span, None]:
         if since < self.oldest:
-            raise RetentionExceeded.by("the journal", self.oldest)
+            raise RetentionExceeded.of("the journal", self.oldest)
         while True:
             if self.time > since:
                 span = Span(since, self.time, self._between(since, self.time))
