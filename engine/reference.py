@@ -61,11 +61,10 @@ from driftline.engine.operators.iterate import Tagged, next_round
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES, Fields
 from driftline.engine.operators.timers import (
-    FIRINGS_AT_END_MAX,
+    EndlessTimers,
     TimedContext,
     Timer,
     Timers,
-    endless_timer,
     expired,
     expiry_timer,
 )
@@ -273,7 +272,7 @@ class _Interpreter:
         """Yield all items that result from the timers of an operator that are due at a root."""
         watermark = self.watermark(vertex, self.sources)
         fired: Counter[tuple[bytes, int]] = Counter()
-        firings_at_end: Counter[bytes] = Counter()
+        endless: defaultdict[bytes, EndlessTimers] = defaultdict(EndlessTimers)
         while due := self.due(vertex, watermark):
             at, rank, name, packed_key = due
             *states, timers = self.states[vertex.number, packed_key]
@@ -286,10 +285,11 @@ class _Interpreter:
             if expiring := expired(name):
                 self.drop(vertex, states, *expiring)
                 continue
-            firings_at_end[packed_key] += watermark == ENDED
             key = unpack(packed_key)
-            if firings_at_end[packed_key] > FIRINGS_AT_END_MAX:
-                error = RuntimeError(endless_timer(name))
+            try:
+                if vertex.operator.user_sets_timers and watermark == ENDED:
+                    endless[packed_key].check(name, len(timers))
+            except RuntimeError as error:
                 failure = Failure.from_exception(vertex.name, key, tuple(timer), error, vertex.line)
                 yield Item(label, FAILURES, failure.payload())
                 continue

@@ -339,13 +339,11 @@ class Stream(Generic[T_co]):
             raise FlowError(f"{kind} needs a function, not {function!r}")
         if type(copies) is not int or not 1 <= copies <= GROUPS_MAX:
             raise FlowError(f"{kind}: copies is {copies!r}; give an int from 1 to {GROUPS_MAX}")
-        apply = with_table(function, getter(on, other.vertex.fields, f"{kind}(on={on!r})"))
-        keys, operator_name = (
-            broadcast_keys(copies),
-            name or f"{kind}-{len(self.flow.vertices) + 3}",
-        )
+        key_of = getter(on, other.vertex.fields, f"{kind}(on={on!r})")
+        operator_name = name or f"{kind}-{len(self.flow.vertices) + 3}"
+        keys, apply = broadcast_keys(copies), with_table(function)
         left = self.map(tag_for_copy(keys), name=f"{operator_name} (elements)")
-        right = other.flat_map(tag_for_copies(keys), name=f"{operator_name} (rows)")
+        right = other.flat_map(tag_for_copies(keys, key_of), name=f"{operator_name} (rows)")
         sides = left.union(right, name=f"{operator_name} (both)")
         return sides.key_by(1).process(apply, MapState[object, object]("table"), name=operator_name)
 

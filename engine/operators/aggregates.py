@@ -15,8 +15,10 @@ panes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import fsum, isfinite, isnan
+from fractions import Fraction
+from math import fsum, inf, isfinite, isinf, isnan, nan
 from operator import itemgetter
+from sys import float_info
 from typing import Any
 
 from driftline.engine.errors import FlowError
@@ -125,11 +127,14 @@ class Sum(FieldAggregate):
         total, floats = accumulator
         if not floats:
             return total
+        high = float(total)  # rounded, if the total has more than 53 bits
         try:
-            high = float(total)  # rounded, if the total has more than 53 bits
             return fsum((high, total - int(high), *floats))
-        except (ValueError, OverflowError):  # infinite
-            return sum(floats) + total
+        except ValueError:  # inf and -inf
+            return nan
+        except OverflowError:  # of an intermediate sum, or of the result
+            exact = sum(map(Fraction, floats), Fraction(total))
+            return float(exact) if abs(exact) <= float_info.max else inf if exact > 0 else -inf
 
 
 class Mean(Sum):
@@ -161,6 +166,9 @@ def _with(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
     exact = []
     for other in floats:
         larger, smaller = (value, other) if abs(value) >= abs(other) else (other, value)
+        if isinf(larger + smaller):
+            exact.append(other)
+            continue
         value = larger + smaller
         if rest := smaller - (value - larger):
             exact.append(rest)

@@ -286,17 +286,26 @@ def tag_for_copy(keys: Sequence[int]) -> Callable[[object], tuple[int, int, obje
     return tag
 
 
-def tag_for_copies(keys: Sequence[int]) -> Callable[[object], list[tuple[int, int, object]]]:
-    """Return a function that sends a row of the right stream to all copies of the table."""
-    return lambda row: [(RIGHT, key, row) for key in keys]
+def tag_for_copies(
+    keys: Sequence[int], key_of: Callable[[Any], object]
+) -> Callable[[object], list[tuple[int, int, object]]]:
+    """Return a function that sends a row of the right stream, with its key, to all copies of the
+    table."""
+
+    def tag(row: object) -> list[tuple[int, int, object]]:
+        row_with_key = key_of(row), row
+        return [(RIGHT, key, row_with_key) for key in keys]
+
+    return tag
 
 
 def with_table(
-    function: Callable[[Any, Mapping[Any, Any]], Iterable[Any]], key: Callable[[Any], object]
+    function: Callable[[Any, Mapping[Any, Any]], Iterable[Any]],
 ) -> Callable[..., Iterable[Any]]:
     """Return the function of `process` that joins elements with a copy of a broadcast stream.
 
-    It takes triples (side, key of the copy, element). `key`: the key of a row of the right stream.
+    It takes triples (side, key of the copy, element). An element of the right stream is a pair
+    (key, row).
     """
 
     def apply(
@@ -305,7 +314,8 @@ def with_table(
         side, _, element = sided
         if side == LEFT:
             return function(element, MappingProxyType(table))
-        table[key(element)] = element
+        key, row = element
+        table[key] = row
         return ()
 
     return apply

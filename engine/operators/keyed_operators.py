@@ -34,6 +34,7 @@ class Process(KeyedOperator):
     kind = "process"
     takes_function = True
     emits_many = True
+    user_sets_timers = True
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]

@@ -46,6 +46,8 @@ class Operator:
     passes_on: ClassVar[bool] = False
     """Whether outputs are unchanged input elements. If one is invalid, the failure names the
     operator that made it, not this one."""
+    user_sets_timers: ClassVar[bool] = False
+    """Whether the user's functions set the timers, so that one may be set again without end."""
     loops: ClassVar[bool] = False
     """Whether some outputs return to the operator."""
     is_source: ClassVar[bool] = False

@@ -60,11 +60,10 @@ from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.steps import Failures, Signs, Step, Values, collect_outputs
 from driftline.engine.operators.timers import (
-    FIRINGS_AT_END_MAX,
+    EndlessTimers,
     TimedContext,
     Timer,
     Timers,
-    endless_timer,
     expired,
     expiry_timer,
 )
@@ -360,7 +359,8 @@ class TimedStep(Speculative):
         *states, timers = self.table.states(key)
         assert isinstance(timers, MapState)
         key_rank, user_key = rank_of(pack_key(key)), plain_key(key)
-        fired_at, number, firings_at_end = TIMER_LIMIT, 0, 0
+        fired_at, number = TIMER_LIMIT, 0
+        endless = EndlessTimers() if self.vertex.operator.user_sets_timers else None
         while due := [(at, name) for name, at in dict.items(timers) if at <= watermark]:
             at, name = min(due)
             root = max(self.watermark.first_root(at), last_root)
@@ -375,11 +375,10 @@ class TimedStep(Speculative):
             if self._drop(states, name):
                 self._add_result(batch, label, key, NO_OUTPUTS)
                 continue
-            firings_at_end += watermark_at_root == ENDED
             user_timers = Timers(timers, key, self._on_timer_change, at, at + 1)
             try:
-                if firings_at_end > FIRINGS_AT_END_MAX:
-                    raise RuntimeError(endless_timer(name))
+                if endless is not None and watermark_at_root == ENDED:
+                    endless.check(name, len(timers))
                 watermark_before = self.watermark.before(root)
                 context = TimedContext(
                     label,

@@ -60,15 +60,29 @@ def no_outputs(context: TimedContext, timer: Timer, *states: object) -> tuple[()
 
 
 FIRINGS_AT_END_MAX = 1000
-"""Timers of one key that may fire one after another at the end of the input."""
+"""Timers that the firing timers of a key may set at the end of the input."""
 
 
-def endless_timer(name: str) -> str:
-    """Return the error text for a timer beyond `FIRINGS_AT_END_MAX`."""
-    return (
-        f"timer {name!r} is set again each time it fires, and the input has ended: set no timer if "
-        "context.at_end"
-    )
+class EndlessTimers:
+    """Detector of timers that set each other without end, once the input has ended."""
+
+    def __init__(self) -> None:
+        self._firings_left: int | None = None
+
+    def check(self, name: str, others: int) -> None:
+        """Record that a timer of the key fires at the end; `others`: its other timers.
+
+        Raises RuntimeError if firing timers have set more than `FIRINGS_AT_END_MAX` timers.
+        """
+        if self._firings_left is None:
+            self._firings_left = others + FIRINGS_AT_END_MAX
+        elif self._firings_left:
+            self._firings_left -= 1
+        else:
+            raise RuntimeError(
+                f"timer {name!r} is set again each time it fires, and the input has ended: set no "
+                "timer if context.at_end"
+            )
 
 
 class Timers:

@@ -210,12 +210,15 @@ class _Fitting(Struct):
         self.restored[name] = RestoredState(before.name, frozenset(states), is_unchanged)
 
     def _has_same_position(self, operator: OperatorOutline) -> bool:
-        """Return whether the flow is unchanged up to an operator that is named by position."""
+        """Return whether the flow up to an operator that is named by position has changed in no
+        other way than the user's `Choice.rename`."""
         end = self.before.operators.index(operator) + 1
-        before, current = (
-            [(each.kind, each.name, each.inputs) for each in flow.operators[:end]]
-            for flow in (self.before, self.current)
-        )
+        new_names = dict(self.choice.rename)
+        before = [
+            (each.kind, *(new_names.get(name, name) for name in (each.name, *each.inputs)))
+            for each in self.before.operators[:end]
+        ]
+        current = [(each.kind, each.name, *each.inputs) for each in self.current.operators[:end]]
         return before == current
 
     def _empty(self) -> list[str]:

@@ -35,6 +35,9 @@ from driftline.engine.events import event_fields, log
 FORK_SERVER = "fork-server"
 """Name of the fork server in log lines, and its role in the configuration."""
 
+START_TIMEOUT_S = 60.0
+"""Time in seconds in which a fork server must answer its first request: it has to import first."""
+
 REPORT_POLL_S = 0.1
 """Interval in seconds at which a waiting command checks whether the fork server is silent."""
 
@@ -54,6 +57,10 @@ class ForkServer:
         with child_end:
             self._child = launch(child_end.fileno())
         self.is_dead = False
+        self._timeout_s = START_TIMEOUT_S
+        """Time in seconds in which the next request must be answered."""
+        self._is_killed = False
+        """Whether the fork server was killed because it was silent."""
         self._answer: ForkedProcess | None = None
         """Answer to the current request; None: it has not arrived."""
         self._running: dict[int, ForkedProcess] = {}
@@ -67,12 +74,13 @@ class ForkServer:
         """
         with suppress(ConnectionError):  # the fork server has died, which `receive` notices
             socket.send_fds(self.link, [config.encode()], pipes)
-        kill_at = monotonic() + SILENCE_TIMEOUT_S
+        kill_at = monotonic() + self._timeout_s
         while self._answer is None and not self.is_dead:
             self.kill_if_silent(kill_at)
             self.await_reports(REPORT_POLL_S)
         process, self._answer = self._answer, None
         if process is not None:
+            self._timeout_s = SILENCE_TIMEOUT_S
             return process
         status = self._child.process.wait()
         if status > 0:
@@ -88,6 +96,7 @@ class ForkServer:
     def kill_if_silent(self, deadline: float) -> None:
         """Kill the fork server if an answer or report is overdue: it may have been stopped."""
         if monotonic() > deadline:
+            self._is_killed = True
             self._child.process.kill()
 
     def receive(self) -> None:
@@ -126,9 +135,10 @@ class ForkServer:
         self._child.flush()
         self._child.cut()
         if status <= 0:
+            ending = "did not answer and was killed" if self._is_killed else describe_exit(status)
             log.warning(
                 "the fork server (pid %d) %s; its processes are killed, and started again",
-                *(self._child.pid, describe_exit(status)),
+                *(self._child.pid, ending),
                 extra=event_fields("fork-server-died", pid=self._child.pid, status=status),
             )
 

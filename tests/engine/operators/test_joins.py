@@ -86,6 +86,14 @@ def test_broadcast_table_is_read_only() -> None:
     assert "'mappingproxy' object has no attribute 'clear'" in str(failure.value)
 
 
+def test_broadcast_row_without_its_key_is_one_dead_letter() -> None:
+    row = {"n": 1}
+    with FlowTest(rules_flow(), nodes=3, dead_letters=True) as test:
+        test.send("rules", row)
+        [failure] = test.failures
+    assert failure.record == row
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

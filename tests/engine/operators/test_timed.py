@@ -619,14 +619,27 @@ def test_failed_element_sets_no_timer() -> None:
 
 def test_endless_timer_fails_at_the_end_of_the_input() -> None:
     rows, [failure] = outcome([on(1, ("set", "again", 3)), on(5)])
-    before_end = 3  # times 3, 4, 5
-    assert firings(rows) == [("again", at) for at in range(3, 3 + before_end + FIRINGS_AT_END_MAX)]
+    set_by_elements, before_end = 1, 3  # times 3, 4, 5
+    number = before_end + set_by_elements + FIRINGS_AT_END_MAX
+    assert firings(rows) == [("again", at) for at in range(3, 3 + number)]
     assert failure.error == (
         "RuntimeError: timer 'again' is set again each time it fires, and the input has ended: set "
         "no timer if context.at_end"
     )
     with pytest.raises(FunctionFailed, match="timer 'again' is set again each time it fires"):
         list(run_reference(timer_flow(), [[on(1, ("set", "again", 3))]]))
+
+
+def test_any_number_of_timers_may_be_due_at_the_end_of_the_input() -> None:
+    number = FIRINGS_AT_END_MAX + 100
+    flow = Flow("many")
+    records = flow.source("records", event_time="at", max_delay=number)
+    timers_of(records).sink("timers")
+    records.key_by("key").window(Tumbling(1)).aggregate(count=Count()).sink("windows")
+    given = [on(at, ("set", f"{at}", at + 1)) for at in range(number)]
+    expected = by_sink(flow, run_reference(flow, [given]))
+    assert (len(expected["timers"]), len(expected["windows"])) == (number, number)
+    assert run_killed(flow, given, 2, {}) == expected
 
 
 @pytest.mark.parametrize("bad", ["yesterday", None, True, 1e30, [1]])

@@ -150,9 +150,9 @@ def test_other_key_groups_are_refused(savepoint: Savepoint) -> None:
 
 
 def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path) -> None:
-    def behind(name: str) -> Flow:
+    def behind(name: str, source: str = "in") -> Flow:
         flow = Flow("f", groups=4)
-        stream = flow.source("in").map(str, name=name)
+        stream = flow.source(source).map(str, name=name)
         stream.key_by(0).process(lambda *_: (), VALUE).sink()
         return flow
 
@@ -170,3 +170,5 @@ def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path
     assert f"--rename-state {name}={name}" in said
     confirmed = Choice(rename=((name, name),))
     assert contents(start, behind("another"), confirmed) == {(name, "v"): "kept"}
+    confirmed = Choice(rename=(("in", "source"),))
+    assert contents(start, behind("this", "source"), confirmed) == {(name, "v"): "kept"}

@@ -63,6 +63,7 @@ def test_killed_or_stopped_fork_server_is_replaced_and_the_run_recovers(
             )
             died = run.events("fork-server-died", pid=server.pid, status=-signal.SIGKILL)
             assert len(died) == 1
+            assert ("did not answer" in str(died[0]["said"])) == (number == 2)
             run.send()
             run.await_outputs()
         assert scrape(master)["driftline_master_epoch", "master"] == epoch + 2
