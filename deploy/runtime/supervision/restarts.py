@@ -32,6 +32,10 @@ DIED = 1
 DEATHS_MAX = 5
 """Default number of deaths of one process, without progress of the run, that ends the run."""
 
+CAREFUL_DEATHS = 2
+"""Deaths after which records are applied one by one. A first death mostly has another cause than a
+record, such as a kill, and one by one a few hundred records take seconds."""
+
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 """Pause before the second restart in a row, which doubles each time, and the longest pause."""
 
@@ -43,9 +47,9 @@ class RestartPolicy:
     """Restarts of the processes of one run: the first at once, the next after growing pauses.
 
     A record that crashes a process is in flight at that moment. So the run has passed the record
-    once all records in flight at the first death are completed; deaths before that are counted. The
-    restarted process is careful with these records: it processes them one by one, and first writes
-    a note about each.
+    once all records in flight at the first death are completed; deaths before that are counted.
+    After `CAREFUL_DEATHS` of them the restarted process is careful with these records: it processes
+    them one by one, and first writes a note about each.
     """
 
     def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
@@ -105,10 +109,12 @@ class RestartPolicy:
         return now + (min(PAUSE_S_MAX, FIRST_PAUSE_S * 2**doublings) if count > 1 else 0.0)
 
     def find_suspect_times(self, name: str) -> tuple[int, int]:
-        """Return the (first, last) time of the records that were in flight at a process's first
-        death and are not completed; (-1, -1): none."""
-        last = self._in_flight.get(name)
-        return (-1, -1) if last is None else (self._completed, last)
+        """Return the (first, last) time of the records with which a restarted process is careful:
+        those that were in flight at its first death and are not completed; (-1, -1): none."""
+        last, deaths = self._in_flight.get(name), self.count_deaths(name)
+        if last is None or deaths < min(CAREFUL_DEATHS, self.limit - 1):
+            return -1, -1
+        return self._completed, last
 
 
 _HINTS = {

@@ -51,12 +51,16 @@ def test_crashes_far_apart_are_not_a_crash_loop() -> None:
         assert deaths.record_death("node-0", now + LONG_LIFE_S + 1) is not None
 
 
-def test_restarted_process_handles_in_flight_records_carefully() -> None:
-    deaths = RestartPolicy()
+def test_process_that_died_twice_handles_in_flight_records_carefully() -> None:
+    deaths, last_chance = RestartPolicy(), RestartPolicy(limit=2)
     deaths.record_progress(completed=5, sent=9)
     assert deaths.find_suspect_times("node-0") == (-1, -1)
-    deaths.record_death("node-0", 1.0)
+    for policy in (deaths, last_chance):
+        policy.record_death("node-0", 1.0)
+    assert deaths.find_suspect_times("node-0") == (-1, -1)
+    assert last_chance.find_suspect_times("node-0") == (0, 0)
     deaths.record_progress(completed=7, sent=20)
+    deaths.record_death("node-0", 2.0)
     assert (deaths.find_suspect_times("node-0"), deaths.find_suspect_times("node-1")) == (
         (7, 9),
         (-1, -1),
