@@ -3,8 +3,8 @@
 Every frame has a random id. Its sender and its receiver each XOR the id into the cell of
 (stage, tracking time). A node acknowledges a processed frame once, with the id of that frame and
 the ids of all frames that it sent as a result. So a cell is zero iff no frame of that tracking time
-is in flight to that stage, except with probability 2^-63 (Storm's acker; Delivery, consistency, and
-determinism, section V-A1).
+is in flight to that stage, except with probability 2^-63 (Storm's acker; paper "Delivery,
+consistency, and determinism", section V-A1).
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
 a frame; each interval begins where the previous one ends. An interval counts once its frame is

@@ -196,7 +196,7 @@ class Cluster:
             return False
         if self.policy.ordered:
             return self.delivered > time
-        return master.tracker.processed > time and all(node.barrier.is_empty for node in nodes)
+        return master.tracker.processed > time and all(node.barrier.all_stored for node in nodes)
 
     @property
     def progress(self) -> object:

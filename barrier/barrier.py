@@ -4,16 +4,16 @@ Inputs: outputs (`add_outputs`), the consumer's answers (`handle_last_bundle`, `
 frontiers (`advance` or `record_processed`) or commits, depending on the policy. Outputs: bundles
 (`take_bundle`). Invariant: at most one bundle is unacknowledged, t_last grows from bundle to
 bundle, and no output up to the consumer's t_last is sent again: the consumer stores items and
-t_last in one atomic step (Delivery, consistency, and determinism, section V-A2).
+t_last in one atomic step (paper "Delivery, consistency, and determinism", section V-A2).
 
 A consumer that merges the outputs of several barriers needs the progress of each barrier, even if
 that has no outputs. With `reports_progress`, a barrier that has nothing to send therefore reports
 progress in an empty bundle (`take_progress_report`). The consumer does not acknowledge these
 reports: the next bundle or report replaces a lost one.
 
-t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
-of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes;
-further outputs wait for the next bundle.
+t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions (see
+`barrier.comparison`) or of bundles. All blobs of one unit are in one bundle. A bundle of several
+units is bounded in bytes; further outputs wait for the next bundle.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ BUNDLE_BYTES = 1 << 22
 """The default of `Barrier.bundle_bytes`."""
 
 ADVICE = (
-    "Restore outputs and state from copies of the same moment (a service: its whole state "
-    "directory, which has both), or start over without both"
+    "Restore outputs and state from copies of the same moment (for a service, its whole state "
+    "directory), or remove both and start over"
 )
 
 
@@ -56,7 +56,7 @@ class Barrier:
         self.bundle_bytes = BUNDLE_BYTES
         """A bundle takes no further unit once its blobs have this many bytes."""
         self.reports_progress = False
-        """Whether to report progress without outputs to the consumer."""
+        """Whether to send progress reports to the consumer while there are no outputs."""
         self._reported_up_to = NO_T_LAST
         """t_last of the last progress report, or the consumer's t_last when it last connected."""
         self.ready: deque[tuple[int, bytes, int]] = deque()
@@ -103,16 +103,19 @@ class Barrier:
         """
 
     def trim_history(self, frontier: int) -> None:
-        """Drop what only snapshots with smaller times need, as there will be none. Without label
-        order, do nothing."""
+        """Drop the history that only a snapshot before `frontier` would need: none will be taken.
+
+        Without label order, do nothing.
+        """
 
     def encode_ahead(self) -> bool:
         """Encode outputs of one time for a later `advance`. Return whether there were any."""
         return False
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the consumer has all outputs that the barrier took."""
+    def all_stored(self) -> bool:
+        """Whether the consumer has all released outputs; without label order, all outputs that the
+        barrier took."""
         return not self.ready and self.outstanding is None
 
     @property
@@ -142,9 +145,12 @@ class Barrier:
     @property
     def stored_summary(self) -> str:
         """Human-readable summary of the outputs that the consumer has."""
-        if self.t_last == NO_T_LAST:
+        return self._summarise(self.t_last)
+
+    def _summarise(self, t_last: int) -> str:
+        if t_last == NO_T_LAST:
             return "no outputs yet"
-        return f"outputs up to {self._format_t_last(self.t_last)}"
+        return f"outputs up to {self._format_t_last(t_last)}"
 
     def _format_t_last(self, t_last: int) -> str:
         return f"{self.unit} {t_last}"
@@ -157,9 +163,9 @@ class Barrier:
         """
         if not self.connected and t_last < self.expected_t_last:
             raise StateMismatch(
-                f"{self.name}: the consumer has outputs up to {t_last} only, but had outputs up to "
-                f"{self.expected_t_last} when the snapshot that is now restored was written: "
-                f"outputs were removed, or they are an old copy. {ADVICE}"
+                f"{self.name}: the consumer has {self._summarise(t_last)}, but had "
+                f"{self._summarise(self.expected_t_last)} when the snapshot that is now restored "
+                f"was written: outputs were removed, or they are an old copy. {ADVICE}"
             )
         if self.connected and t_last < self.t_last:
             raise StateMismatch(
@@ -167,7 +173,7 @@ class Barrier:
                 f"(t_last {t_last} instead of {self.t_last}): restore the outputs"
             )
         self.t_last = max(self.t_last, t_last)
-        # An unacknowledged report may be lost with the consumer's process.
+        # The consumer's process may have died with the last report: send it again.
         self._reported_up_to = t_last
         self.connected = True
         bundle, self.outstanding = self.outstanding, None
@@ -206,10 +212,10 @@ class Barrier:
     def take_progress_report(self, incarnation: int) -> Bundle | None:
         """Return an empty bundle, which reports that there are no other outputs up to its t_last.
 
-        Return None if the consumer knows that already, lacks outputs, or needs no reports. The
-        consumer does not acknowledge the report.
+        Return None if the consumer knows that already, lacks outputs, has not answered yet, or
+        needs no reports. The consumer does not acknowledge the report.
         """
-        if not self.reports_progress or not self.connected or not self.is_empty:
+        if not self.reports_progress or not self.connected or not self.all_stored:
             return None
         if self.released_up_to <= max(self.t_last, self._reported_up_to):
             return None

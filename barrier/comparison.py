@@ -203,19 +203,19 @@ class EpochBarrier(ArrivalBarrier):
                     self._queue(number, blob)
 
     @property
-    def is_empty(self) -> bool:
-        return super().is_empty and not (self.open_blobs or self.sealing or self.sealed)
+    def all_stored(self) -> bool:
+        return super().all_stored and not (self.open_blobs or self.sealing or self.sealed)
 
 
 class ProductionBarrier(ArrivalBarrier):
     """Barrier of strong productions: outputs leave once their production is durable.
 
-    Follows MillWheel's productions (MillWheel, section 6.1; Delivery, consistency, and determinism,
-    section IV-A): `seal` returns the outputs of a production, to be made durable with it, and
-    `commit` releases them once they are durable, in the order of productions. t_last is the number
-    of the last production that the consumer has. Invariant: an output leaves only after it is
-    durable, and the node stores the output until the consumer has it. So after a failure every
-    output that the consumer lacks is in the node's store.
+    Follows MillWheel's productions (papers "MillWheel", section 6.1, and "Delivery, consistency,
+    and determinism", section IV-A): `seal` returns the outputs of a production, to be made durable
+    with it, and `commit` releases them once they are durable, in the order of productions. t_last
+    is the number of the last production that the consumer has. Invariant: an output leaves only
+    after it is durable, and the node stores the output until the consumer has it. So after a
+    failure every output that the consumer lacks is in the node's store.
     """
 
     unit = "production"
@@ -278,9 +278,9 @@ class ProductionBarrier(ArrivalBarrier):
         return delivered
 
     @property
-    def is_empty(self) -> bool:
+    def all_stored(self) -> bool:
         all_delivered = all(number <= self.t_last for number in self.undelivered)
-        return super().is_empty and not self.unsealed and all_delivered
+        return super().all_stored and not self.unsealed and all_delivered
 
     @property
     def delivered(self) -> int:

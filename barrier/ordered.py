@@ -1,9 +1,9 @@
 """Exactly-once barrier: releases outputs in label order as soon as the frontier passes them.
 
 No output waits for a snapshot. A replay produces the same outputs again, and the barrier drops
-outputs with a time up to the consumer's t_last (Delivery, consistency, and determinism, section
-V-A2). The barrier also checks that the replay reproduces these outputs: when the replay passes
-t_last, the running checksum over all released blobs has to match the consumer's. If the user
+outputs with a time up to the consumer's t_last (paper "Delivery, consistency, and determinism",
+section V-A2). The barrier also checks that the replay reproduces these outputs: when the replay
+passes t_last, the running checksum over all released blobs has to match the consumer's. If the user
 changed the code of the flow since the snapshot, the outputs up to t_last are not comparable: the
 barrier continues from the consumer's checksum, and a snapshot of a time up to t_last records
 UNKNOWN_CHECKSUM.

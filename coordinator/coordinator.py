@@ -7,7 +7,7 @@ registry has it; a snapshot is committed only after every part of it is durable;
 grow; a run has one outcome; all members of an incarnation begin from the same snapshot, with the
 same layout.
 
-Recovery (Delivery, consistency, and determinism, section V-B): the coordinator writes a new
+Recovery (paper "Delivery, consistency, and determinism", section V-B): the coordinator writes a new
 incarnation to the registry; nodes load the last committed snapshot, and their barriers fetch the
 consumer's last bundle; when all nodes are ready, fronts replay from the snapshot's time. A run
 starts in the same way, with an empty snapshot. Recoveries without progress back off (`Backoff`).

@@ -2,8 +2,8 @@
 
 Outputs: for exactly-once, the items of each barrier must equal the sequence of the reference
 interpreter, restricted to the labels of that barrier: no item is lost, duplicated, out of order, or
-absent from the reference (Delivery, consistency, and determinism, Definition 6, with equality). For
-policies without an order, only the properties common to every order are compared.
+absent from the reference (paper "Delivery, consistency, and determinism", Definition 6, with
+equality). For policies without an order, only the properties common to every order are compared.
 
 Progress, after the last fault: another bundle is delivered, another record is acknowledged to a
 producer, or a process ends. A run may pause as long as the roles' own timeout for stalled work,

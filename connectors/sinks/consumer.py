@@ -4,8 +4,8 @@ Invariants: per barrier t_last grows; after a crash at any moment `last` returns
 that was being delivered or its predecessor, and the committed items are exactly the items up to the
 returned bundle.
 
-For exactly-once output a consumer only has to store items and t_last in one atomic step (Delivery,
-consistency, and determinism, section V-A2).
+For exactly-once output a consumer only has to store items and t_last in one atomic step (paper
+"Delivery, consistency, and determinism", section V-A2).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Speculative label order: apply elements at once, and undo them when an earlier one arrives.
 
-This implements the drifting state model (design of FlameStream; Delivery, consistency, and
-determinism, section V). An element with the largest label of its key so far is applied at once. If
+This implements the drifting state model (design of FlameStream; paper "Delivery, consistency, and
+determinism", section V). An element with the largest label of its key so far is applied at once. If
 an element is out of order, the operator undoes the later elements of its key, applies it, and
 applies the others again. Tombstones retract outputs that changed.
 

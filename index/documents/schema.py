@@ -118,16 +118,16 @@ class Collection:
     others: Others
 
     @cached_property
-    def texts(self) -> tuple[TextField, ...]:
+    def text_fields(self) -> tuple[TextField, ...]:
         """The text fields, by number."""
-        texts = (field for field in self.fields if isinstance(field, TextField))
-        return tuple(sorted(texts, key=attrgetter("number")))
+        fields = (field for field in self.fields if isinstance(field, TextField))
+        return tuple(sorted(fields, key=attrgetter("number")))
 
     @cached_property
-    def values(self) -> tuple[ValueField, ...]:
+    def value_fields(self) -> tuple[ValueField, ...]:
         """The keyword, number and date fields, by number."""
-        values = (field for field in self.fields if isinstance(field, ValueField))
-        return tuple(sorted(values, key=attrgetter("number")))
+        fields = (field for field in self.fields if isinstance(field, ValueField))
+        return tuple(sorted(fields, key=attrgetter("number")))
 
     @cached_property
     def by_name(self) -> Mapping[str, Field]:

@@ -213,7 +213,7 @@ def _check_no_other_fields(others: Mapping[object, object]) -> None:
 
 def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> DocumentVersion:
     """Build the version of a valid document, without `replaced`."""
-    texts, values = collection.texts, collection.values
+    texts, values = collection.text_fields, collection.value_fields
     return DocumentVersion(
         collection.name,
         id,
@@ -225,7 +225,7 @@ def version_of(collection: Collection, id: str, document: Mapping[str, object]) 
 
 def deletion(collection: Collection, id: str) -> DocumentVersion:
     """Build the version that deletes a document."""
-    texts, values = collection.texts, collection.values
+    texts, values = collection.text_fields, collection.value_fields
     return DocumentVersion(
         collection.name, id, (None,) * len(texts), (None,) * len(values), b"", True
     )

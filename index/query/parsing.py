@@ -257,7 +257,7 @@ class _Binder:
     def _in_all_texts(self, leaf: Tree[Token]) -> Node | None:
         if leaf.data == "everything":
             return MatchAll()
-        fields = self._collection.texts
+        fields = self._collection.text_fields
         if not fields:
             raise self._error(
                 leaf, "the collection has no text field; name a field, as in year:1990"

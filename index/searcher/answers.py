@@ -1,4 +1,6 @@
-"""Answers of one shard to questions about a collection, each as of a time T.
+"""Answers of one shard to questions about a collection, as of a time T.
+
+Answers about watches and lists of watches are always the current ones.
 
 The gateway combines the answers of all shards: it merges hits by `index.search.ranking.sort_key`,
 and adds up totals and facets.
@@ -45,10 +47,10 @@ from driftline.serve.views.tokens import token_of
 BYTES_MAX = 8 << 20
 """Largest total size of the documents in one answer, in bytes."""
 
-SNIPPET_CHARS_MAX = 2_000_000
-"""Bytes of documents that are analysed for the snippets of one answer: some tenths of a second.
+SNIPPET_BYTES_MAX = 2_000_000
+"""Once documents of this total size have been analysed, further hits of an answer have no snippets.
 
-The hits after that have no snippets.
+A document counts as at most READ_MAX bytes. The analysis takes some tenths of a second.
 """
 
 KEYWORDS_MAX = 10_000
@@ -56,7 +58,10 @@ KEYWORDS_MAX = 10_000
 
 
 class QuestionContext(NamedTuple):
-    """A question, the collection that it is about, and the applied and retained `time` to read."""
+    """A question, the collection that it is about, and the time T to read.
+
+    Precondition: outputs below `time` are applied, and their history is retained.
+    """
 
     question: AnyQuestion
     collection: Collection
@@ -89,13 +94,13 @@ def _answer_to(context: QuestionContext) -> Struct:
         case ExplainQuestion(q=q, id=id):
             return _explain(context, q, id)
         case EventsQuestion(watch=id, since=since, limit=limit):
-            decoded = watches.events(id, since, limit)
+            found = watches.events(id, since, limit)
             events = [
                 WatchEvent(token_of(event.time + 1), event.id, event.change, id)
-                for event in decoded
+                for event in found
                 if event.time < time
             ]
-            upto = time if len(events) < limit else decoded[-1].time + 1
+            upto = time if len(events) < limit else found[-1].time + 1
             return FoundEvents(events, upto)
         case messages.WatchesQuestion(start_after=start_after, limit=limit):
             entries = watches.watches()
@@ -132,7 +137,10 @@ def _absent(collection: Collection, id: str) -> ApiError:
 
 
 def _explain(context: QuestionContext, q: str, id: str) -> ExplainedQuery:
-    """Explain a document's score as a sum of shares of leaves. Raises ApiError."""
+    """Explain a document's score: how much each term or phrase of the query contributes.
+
+    Raises ApiError, QueryTooCostly.
+    """
     query = parse_query(q, context.collection)
     explained = context.shard.explain(query, id, context.time)
     if explained is None:
@@ -152,12 +160,12 @@ def _search(context: QuestionContext, question: SearchQuestion) -> FoundHits:
     sort_field: ValueField | None = None
     sort: Sort | None = None
     if question.sort is not None:
-        name, fields = question.sort.field, collection.values
+        name, fields = question.sort.field, collection.value_fields
         sort_field = _field(name, collection, fields, "to sort by", "sort")
         sort = Sort(sort_field.number, question.sort.descending)
-    keywords = [each for each in collection.values if each.kind is Kind.KEYWORD]
-    numbers = [
-        _field(name, collection, keywords, "with keywords to count", "facet").number
+    keyword_fields = [each for each in collection.value_fields if each.kind is Kind.KEYWORD]
+    facet_fields = [
+        _field(name, collection, keyword_fields, "with keywords to count", "facet").number
         for name in question.facets
     ]
     start_after = _start_position(question, sort_field)
@@ -167,7 +175,7 @@ def _search(context: QuestionContext, question: SearchQuestion) -> FoundHits:
         question.limit,
         start_after,
         sort=sort,
-        facets=numbers,
+        facets=facet_fields,
         pause=context.pause,
     )
     facets = {}
@@ -200,7 +208,7 @@ def _hits(
                 {"limit": number},
             )
         by_field: dict[str, Snippet] = {}
-        if question.snippets and analysed < SNIPPET_CHARS_MAX:
+        if question.snippets and analysed < SNIPPET_BYTES_MAX:
             by_field = snippets(stored, context.collection, query)
             analysed += min(len(stored), READ_MAX)
         yield FoundHit(
@@ -214,19 +222,19 @@ def _hits(
 
 
 def _field(
-    name: str, collection: Collection, fields: Iterable[ValueField], what: str, parameter: str
+    name: str, collection: Collection, fields: Iterable[ValueField], purpose: str, parameter: str
 ) -> ValueField:
-    """Return the field with a name, of `fields`. Raises ApiError.
+    """Return the field of `fields` that has this name. Raises ApiError.
 
-    `what`, `parameter`: purpose and HTTP parameter of the field, for the error.
+    `purpose`, `parameter`: purpose and HTTP parameter of the field, for the error.
     """
     by_name = {each.name: each for each in fields}
     field = by_name.get(name)
     if field is None:
-        names = f"there are {', '.join(by_name)}" if by_name else "the collection has none"
+        names = f"its fields for this are {', '.join(by_name)}" if by_name else "it has none"
         raise ApiError(
             "invalid",
-            f"{short_repr(name)} is not a field of {collection.name!r} {what}"
+            f"{collection.name!r} has no field {short_repr(name)} {purpose}"
             f"{did_you_mean(name[:64], by_name)}; {names}",
             {"parameter": parameter},
         )

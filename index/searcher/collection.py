@@ -75,9 +75,11 @@ class CollectionIndex:
         budget: int,
     ) -> None:
         self.collection = collection
-        kinds = tuple(field.kind for field in collection.values)
-        weights = [field.weight for field in collection.texts]
-        self.shard = Shard(MemorySegment(0, len(collection.texts), kinds), weights, has, budget)
+        kinds = tuple(field.kind for field in collection.value_fields)
+        weights = [field.weight for field in collection.text_fields]
+        self.shard = Shard(
+            MemorySegment(0, len(collection.text_fields), kinds), weights, has, budget
+        )
         self.watches = WatchIndex(
             collection,
             lambda field, word: self.shard.statistics.document_frequency(field, word, INFINITY),
@@ -110,7 +112,7 @@ class CollectionIndex:
 
         After DamagedSegment the version has been applied, but watch events may be missing.
         """
-        fields, values = len(self.collection.texts), len(self.collection.values)
+        fields, values = len(self.collection.text_fields), len(self.collection.value_fields)
         if (len(version.fields), len(version.values)) != (fields, values):
             raise MalformedMessage(
                 f"a document version does not have the fields of the collection "

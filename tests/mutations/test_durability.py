@@ -107,7 +107,7 @@ def a_consumer_that_has_lost_outputs(_: Path) -> None:
     barrier = EpochBarrier("barrier-0", (0, 1))
     barrier.restore(7, ())
     barrier.expected_t_last = 7
-    with pytest.raises(StateMismatch, match="outputs up to 5 only"):
+    with pytest.raises(StateMismatch, match="has outputs up to epoch 5, but"):
         barrier.handle_last_bundle(5, 0, ())
 
 

@@ -41,11 +41,11 @@ def articles(tmp_path: Path) -> Collection:
 
 def test_fields_have_the_order_of_the_file_and_are_numbered_by_name(articles: Collection) -> None:
     assert list(articles.by_name) == ["year", "title", "source", "text", "tags", "day"]
-    assert [(f.name, f.number, f.analyser.name, f.weight) for f in articles.texts] == [
+    assert [(f.name, f.number, f.analyser.name, f.weight) for f in articles.text_fields] == [
         ("text", 0, "plain", 1.0),
         ("title", 1, "english", 2.0),
     ]
-    assert [(f.name, f.number, f.kind) for f in articles.values] == [
+    assert [(f.name, f.number, f.kind) for f in articles.value_fields] == [
         ("day", 0, "date"),
         ("tags", 1, "keyword"),
         ("year", 2, "number"),

@@ -131,10 +131,14 @@ REFUSED: list[tuple[str, str, Question]] = [
     ("invalid", "Expected `int` <= 1000", {**SEARCH, "limit": 1001}),
     (
         "invalid",
-        r"'page' is not a field .* \(did you mean 'pages'\?\); there are pages, printed, tags",
+        r"no field 'page' to sort by \(did you mean 'pages'\?\); .* are pages, printed, tags",
         {**SEARCH, "sort": {"field": "page", "descending": True}},
     ),
-    ("invalid", "'pages' is not a field .* there are tags", {**SEARCH, "facets": ["pages"]}),
+    (
+        "invalid",
+        "has no field 'pages' to count keywords of; .* are tags",
+        {**SEARCH, "facets": ["pages"]},
+    ),
     ("invalid", "length <= 16", {**SEARCH, "facets": ["tags"] * 17}),
     ("invalid", r"`\$.start_after\[1\]`", {**SEARCH, "start_after": (0.5, 2**63, None)}),
     ("invalid", "start_after is not the score", {**SEARCH, "start_after": (0.5, 3, "a")}),
@@ -166,7 +170,7 @@ def test_an_answer_has_bounded_documents_and_snippets(
 ) -> None:
     tea, oil, sea = (len(json.dumps(each, separators=(",", ":"))) for each in BOOKS.values())
     question = {"q": "*", "limit": 3, "snippets": True}
-    monkeypatch.setattr(answers, "SNIPPET_CHARS_MAX", tea + 1)
+    monkeypatch.setattr(answers, "SNIPPET_BYTES_MAX", tea + 1)
     hits = ask(searcher, "search", **question)["hits"]
     assert isinstance(hits, tuple)
     assert [bool(hit["snippets"]) for hit in hits] == [True, True, False]

@@ -24,7 +24,7 @@ QUERIES = ["title:a", 'text:"b c"', "tags:x", "number:[0 TO 3]"]
 
 
 def model_of(number: int) -> Model:
-    model = Model([field.weight for field in COLLECTION.texts])
+    model = Model([field.weight for field in COLLECTION.text_fields])
     for time in range(1, number + 1):
         words = (("a", "b", "c", f"w{time}")[: time % 5], ("b", "c", "a") * (time % 50))
         document = Document(words, ("x", f"y{time}"), float(time), time)

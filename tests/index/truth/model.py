@@ -52,11 +52,11 @@ class Document:
 def document_of(collection: Collection, label: int, fields: Mapping[str, object]) -> Document:
     """The words and values of a document, as the collection has them."""
     texts = []
-    for field in collection.texts:
+    for field in collection.text_fields:
         text = fields.get(field.name)
         texts.append(tuple(field.analyser.words(text)) if isinstance(text, str) else ())
     values = []
-    for kind in collection.values:
+    for kind in collection.value_fields:
         value = fields.get(kind.name)
         values.append(None if value is None else value_of(kind.kind, value))
     return Document(label, fields, tuple(texts), tuple(values))
@@ -68,7 +68,7 @@ class SequentialIndex:
     def __init__(self, collection: Collection) -> None:
         self.documents: dict[str, Document] = {}
         self._collection = collection
-        texts = range(len(collection.texts))
+        texts = range(len(collection.text_fields))
         self._having: list[defaultdict[str, set[str]]] = [defaultdict(set) for _ in texts]
         """Per text field: word -> the documents that have it."""
         self._count = [0 for _ in texts]
@@ -132,7 +132,7 @@ class SequentialIndex:
         return [hit for _, hit in texts] + [hit for _, hit in numbers] + without
 
     def _value(self, document: Document, name: str) -> Value | None:
-        number = next(each.number for each in self._collection.values if each.name == name)
+        number = next(each.number for each in self._collection.value_fields if each.name == name)
         found = document.values[number]
         return None if found == () else found
 
@@ -203,6 +203,6 @@ class SequentialIndex:
         for word in words_of(leaf):
             having = len(self._having[leaf.field][word])
             rare += log1p((count - having + 0.5) / (having + 0.5))
-        weight = self._collection.texts[leaf.field].weight * (rare if words_of(leaf) else 1.0)
+        weight = self._collection.text_fields[leaf.field].weight * (rare if words_of(leaf) else 1.0)
         relative = float(len(document.texts[leaf.field])) * count / length
         return weight * (often * (1.2 + 1)) / (often + 1.2 * (1 - 0.75 + 0.75 * relative))

@@ -14,7 +14,7 @@ from tests.index.truth.notes import Answered, Notes, Sent, Watched
 from tests.index.truth.watching import Event
 
 COLLECTION = DEFAULT.collections["documents"]
-TITLE = next(field for field in COLLECTION.texts if field.name == "title")
+TITLE = next(field for field in COLLECTION.text_fields if field.name == "title")
 
 SCORE = TITLE.weight * log1p(0.5 / 1.5) * 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75))
 """Of the only document, which has the word once."""
